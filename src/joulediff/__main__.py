@@ -1,0 +1,5 @@
+"""`python -m joulediff`."""
+
+from joulediff.cli import main
+
+main()

@@ -1,0 +1,77 @@
+"""The command line: one file a command, loaded when it is called, so that `--help` is instant.
+
+Exit codes: 0 fine, 1 user or environment, 2 measured but not trustworthy, 3 a threshold of the user's exceeded.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from joulediff.errors import JoulediffError
+
+COMMANDS = {
+    "doctor": "Which meters are here, how good they are, and is the machine quiet.",
+    "measure": "Joules per step of a program, with an interval.",
+}
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"joulediff.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(None, "-V", "--version", package_name="joulediff", message="joulediff %(version)s")
+@click.option("-v", "--verbose", count=True, help="Say more; -vv shows tracebacks.")
+@click.pass_context
+def cli(ctx: click.Context, verbose: int) -> None:
+    """Find the code that wastes energy in machine-learning programs."""
+    ctx.obj = verbose
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    verbose = any(word.startswith("-vv") for word in words)
+    try:
+        code = cli.main(args=words, prog_name="joulediff", standalone_mode=False)
+    except JoulediffError as error:
+        code = _tell(str(error), error.exit_code, verbose=verbose)
+    except click.ClickException as error:
+        code = _tell(error.format_message(), 1, verbose=False)
+        if isinstance(error, click.UsageError) and error.ctx is not None:
+            click.echo(f"  {error.ctx.get_usage()}\n  `{error.ctx.command_path} --help` has more", err=True)
+    except (KeyboardInterrupt, click.Abort):
+        code = _tell("stopped", 130, verbose=False)
+    except BrokenPipeError:
+        # The reader of a pipe went away; without this Python complains once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code = 1
+    except Exception as error:  # noqa: BLE001 - the one place where everything ends
+        code = _tell(f"a fault in joulediff itself: {type(error).__name__}: {error}", 1, verbose=verbose)
+        click.echo("  please report it, with what -vv shows", err=True)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _tell(message: str, code: int, *, verbose: bool) -> int:
+    if verbose:
+        traceback.print_exc()
+    click.echo(f"joulediff: {message}", err=True)
+    return code

@@ -1,0 +1,88 @@
+"""Where a command's words go: reports to standard output, progress to standard error if somebody is there."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.status import Status
+
+from joulediff.errors import JoulediffError
+from joulediff.records import Checkup, Measurement
+from joulediff.report.json import to_json
+from joulediff.stability.watch import Watch
+from joulediff.units import format_share
+
+# A report in a pipe or a log is not wrapped to the width of a terminal that is not there.
+PIPE_WIDTH = 120
+
+
+class Progress(Watch):
+    """Shows the stage on a terminal and keeps what was measured and why it ended."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._status: Status | None = None
+        self.partial: Measurement | None = None
+        self.failure: tuple[BaseException, int] | None = None
+
+    def stage(self, text: str, share: float | None = None) -> None:
+        if not self._console.is_terminal:
+            return
+        shown = text if share is None else f"{text}  {format_share(share)}"
+        if self._status is None:
+            self._status = self._console.status(shown)
+            self._status.start()
+        self._status.update(shown)
+
+    def kept(self, measurement: Measurement) -> None:
+        self.partial = measurement
+
+    def failed(self, error: BaseException, call: int) -> None:
+        self.failure = (error, call)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+
+def open_console() -> Console:
+    """Return the console for reports."""
+    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
+    return Console(width=wide, highlight=False, soft_wrap=False)
+
+
+def write_json(record: Measurement | Checkup, place: str) -> None:
+    """Write a record as JSON to a file, or to standard output for `-`."""
+    text = to_json(record)
+    if place == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        Path(place).write_text(text)
+    except OSError as error:
+        raise JoulediffError(f"cannot write {place} ({error.strerror})", fix="choose another file") from error
+
+
+@contextmanager
+def stdout_kept_clean(active: bool) -> Iterator[None]:  # noqa: FBT001
+    """Send what the program prints to standard error, so that JSON on standard output stays JSON."""
+    if not active:
+        yield
+        return
+    sys.stdout.flush()
+    saved = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(saved, 1)
+        os.close(saved)

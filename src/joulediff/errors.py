@@ -1,0 +1,38 @@
+"""What can go wrong, each told in three parts: what happened, to what, and what to do now.
+
+The command line prints `str(error)` and nothing else, so a message must stand alone.
+"""
+
+from __future__ import annotations
+
+
+class JoulediffError(Exception):
+    """Any failure a user can act on. `exit_code` is what the command line returns."""
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, fix: str | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return f"{self.what}\n  {self.fix}" if self.fix else self.what
+
+
+class MeterUnavailable(JoulediffError):
+    """A meter cannot be opened on this machine."""
+
+
+class MeterFailed(JoulediffError):
+    """A meter stopped answering, or answered nonsense, after it had been opened."""
+
+
+class NotCovered(JoulediffError):
+    """Energy was asked for a time in which the meter has no readings."""
+
+    exit_code = 2
+
+
+class ProgramError(JoulediffError):
+    """The user's program cannot be found, loaded or run."""

@@ -1,0 +1,186 @@
+"""Put a measurement together and judge it before anybody sees it.
+
+Estimated joules are never added to metered ones, and a domain that covers others is never
+added at all: the total holds each joule once and of one kind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from joulediff.errors import JoulediffError, MeterFailed, NotCovered
+from joulediff.metering.perstep import PerStep, joules_per_step, unseen_per_step
+from joulediff.meters.sampler import Sampler
+from joulediff.records import Condition, DeviceState, Domain, DomainEnergy, Energy, IdlePower, Measurement, Quiet
+from joulediff.stability.repeats import Progress
+from joulediff.units import format_power, format_share
+
+# Half width above which a difference of 5 %, the least `diff` reports, would drown.
+LIMIT_SHARE = 0.05
+# Counter and samples of an H200 agree within 0.3 % in 2 s; beyond this one of them misses something.
+CHECK_LIMIT_SHARE = 0.03
+
+
+def make_measurement(
+    *,
+    label: str,
+    sampler: Sampler,
+    progress: Progress,
+    edges_s: Sequence[float],
+    quiet: Quiet,
+    precision: float | None,
+    conditions: Sequence[Condition] = (),
+    states: Sequence[DeviceState] = (),
+) -> Measurement:
+    """Return the energy per step over the windows between `edges_s`, with every doubt about it."""
+    steps, step_s = _pace(progress, edges_s)
+    domains, doubts = _measure_domains(sampler, progress, edges_s, quiet, step_s)
+    if not domains:
+        raise MeterFailed(
+            "no meter gave a number: " + "; ".join(doubts), fix="`joulediff doctor` tells what works here"
+        )
+    domains = _count(domains, sampler.primary_domains())
+    energy = _total([d.energy for d in domains.values() if d.counted])
+    nets = [d.net_energy for d in domains.values() if d.counted]
+    doubts += [f"meter {name}: {error.what}" for name, error in sampler.failures.items()]
+    doubts += _check_instruments(sampler)
+    doubts += [c.advice or c.value for c in (*quiet.conditions, *conditions) if not c.ok]
+    doubts += _too_wide(energy, precision, edges_s[-1] - edges_s[0])
+    return Measurement(
+        label=label,
+        step_s=step_s,
+        repeats=len(edges_s) - 1,
+        steps=steps,
+        energy=energy,
+        net_energy=_total([n for n in nets if n is not None]) if all(nets) else None,
+        domains=domains,
+        trustworthy=not doubts,
+        warnings=tuple(dict.fromkeys([*doubts, *_remarks(domains, states)])),
+        conditions=(*quiet.conditions, *conditions),
+        states=tuple(states),
+        sampling_share=sampler.cpu_share,
+    )
+
+
+def _pace(progress: Progress, edges_s: Sequence[float]) -> tuple[int, float]:
+    marks = progress.marks_within(edges_s[0], edges_s[-1])
+    if marks is None:
+        raise JoulediffError("no step was finished while measuring", fix="give it more time with --seconds")
+    steps = float(progress.steps_at(marks[1]) - progress.steps_at(marks[0]))
+    return round(steps), (marks[1] - marks[0]) / steps
+
+
+def _measure_domains(
+    sampler: Sampler, progress: Progress, edges_s: Sequence[float], quiet: Quiet, step_s: float
+) -> tuple[dict[str, DomainEnergy], list[str]]:
+    found: dict[str, DomainEnergy] = {}
+    doubts = []
+    for domain in sampler.primary_domains():
+        try:
+            per_step = _joules(sampler, domain, progress, edges_s)
+        except JoulediffError as error:
+            doubts.append(error.what)
+            continue
+        found[domain.name] = _domain_energy(domain, per_step, quiet.idle.get(domain.name), step_s)
+        if per_step.end_s < edges_s[-1]:
+            lost_s = edges_s[-1] - per_step.end_s
+            doubts.append(f"{domain.name} has no readings of the last {lost_s:.1f} of {edges_s[-1] - edges_s[0]:.1f} s")
+    return found, doubts
+
+
+def _joules(sampler: Sampler, domain: Domain, progress: Progress, edges_s: Sequence[float]) -> PerStep:
+    try:
+        return joules_per_step(sampler.curve(domain), progress, edges_s)
+    except NotCovered:
+        if not sampler.stood_still(domain, edges_s[0], edges_s[-1]):
+            raise
+        steps = float(progress.steps_at(edges_s[-1]) - progress.steps_at(edges_s[0]))
+        return unseen_per_step(domain, steps, edges_s)
+
+
+def _domain_energy(domain: Domain, per_step: PerStep, idle: IdlePower | None, step_s: float) -> DomainEnergy:
+    joules, half_j = per_step.energy_j, per_step.half_j
+    net = None
+    if idle is not None:
+        net_j = joules - idle.power_w * step_s
+        net_half_j = math.hypot(half_j, (idle.high_w - idle.low_w) / 2 * step_s)
+        net = Energy(net_j, net_j - net_half_j, net_j + net_half_j, domain.source)
+    return DomainEnergy(
+        energy=Energy(joules, max(0.0, joules - half_j), joules + half_j, domain.source),
+        net_energy=net,
+        power_w=per_step.power_w,
+        idle=idle,
+        kind=domain.kind,
+        device=domain.device,
+        counted=True,
+        note=domain.note,
+    )
+
+
+def _count(measured: Mapping[str, DomainEnergy], domains: Sequence[Domain]) -> dict[str, DomainEnergy]:
+    """Mark the domains that make the total."""
+    there = [d for d in domains if d.name in measured]
+    candidates = [d for d in there if d.source == "metered"] or there
+    parts = [d for d in candidates if not d.whole] or candidates[:1]
+    names = {d.name for d in parts}
+    return {name: replace(energy, counted=name in names) for name, energy in measured.items()}
+
+
+def _total(parts: Sequence[Energy]) -> Energy:
+    return Energy(sum(e.joules for e in parts), sum(e.low for e in parts), sum(e.high for e in parts), parts[0].source)
+
+
+def _check_instruments(sampler: Sampler) -> list[str]:
+    """Hold each second instrument's energy against the first's over the measured time."""
+    found = []
+    primary = {domain.name: domain for domain in sampler.primary_domains()}
+    for domain in sampler.check_domains():
+        readings = sampler.readings(domain)[-2:]
+        if len(readings) < 2:
+            continue
+        first, last = readings
+        late_s = 1.1 * domain.period_s
+        try:
+            curve = sampler.curve(primary[domain.name])
+            least = curve.between(first.time_s, last.time_s - last.within_s - late_s)
+            most = curve.between(first.time_s - first.within_s - late_s, last.time_s)
+        except JoulediffError:
+            continue  # too short or not covered: nothing to hold against each other
+        counted_j = last.value - first.value
+        slack = 1 + CHECK_LIMIT_SHARE
+        if not least.energy_j / slack <= counted_j <= most.energy_j * slack:
+            found.append(
+                f"{domain.name}: its counter says {counted_j:.1f} J where its power samples say "
+                f"{least.energy_j:.1f} to {most.energy_j:.1f} J"
+            )
+    return found
+
+
+def _too_wide(energy: Energy, precision: float | None, spent_s: float) -> list[str]:
+    limit = precision or LIMIT_SHARE
+    if energy.half_width_share <= limit:
+        return []
+    return [
+        f"the interval is ±{format_share(energy.half_width_share)} after {spent_s:.1f} s, wider than "
+        f"{format_share(limit)}: give it more time (--seconds), a quieter machine, or a wider --precision"
+    ]
+
+
+def _remarks(domains: Mapping[str, DomainEnergy], states: Sequence[DeviceState]) -> list[str]:
+    found = []
+    for state in states:
+        if "power cap" in state.throttle:
+            limit = f" of {format_power(state.power_limit_w)}" if state.power_limit_w else ""
+            clock = f", its clock at {state.clock_mhz:.0f} MHz" if state.clock_mhz else ""
+            found.append(f"{state.domain} ran at its power limit{limit}{clock}: joules per step depend on that limit")
+    for name, domain in domains.items():
+        if domain.energy.source == "estimated":
+            left_out = "" if domain.counted else "; not in the total"
+            found.append(f"{name} is estimated, not measured ({domain.note}){left_out}")
+        elif domain.note:
+            found.append(f"{name}: {domain.note}")
+        if domain.net_energy is not None and domain.counted and domain.net_energy.low <= 0 < domain.energy.joules:
+            found.append(f"{name} at work cannot be told from {name} at rest")
+    return found

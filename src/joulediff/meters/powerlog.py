@@ -1,0 +1,206 @@
+"""An external power meter, through the CSV file it writes while we measure.
+
+The log has its own clock: its stamps plus `offset_s` are this machine's wall clock, and the
+distance from there to our clock is taken once, at opening, so that a later step of the wall clock
+cannot tear the curve.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from joulediff.errors import MeterFailed, MeterUnavailable
+from joulediff.meters.meter import Clock, Meter, RealClock
+from joulediff.meters.powerlog_rows import Row, RowParser
+from joulediff.records import Domain, Reading
+
+MAX_LINE_BYTES = 4096
+# How much one poll reads at most: what is left waits in the file, not in memory.
+CHUNK_BYTES = 1 << 20
+# Rows from before the opening that are kept for each domain: a minute of a fast meter.
+KEPT_ROWS = 10_000
+MIN_ROWS = 3
+REPEAT_SHARE = 0.01
+FASTEST_POLL_S = 0.02
+SLOWEST_POLL_S = 0.5
+# Programs that write logs flush them every few seconds.
+LATE_S = 10.0
+WHOLE = frozenset({"wall", "psys", "system", "machine", "total", "node"})
+
+
+class _BadLog(Exception):
+    """What is wrong with the log, and where."""
+
+
+class _Log:
+    """The rows appended to a file since the last look. A line without its end waits for the rest."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.parser = RowParser()
+        self._line = 0
+        self._rest = b""
+        try:
+            # A pipe or a terminal would block here, and has no end to read up to.
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise _BadLog(f"{path} is not a file")
+            self._file = path.open("rb", buffering=0)
+        except OSError as error:
+            raise _BadLog(f"{path} cannot be opened ({error.strerror})") from error
+
+    def close(self) -> None:
+        self._file.close()
+
+    def all_rows(self) -> Iterator[Row]:
+        """Yield the rows up to the end of the file."""
+        while lines := self._new_lines():
+            yield from self._parse(lines)
+
+    def new_rows(self) -> Iterator[Row]:
+        """Yield the rows of at most one chunk."""
+        yield from self._parse(self._new_lines())
+
+    def _parse(self, lines: Sequence[bytes]) -> Iterator[Row]:
+        for line in lines:
+            self._line += 1
+            try:
+                row = self.parser.read(_decode(line))
+            except ValueError as error:
+                raise _BadLog(f"{self.path}, line {self._line}: {error}") from error
+            if row is not None:
+                yield row
+
+    def _new_lines(self) -> list[bytes]:
+        try:
+            self._refuse_change()
+            chunk = self._file.read(CHUNK_BYTES) or b""
+        except OSError as error:
+            raise _BadLog(f"{self.path} cannot be read any more ({error.strerror})") from error
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        for number, line in enumerate((*lines, self._rest), self._line + 1):
+            if len(line) > MAX_LINE_BYTES:
+                raise _BadLog(f"{self.path}, line {number}: longer than {MAX_LINE_BYTES} bytes")
+        return lines
+
+    def _refuse_change(self) -> None:
+        ours, named = os.fstat(self._file.fileno()), self.path.stat()
+        if (ours.st_dev, ours.st_ino) != (named.st_dev, named.st_ino):
+            raise _BadLog(f"{self.path} was replaced by another file after line {self._line}")
+        if ours.st_size < self._file.tell():
+            raise _BadLog(f"{self.path} was cut short after line {self._line}")
+
+
+class PowerLogMeter(Meter):
+    """The domains of one log; the first poll also returns the rows from before the opening."""
+
+    name = "powerlog"
+    late_s = LATE_S
+
+    def __init__(self, log: _Log, domains: Sequence[Domain], rows: Sequence[Row], *, to_clock_s: float) -> None:
+        self.domains = tuple(domains)
+        self.poll_s = min(max(min(d.period_s for d in domains) / 2, FASTEST_POLL_S), SLOWEST_POLL_S)
+        self._log = log
+        self._waiting = list(rows)
+        self._to_clock_s = to_clock_s
+        self._broken: _BadLog | None = None
+
+    def poll(self) -> list[Reading]:
+        if self._broken is not None:
+            raise self._failure(self._broken)
+        rows, self._waiting = self._waiting, []
+        try:
+            for row in self._log.new_rows():
+                rows.append(row)
+        except _BadLog as error:
+            # What came before the bad line is good: it is returned, and the next poll raises.
+            self._broken = error
+            if not rows:
+                raise self._failure(error) from error
+        return [Reading(row.domain, "power", row.time_s + self._to_clock_s, row.power_w) for row in rows]
+
+    @staticmethod
+    def _failure(error: _BadLog) -> MeterFailed:
+        return MeterFailed(str(error), fix="look at the program that writes the log, then measure again")
+
+    def close(self) -> None:
+        self._log.close()
+
+
+def open_powerlog(
+    path: Path,
+    *,
+    offset_s: float = 0.0,
+    clock: Clock | None = None,
+    wall_s: Callable[[], float] = time.time,
+) -> PowerLogMeter:
+    """Return a meter that follows the log in `path`, whose clock is `offset_s` behind this machine's."""
+    if not math.isfinite(offset_s):
+        raise MeterUnavailable(f"the clock of a log cannot be {offset_s} s off", fix="give a number of seconds")
+    to_clock_s = offset_s + (clock or RealClock()).now() - wall_s()
+    try:
+        log = _Log(path)
+    except _BadLog as error:
+        raise MeterUnavailable(str(error), fix="name the CSV file that the power meter writes") from error
+    try:
+        rows = _rows_so_far(log)
+        domains = [_learn(path, name, kept) for name, kept in rows.items()]
+    except _BadLog as error:
+        log.close()
+        raise MeterUnavailable(str(error), fix="the log is CSV: columns time, watts and, if any, domain") from error
+    except MeterUnavailable:
+        log.close()
+        raise
+    log.parser.close_domains()
+    return PowerLogMeter(log, domains, [row for kept in rows.values() for row in kept], to_clock_s=to_clock_s)
+
+
+def _rows_so_far(log: _Log) -> dict[str, deque[Row]]:
+    rows: dict[str, deque[Row]] = defaultdict(lambda: deque(maxlen=KEPT_ROWS))
+    for row in log.all_rows():
+        rows[row.domain].append(row)
+    if not log.parser.has_header:
+        raise _BadLog(f"{log.path} is empty: it holds no complete line")
+    if not rows:
+        raise _not_running(log.path, "no rows")
+    return rows
+
+
+def _learn(path: Path, name: str, rows: Sequence[Row]) -> Domain:
+    if len(rows) < MIN_ROWS:
+        raise _not_running(path, f"{len(rows)} rows of {name}")
+    period_s = median(after.time_s - before.time_s for before, after in pairwise(rows))
+    steps_w = [abs(after.power_w - before.power_w) for before, after in pairwise(rows)]
+    return Domain(
+        name=name,
+        kind="power",
+        device=f"power log {path.name}",
+        key=f"powerlog/{path.absolute()}/{name}",
+        period_s=period_s,
+        resolution_j=period_s * min(filter(None, steps_w), default=0.0),
+        repeat_share=REPEAT_SHARE,
+        window_s=max(0.5, 10 * period_s),
+        settle_s=max(0.25, 2 * period_s),
+        whole=name.lower() in WHOLE,
+    )
+
+
+def _not_running(path: Path, found: str) -> MeterUnavailable:
+    return MeterUnavailable(
+        f"{path} has {found}, and {MIN_ROWS} are needed to know its pace",
+        fix="the log must be running: start it first, and let it write a few rows",
+    )
+
+
+def _decode(line: bytes) -> str:
+    try:
+        return line.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte {error.start + 1} is not UTF-8 text") from error

@@ -1,0 +1,148 @@
+"""Find a program by name and build its step.
+
+`FILE.py` means `FILE.py:build`; `FILE.py:name` and `package.module:name` work too. The named
+function sets up once and returns the step: a callable without arguments that returns its outputs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from joulediff.errors import ProgramError
+
+Step = Callable[[], object]
+
+
+class UserCodeFailed(ProgramError):
+    """The user's own code raised. `__cause__` is its exception, unchanged."""
+
+
+def load_step(target: str) -> Step:
+    """Return the step that `target` builds."""
+    place, name = _split(target)
+    module = _load_file(Path(place)) if _is_file(place) else _load_module(place)
+    build = getattr(module, name, None)
+    if build is None:
+        offered = [n for n, v in vars(module).items() if inspect.isfunction(v) and not n.startswith("_")]
+        hint = f"it defines: {', '.join(offered)}" if offered else "it defines no function"
+        raise ProgramError(f"{place} has no {name}()", fix=f"{hint}; say which with {place}:NAME")
+    if not callable(build):
+        raise ProgramError(
+            f"{name} in {place} is a {type(build).__name__}, not a function",
+            fix="name a function that returns the step",
+        )
+    _refuse_arguments(build, f"{name}() in {place}")
+    step = _call(build, f"{name}() in {place}")
+    if not callable(step):
+        raise ProgramError(
+            f"{name}() in {place} returned {_article(step)}, and a step must be callable",
+            fix=f"return a function without arguments, for example: return lambda: model(x)  (in {name})",
+        )
+    _refuse_arguments(step, f"the step that {name}() in {place} returned")
+    return step
+
+
+def label_of(target: str) -> str:
+    """Return a short name for a program: the file's stem, with the function where it is not `build`."""
+    place, name = _split(target)
+    stem = Path(place).stem if _is_file(place) else place.rpartition(".")[2]
+    return stem if name == "build" else f"{stem}:{name}"
+
+
+def _split(target: str) -> tuple[str, str]:
+    place, colon, name = target.rpartition(":")
+    if not colon or not name.isidentifier():
+        return target, "build"
+    return place, name
+
+
+def _is_file(place: str) -> bool:
+    return place.endswith(".py") or "/" in place or "\\" in place or Path(place).exists()
+
+
+def _load_file(path: Path) -> ModuleType:
+    if path.is_dir():
+        raise ProgramError(f"{path} is a folder, not a program", fix=f"name a file in it: {path / 'FILE.py'}")
+    if not path.exists():
+        near = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
+        raise ProgramError(
+            f"there is no file {path}", fix=f"{path.parent}/ has: {', '.join(near[:8])}" if near else None
+        )
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ProgramError(f"{path} is not a Python file", fix="a program's name ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)  # a program imports its neighbours, as under `python FILE.py`
+    sys.modules.setdefault(path.stem, module)
+    loader = spec.loader
+    _call(lambda: loader.exec_module(module), str(path))
+    return module
+
+
+def _load_module(name: str) -> ModuleType:
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        found = None
+    if found is None:
+        raise ProgramError(f"there is no file and no module called {name}", fix="give FILE.py[:name] or module:name")
+    module = _call(lambda: importlib.import_module(name), name)
+    assert isinstance(module, ModuleType)
+    return module
+
+
+def _call(function: Callable[[], object], what: str) -> object:
+    try:
+        return function()
+    except JOULEDIFF_PASSES:
+        raise
+    except BaseException as error:
+        raise UserCodeFailed(f"{what} raised {describe(error)}") from error
+
+
+JOULEDIFF_PASSES = (ProgramError, KeyboardInterrupt)
+
+
+def describe(error: BaseException) -> str:
+    """Return an exception of the user's with the line that raised it: `ValueError: no (train.py:12)`."""
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    trace = error.__traceback__
+    ours = str(Path(__file__).parent)
+    place = ""
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not file.startswith((ours, "<frozen")):
+            place = f" ({Path(file).name}:{trace.tb_lineno})"
+        trace = trace.tb_next
+    return f"{' '.join(text.split())[:500]}{place}"
+
+
+def _refuse_arguments(function: Callable[..., object], what: str) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # a callable written in C may not tell; calling it will
+    needed = [
+        p.name
+        for p in signature.parameters.values()
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+    if needed:
+        raise ProgramError(
+            f"{what} needs arguments ({', '.join(needed)}), and it is called without any",
+            fix="give them defaults, or wrap it in a function without arguments",
+        )
+
+
+def _article(value: object) -> str:
+    return "nothing" if value is None else f"a {type(value).__name__}"

@@ -1,0 +1,1 @@
+"""What joulediff knows about JAX. Nothing here runs unless the program imported jax itself."""

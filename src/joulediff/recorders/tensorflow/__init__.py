@@ -1,0 +1,1 @@
+"""What joulediff knows about TensorFlow. Nothing here runs unless the program imported it itself."""

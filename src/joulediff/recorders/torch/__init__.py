@@ -1,0 +1,1 @@
+"""What joulediff knows about PyTorch. Nothing here runs unless the program imported torch itself."""

@@ -1,0 +1,118 @@
+"""Records as JSON: complete, and named by a schema that later versions keep readable."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from typing import Any
+
+from joulediff.records import Checkup, Condition, DomainEnergy, Energy, IdlePower, Measurement, MeterReport
+
+MEASURE_SCHEMA = "joulediff.measure/1"
+DOCTOR_SCHEMA = "joulediff.doctor/1"
+
+
+def to_json(record: Measurement | Checkup) -> str:
+    """Return a record as JSON text. A number that is not finite is null: unknown, never zero."""
+    plain = measure_record(record) if isinstance(record, Measurement) else doctor_record(record)
+    return json.dumps(_finite(plain), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def measure_record(found: Measurement) -> dict[str, Any]:
+    """Return the fields of `joulediff.measure/1`."""
+    return {
+        "schema": MEASURE_SCHEMA,
+        "label": found.label,
+        "step_s": found.step_s,
+        "repeats": found.repeats,
+        "steps": found.steps,
+        "energy": _energy(found.energy),
+        "net_energy": _energy(found.net_energy),
+        "domains": {name: _domain(domain) for name, domain in found.domains.items()},
+        "idle_w": {name: _idle(d.idle) for name, d in found.domains.items() if d.idle is not None},
+        "trustworthy": found.trustworthy,
+        "warnings": list(found.warnings),
+        "conditions": [_condition(c) for c in found.conditions],
+        "devices": [asdict(state) for state in found.states],
+        "sampling_share": found.sampling_share,
+    }
+
+
+def doctor_record(found: Checkup) -> dict[str, Any]:
+    """Return the fields of `joulediff.doctor/1`."""
+    return {
+        "schema": DOCTOR_SCHEMA,
+        "meters": [_meter(report) for report in found.meters],
+        "quiet": found.quiet.quiet,
+        "idle_w": {name: _idle(idle) for name, idle in found.quiet.idle.items()},
+        "conditions": [_condition(c) for c in found.quiet.conditions],
+        "devices": [asdict(state) for state in found.quiet.states],
+        "advice": list(found.advice),
+        "verdict": found.verdict,
+    }
+
+
+def _energy(energy: Energy | None) -> dict[str, Any] | None:
+    return None if energy is None else asdict(energy)
+
+
+def _domain(domain: DomainEnergy) -> dict[str, Any]:
+    return {
+        "energy": _energy(domain.energy),
+        "net_energy": _energy(domain.net_energy),
+        "power_w": domain.power_w,
+        "kind": domain.kind,
+        "device": domain.device,
+        "in_total": domain.counted,
+        "note": domain.note,
+    }
+
+
+def _idle(idle: IdlePower) -> dict[str, float]:
+    return {
+        "power_w": idle.power_w,
+        "low": idle.low_w,
+        "high": idle.high_w,
+        "spread_share": idle.spread_share,
+        "window_s": idle.window_s,
+    }
+
+
+def _condition(condition: Condition) -> dict[str, Any]:
+    return {"name": condition.name, "domain": condition.domain, "ok": condition.ok, "value": condition.value}
+
+
+def _meter(report: MeterReport) -> dict[str, Any]:
+    learned = {each.key: each for each in report.learned}
+    return {
+        "name": report.name,
+        "available": report.available,
+        "domains": [
+            {
+                "name": d.name,
+                "kind": d.kind,
+                "period_s": d.period_s,
+                "resolution_j": d.resolution_j,
+                "source": d.source,
+                "device": d.device,
+                "found_by_measuring": d.key in learned,
+                "call_s": learned[d.key].call_s if d.key in learned else None,
+                "overhead_share": learned[d.key].overhead_share if d.key in learned else None,
+                "note": d.note,
+            }
+            for d in report.domains
+        ],
+        "reason": report.reason,
+        "fix": report.fix,
+    }
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return value

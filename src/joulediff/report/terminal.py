@@ -1,0 +1,132 @@
+"""Records as text for a terminal. The same facts as the JSON, a screen at most.
+
+Every line fits the width it is given; what is noise is folded, what is doubtful comes last and stays in sight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from joulediff.records import Checkup, DeviceState, DomainEnergy, Energy, Measurement, MeterReport
+from joulediff.units import format_energy, format_power, format_share, format_si, format_time
+
+
+def print_measurement(found: Measurement, console: Console) -> None:
+    """Print one measurement."""
+    console.print(_headline(found))
+    console.print(Padding(_domain_table(found), (1, 0, 0, 0)))
+    for line in _footer(found):
+        console.print(line)
+
+
+def print_checkup(found: Checkup, console: Console) -> None:
+    """Print what `doctor` found."""
+    console.print(_meter_table(found))
+    for report in found.meters:
+        if not report.available:
+            console.print(_missing(report))
+    console.print()
+    console.print(_quiet_lines(found))
+    style = {0: "bold green", 1: "bold red", 2: "bold yellow"}[found.exit_code]
+    console.print(Text(found.verdict[0].upper() + found.verdict[1:] + ".", style=style))
+
+
+def format_interval(energy: Energy) -> str:
+    """Return an energy with the half width of its interval: `32.10 mJ ± 0.9%`."""
+    return f"{format_energy(energy.joules)} ± {format_share(energy.half_width_share)}"
+
+
+def _headline(found: Measurement) -> Text:
+    text = Text(no_wrap=False)
+    text.append(found.label, style="bold")
+    text.append("  ")
+    text.append(f"{format_interval(found.energy)} a step", style="bold cyan")
+    windows = "1 window" if found.repeats == 1 else f"{found.repeats} windows"
+    text.append(f"   {format_time(found.step_s)} a step   {found.steps:,} steps in {windows}", style="dim")
+    return text
+
+
+def _domain_table(found: Measurement) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for name in ("domain", "energy a step", "net of idle", "power", "idle", "source"):
+        table.add_column(name, justify="left" if name in ("domain", "source") else "right", no_wrap=True)
+    for name, domain in found.domains.items():
+        table.add_row(*_domain_row(name, domain), style=None if domain.counted else "dim")
+    if sum(d.counted for d in found.domains.values()) > 1:
+        net = format_energy(found.net_energy.joules) if found.net_energy else "?"
+        table.add_row("total", format_interval(found.energy), net, "", "", found.energy.source, style="bold")
+    return table
+
+
+def _domain_row(name: str, domain: DomainEnergy) -> list[str]:
+    net = format_energy(domain.net_energy.joules) if domain.net_energy else "?"
+    idle = format_power(domain.idle.power_w) if domain.idle else "?"
+    source = domain.energy.source + ("" if domain.counted else ", not in total")
+    return [name, format_interval(domain.energy), net, format_power(domain.power_w), idle, source]
+
+
+def _footer(found: Measurement) -> Iterable[RenderableType]:
+    devices = {name: d.device for name, d in found.domains.items()}
+    for name, device in devices.items():
+        yield Text(f"{name}: {device}{_state(name, found.states)}", style="dim")
+    for warning in found.warnings:
+        yield _bullet("!", warning, "yellow")
+    if not found.trustworthy:
+        yield Text("Not trustworthy: see above.", style="bold yellow")
+
+
+def _state(name: str, states: Iterable[DeviceState]) -> str:
+    for state in states:
+        if state.domain == name:
+            clock = f", {state.clock_mhz:.0f} MHz" if state.clock_mhz else ""
+            return clock + (f", {state.temperature_c:.0f} °C" if state.temperature_c is not None else "")
+    return ""
+
+
+def _meter_table(found: Checkup) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for name in ("meter", "domain", "kind", "new value", "resolution", "sampling costs", "source"):
+        right = name in ("new value", "resolution", "sampling costs")
+        table.add_column(name, justify="right" if right else "left", no_wrap=True)
+    for report in found.meters:
+        learned = {each.key: each for each in report.learned}
+        for domain in report.domains:
+            known = learned.get(domain.key)
+            table.add_row(
+                report.name,
+                domain.name,
+                domain.kind,
+                f"{format_si(domain.period_s, 's', digits=3)}{'' if known else ' ?'}",
+                f"{format_si(domain.resolution_j, 'J', digits=2)}{'' if known else ' ?'}",
+                f"{format_share(known.overhead_share)} of a core" if known else "?",
+                domain.source,
+                style=None if domain.source == "metered" else "dim",
+            )
+    return table
+
+
+def _missing(report: MeterReport) -> Group:
+    line = Text(f"{report.name}: {report.reason}", style="dim")
+    fix = [Padding(Text(report.fix, style="dim"), (0, 0, 0, 2))] if report.fix else []
+    return Group(line, *fix)
+
+
+def _quiet_lines(found: Checkup) -> Group:
+    lines: list[RenderableType] = []
+    for name, idle in found.quiet.idle.items():
+        device = next((d.device for r in found.meters for d in r.domains if d.name == name), "")
+        text = f"{name} rests at {format_power(idle.power_w)} ± {format_share(idle.spread_share)}"
+        lines.append(Text(f"{text}  {device}{_state(name, found.quiet.states)}"))
+    lines += [_bullet("!", advice, "yellow") for advice in found.advice]
+    return Group(*lines)
+
+
+def _bullet(mark: str, text: str, style: str) -> Table:
+    grid = Table.grid(padding=(0, 1))
+    grid.add_row(Text(mark, style=style), Text(text, style=style))
+    return grid

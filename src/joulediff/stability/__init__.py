@@ -1,0 +1,1 @@
+"""May this machine measure now? Conditions, idle power, and repeats until the answer is narrow."""

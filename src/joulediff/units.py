@@ -1,0 +1,54 @@
+"""Numbers as people read them. Nothing else in the package formats a quantity."""
+
+from __future__ import annotations
+
+import math
+
+_PREFIXES = ((1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
+
+
+def format_si(value: float, unit: str, *, digits: int = 4) -> str:
+    """Return `value` with an SI prefix and about `digits` digits: `282.5 mJ`."""
+    if not math.isfinite(value):
+        return f"? {unit}"
+    if value == 0:
+        return f"0 {unit}"
+    size = abs(value)
+    factor, prefix = next((p for p in _PREFIXES if size >= p[0]), _PREFIXES[-1])
+    scaled = value / factor
+    whole = max(1, math.floor(math.log10(abs(scaled))) + 1) if scaled else 1
+    return f"{scaled:.{max(0, digits - whole)}f} {prefix}{unit}"
+
+
+def format_energy(joules: float) -> str:
+    """Return joules as text. Kilojoules stay joules: totals are compared in one unit."""
+    return f"{joules:,.0f} J" if 1e3 <= abs(joules) < 1e6 else format_si(joules, "J")
+
+
+def format_power(watts: float) -> str:
+    """Return watts with one decimal."""
+    return f"{watts:.1f} W" if abs(watts) >= 0.05 or watts == 0 else format_si(watts, "W", digits=2)
+
+
+def format_time(seconds: float) -> str:
+    """Return a duration as text."""
+    if 60 <= seconds < math.inf:
+        return f"{seconds / 60:.0f} min" if seconds >= 600 else f"{seconds:.0f} s"
+    return format_si(seconds, "s")
+
+
+def format_share(share: float) -> str:
+    """Return a share as a percentage, with a digit more where it is small."""
+    if not math.isfinite(share):
+        return "?%"
+    percent = 100 * share
+    return f"{percent:.0f}%" if percent >= 10 else f"{percent:.2g}%"
+
+
+def parse_share(text: str) -> float:
+    """Return the share meant by `5%` or `0.05`. Raises ValueError where it is neither."""
+    number = float(text.strip().removesuffix("%"))
+    share = number / 100 if text.strip().endswith("%") else number
+    if not 0 < share < math.inf:
+        raise ValueError(text)
+    return share
