@@ -51,7 +51,7 @@ class Domain:
     resolution_j: float
     """The smallest difference of energy that can show."""
     repeat_share: float
-    """Spread (one sigma) of the same work measured again in one window, as a share."""
+    """Spread (one sigma) of the same work measured again, as a share; longer windows do not average it out."""
     window_s: float
     """The shortest window worth measuring in."""
     settle_s: float = 0.0

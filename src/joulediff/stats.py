@@ -19,7 +19,7 @@ PRIOR_DOF = 10.0
 
 
 def half_width(values: Sequence[float] | np.ndarray, *, known_sigma: float) -> float:
-    """Return the half width of the 95 % interval of the mean of `values`.
+    """Return the half width of the 95 % interval of the mean of `values`, whose spread is about `known_sigma`.
 
     Neighbouring windows resemble each other (a governor swings over about a second), which
     makes them worth less than independent ones: the lag-1 correction of a batch-means interval.

@@ -22,61 +22,87 @@ from joulediff.stats import half_width
 MANY_STEPS = 20
 # What is left of a window that a dying meter cut short counts if it is at least this much of one.
 SHORT_WINDOW_SHARE = 0.25
+# At the power limit the governor of an H200 overshoots for 0.8 s and makes up for it in the next
+# 0.2 s: a part of that swing is up to 2.4 % off the steady state.
+GOVERNOR_S = 2.0
+GOVERNOR_FACTOR = 1.5
+CONFIDENCE_SIGMAS = 1.96
+
+
+# Contiguous windows, by their edges; between two stretches the work stood still.
+Stretches = Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True)
 class PerStep:
-    """Energy of one step in one domain, and how it came about."""
+    """Energy of one step in one domain. `end_s`: until when the meter had spoken."""
 
     energy_j: float
     half_j: float
     power_w: float
-    windows: int
     end_s: float
-    """Until when the meter had spoken."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Window:
     energy_j: float
-    low_j: float
-    high_j: float
-    power_w: float
+    doubt_j: float
+    steps: float
+    duration_s: float
 
 
-def joules_per_step(curve: Curve, progress: Progress, edges_s: Sequence[float]) -> PerStep:
-    """Return the energy of one step over the windows between `edges_s`, as far as the curve reaches."""
-    edges_s = _covered(curve, edges_s)
-    windows = []
+def joules_per_step(curve: Curve, progress: Progress, stretches: Stretches, *, capped: bool = False) -> PerStep:
+    """Return the energy of one step over all `stretches`, as far as the curve reaches.
+
+    `capped`: the device ran at its power limit, whose governor swings.
+    """
+    wholes, values, end_s = [], [], stretches[0][0]
+    for edges_s in stretches:
+        covered_s = _covered(curve, edges_s)
+        if len(covered_s) >= 2:
+            wholes.append(_measure_window(curve, progress, covered_s[0], covered_s[-1]))
+            values += _window_values(curve, progress, covered_s)
+            end_s = covered_s[-1]
+    if not wholes:
+        raise NotCovered(f"{curve.domain.name}: the meter fell silent before the first window was complete")
+    steps = sum(w.steps for w in wholes)
+    energy_j = sum(w.energy_j for w in wholes) / steps
+    meter_j = math.hypot(*(w.doubt_j for w in wholes)) / steps
+    sigma_j = curve.domain.repeat_share * energy_j
+    if capped and stretches[-1][-1] - stretches[0][0] < GOVERNOR_S:
+        sigma_j *= GOVERNOR_FACTOR
+    spread_j = half_width(values or [energy_j], known_sigma=sigma_j)
+    half_j = math.hypot(spread_j, CONFIDENCE_SIGMAS * sigma_j, meter_j)
+    power_w = sum(w.energy_j for w in wholes) / sum(w.duration_s for w in wholes)
+    return PerStep(energy_j, half_j, power_w, end_s)
+
+
+def _window_values(curve: Curve, progress: Progress, edges_s: Sequence[float]) -> list[float]:
+    values = []
     for start_s, end_s in pairwise(edges_s):
         try:
-            windows.append(_measure_window(curve, progress, start_s, end_s))
+            window = _measure_window(curve, progress, start_s, end_s)
         except NotCovered:
-            continue  # the span of all windows, below, tells whether enough is left
-    whole = _measure_window(curve, progress, edges_s[0], edges_s[-1])
-    meter_j = max(whole.high_j - whole.energy_j, whole.energy_j - whole.low_j)
-    values = [w.energy_j for w in windows] or [whole.energy_j]
-    repeats_j = half_width(values, known_sigma=curve.domain.repeat_share * whole.energy_j)
-    return PerStep(whole.energy_j, math.hypot(repeats_j, meter_j), whole.power_w, len(values), edges_s[-1])
+            continue  # the stretch as a whole tells whether enough is left
+        values.append(window.energy_j / window.steps)
+    return values
 
 
-def unseen_per_step(domain: Domain, steps: float, edges_s: Sequence[float]) -> PerStep:
+def unseen_per_step(domain: Domain, steps: float, seconds: float, end_s: float) -> PerStep:
     """Return the energy of a step whose counter stood still: somewhere below its resolution."""
     half_j = domain.resolution_j / 2
-    return PerStep(half_j / steps, half_j / steps, half_j / (edges_s[-1] - edges_s[0]), len(edges_s) - 1, edges_s[-1])
+    return PerStep(half_j / steps, half_j / steps, half_j / seconds, end_s)
 
 
 def _covered(curve: Curve, edges_s: Sequence[float]) -> list[float]:
+    """Return the edges the meter has spoken about; the last may be where it fell silent."""
+    last_s = float(curve.time_s[-1])
     # The last tick of a healthy counter may lie a period before the end; that is not a loss.
-    reach_s = float(curve.time_s[-1]) + 3 * curve.domain.period_s
-    inside = [edge for edge in edges_s if edge <= reach_s]
-    if len(inside) < len(edges_s):
+    inside = [edge for edge in edges_s if edge <= last_s + 3 * curve.domain.period_s]
+    if inside and len(inside) < len(edges_s):
         window_s = (edges_s[-1] - edges_s[0]) / (len(edges_s) - 1)
-        last_s = float(curve.time_s[-1])
-        if not inside or last_s - inside[-1] > SHORT_WINDOW_SHARE * window_s:
+        if last_s - inside[-1] > SHORT_WINDOW_SHARE * window_s:
             inside.append(last_s)
-    if len(inside) < 2:
-        raise NotCovered(f"{curve.domain.name}: the meter fell silent before the first window was complete")
     return inside
 
 
@@ -103,7 +129,9 @@ def _at_meter_moments(curve: Curve, progress: Progress, start_s: float, end_s: f
             f"{curve.domain.period_s:.3g} s",
             fix="give it more time with --seconds",
         )
-    return _Window(span.energy_j / count, span.low_j / most, span.high_j / fewest, span.energy_j / span.duration_s)
+    low_j, high_j = span.low_j / most * count, span.high_j / fewest * count
+    doubt_j = max(high_j - span.energy_j, span.energy_j - low_j)
+    return _Window(span.energy_j, doubt_j, count, span.duration_s)
 
 
 def _at_step_ends(curve: Curve, progress: Progress, start_s: float, end_s: float) -> _Window:
@@ -114,5 +142,5 @@ def _at_step_ends(curve: Curve, progress: Progress, start_s: float, end_s: float
             fix="give it more time with --seconds, or make the step shorter",
         )
     span = curve.between(*marks)
-    count = float(progress.steps_at(marks[1]) - progress.steps_at(marks[0]))
-    return _Window(span.energy_j / count, span.low_j / count, span.high_j / count, span.energy_j / span.duration_s)
+    steps = float(progress.steps_at(marks[1]) - progress.steps_at(marks[0]))
+    return _Window(span.energy_j, max(span.high_j - span.energy_j, span.energy_j - span.low_j), steps, span.duration_s)

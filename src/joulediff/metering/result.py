@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from joulediff.errors import JoulediffError, MeterFailed, NotCovered
-from joulediff.metering.perstep import PerStep, joules_per_step, unseen_per_step
+from joulediff.metering.perstep import PerStep, Stretches, joules_per_step, unseen_per_step
 from joulediff.meters.sampler import Sampler
 from joulediff.records import Condition, DeviceState, Domain, DomainEnergy, Energy, IdlePower, Measurement, Quiet
 from joulediff.stability.repeats import Progress
@@ -28,15 +28,17 @@ def make_measurement(
     label: str,
     sampler: Sampler,
     progress: Progress,
-    edges_s: Sequence[float],
+    stretches: Stretches,
     quiet: Quiet,
     precision: float | None,
     conditions: Sequence[Condition] = (),
     states: Sequence[DeviceState] = (),
 ) -> Measurement:
-    """Return the energy per step over the windows between `edges_s`, with every doubt about it."""
-    steps, step_s = _pace(progress, edges_s)
-    domains, doubts = _measure_domains(sampler, progress, edges_s, quiet, step_s)
+    """Return the energy per step over all windows of `stretches`, with every doubt about it."""
+    steps, measured_s = _work_done(progress, stretches)
+    step_s = measured_s / steps
+    capped = {state.domain for state in states if "power cap" in state.throttle}
+    domains, doubts = _measure_domains(sampler, progress, stretches, quiet, step_s, capped)
     if not domains:
         raise MeterFailed(
             "no meter gave a number: " + "; ".join(doubts), fix="`joulediff doctor` tells what works here"
@@ -47,12 +49,12 @@ def make_measurement(
     doubts += [f"meter {name}: {error.what}" for name, error in sampler.failures.items()]
     doubts += _check_instruments(sampler)
     doubts += [c.advice or c.value for c in (*quiet.conditions, *conditions) if not c.ok]
-    doubts += _too_wide(energy, precision, edges_s[-1] - edges_s[0])
+    doubts += _too_wide(energy, precision, measured_s)
     return Measurement(
         label=label,
         step_s=step_s,
-        repeats=len(edges_s) - 1,
-        steps=steps,
+        repeats=sum(len(edges) - 1 for edges in stretches),
+        steps=round(steps),
         energy=energy,
         net_energy=_total([n for n in nets if n is not None]) if all(nets) else None,
         domains=domains,
@@ -64,40 +66,45 @@ def make_measurement(
     )
 
 
-def _pace(progress: Progress, edges_s: Sequence[float]) -> tuple[int, float]:
-    marks = progress.marks_within(edges_s[0], edges_s[-1])
-    if marks is None:
+def _work_done(progress: Progress, stretches: Stretches) -> tuple[float, float]:
+    """Return the steps that ran in the windows, and the seconds these took."""
+    steps = seconds = 0.0
+    for edges_s in stretches:
+        marks = progress.marks_within(edges_s[0], edges_s[-1])
+        if marks is not None:
+            steps += float(progress.steps_at(marks[1]) - progress.steps_at(marks[0]))
+            seconds += marks[1] - marks[0]
+    if not steps:
         raise JoulediffError("no step was finished while measuring", fix="give it more time with --seconds")
-    steps = float(progress.steps_at(marks[1]) - progress.steps_at(marks[0]))
-    return round(steps), (marks[1] - marks[0]) / steps
+    return steps, seconds
 
 
 def _measure_domains(
-    sampler: Sampler, progress: Progress, edges_s: Sequence[float], quiet: Quiet, step_s: float
+    sampler: Sampler, progress: Progress, stretches: Stretches, quiet: Quiet, step_s: float, capped: set[str]
 ) -> tuple[dict[str, DomainEnergy], list[str]]:
     found: dict[str, DomainEnergy] = {}
     doubts = []
     for domain in sampler.primary_domains():
         try:
-            per_step = _joules(sampler, domain, progress, edges_s)
+            per_step = _joules(sampler, domain, progress, stretches, capped=domain.name in capped)
         except JoulediffError as error:
             doubts.append(error.what)
             continue
         found[domain.name] = _domain_energy(domain, per_step, quiet.idle.get(domain.name), step_s)
-        if per_step.end_s < edges_s[-1]:
-            lost_s = edges_s[-1] - per_step.end_s
-            doubts.append(f"{domain.name} has no readings of the last {lost_s:.1f} of {edges_s[-1] - edges_s[0]:.1f} s")
+        lost_s = stretches[-1][-1] - per_step.end_s
+        if lost_s > 0:
+            doubts.append(f"{domain.name} has no readings of the last {lost_s:.1f} s")
     return found, doubts
 
 
-def _joules(sampler: Sampler, domain: Domain, progress: Progress, edges_s: Sequence[float]) -> PerStep:
+def _joules(sampler: Sampler, domain: Domain, progress: Progress, stretches: Stretches, *, capped: bool) -> PerStep:
     try:
-        return joules_per_step(sampler.curve(domain), progress, edges_s)
+        return joules_per_step(sampler.curve(domain), progress, stretches, capped=capped)
     except NotCovered:
-        if not sampler.stood_still(domain, edges_s[0], edges_s[-1]):
+        if not all(sampler.stood_still(domain, edges[0], edges[-1]) for edges in stretches):
             raise
-        steps = float(progress.steps_at(edges_s[-1]) - progress.steps_at(edges_s[0]))
-        return unseen_per_step(domain, steps, edges_s)
+        steps, seconds = _work_done(progress, stretches)
+        return unseen_per_step(domain, steps, seconds, stretches[-1][-1])
 
 
 def _domain_energy(domain: Domain, per_step: PerStep, idle: IdlePower | None, step_s: float) -> DomainEnergy:

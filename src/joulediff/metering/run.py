@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from joulediff.errors import JoulediffError
+from joulediff.metering.perstep import CONFIDENCE_SIGMAS
 from joulediff.metering.result import make_measurement
 from joulediff.meters import MeterSet, open_meters
 from joulediff.meters.memory import Memory
@@ -25,8 +26,10 @@ from joulediff.stability.watch import Watch
 SECONDS = 4.0
 # Half width of the interval at which more repeats are not worth their time.
 AIM_SHARE = 0.01
-# Windows before the repeats may be called narrow enough.
-MIN_WINDOWS = 3
+# More windows cannot beat the spread between runs; this close to it they are not worth their time either.
+FLOOR_FACTOR = 1.1
+# After so many windows, and twice as many each time, look whether the interval is narrow enough.
+FIRST_LOOK = 4
 
 
 def measure(
@@ -94,7 +97,7 @@ def _wait(sampler: Sampler, *, clock: Clock, wait_s: float, watch: Watch) -> Qui
 
 @dataclass(slots=True)
 class _Run:
-    """One measurement under way; `edges_s` are the ends of its windows so far."""
+    """One measurement under way; `stretches` are its windows so far, by their edges."""
 
     label: str
     sampler: Sampler
@@ -102,9 +105,10 @@ class _Run:
     quiet: Quiet
     precision: float | None
     clock: Clock
-    edges_s: list[float] = field(default_factory=list)
+    stretches: list[list[float]] = field(default_factory=list)
 
     def measure(self, seconds: float, watch: Watch) -> Measurement:
+        self.sampler.check()
         try:
             states, states_after = self._run_windows(seconds, watch)
             self.repeater.drain()
@@ -112,60 +116,72 @@ class _Run:
             self._keep_partial(watch)
             _tell_failure(self.repeater, watch)
             raise
+        self.sampler.check()
         self.sampler.catch_up(self.clock.now())
         conditions = judge_devices(states, states_after, idle=False)
-        return self._result(self.edges_s, conditions, states_after)
+        return self._result(self.stretches, conditions, states_after)
 
     def _run_windows(self, seconds: float, watch: Watch) -> tuple[list[DeviceState], list[DeviceState]]:
         domains = self.sampler.primary_domains()
         settle_s = min(max(d.settle_s for d in domains), seconds / 2)
         count = max(1, int((seconds - settle_s) / max(d.window_s for d in domains)))
         window_s = (seconds - settle_s) / count
-        self.repeater.run_until(self.clock.now() + settle_s)
-        self.sampler.check()
+        begin_s, done, next_look = self.clock.now(), 0, FIRST_LOOK
+        self._begin_stretch(settle_s)
         states = self.sampler.states()
-        self._add_edge()
-        for index in range(count):
-            watch.stage("measuring", index / count)
-            self.repeater.run_until(self.edges_s[-1] + window_s)
+        while True:
+            self.repeater.run_until(self.stretches[-1][-1] + window_s)
             self._add_edge()
-            if index + 1 < count and self._is_narrow():
+            done += 1
+            spent_s = self.clock.now() - begin_s
+            watch.stage("measuring", min(1.0, spent_s / seconds))
+            if spent_s + window_s / 2 >= seconds:
                 break
-        states_after = self.sampler.states()
-        self.sampler.check()
-        return states, states_after
+            if done == next_look:
+                if self._is_narrow():
+                    break
+                next_look *= 2
+                self._begin_stretch(min(settle_s, window_s / 2))
+        return states, self.sampler.states()
+
+    def _begin_stretch(self, settle_s: float) -> None:
+        """Let the work settle, then begin to measure; what Python did before is not in the windows."""
+        self.repeater.run_until(self.clock.now() + settle_s)
+        self.stretches.append([])
+        self._add_edge()
 
     def _add_edge(self) -> None:
         """End a window and begin the next where the meters have just spoken, a moment before."""
         self.sampler.edge()
-        self.edges_s.append(self.clock.now())
+        self.stretches[-1].append(self.clock.now())
 
     def _is_narrow(self) -> bool:
-        if len(self.edges_s) <= MIN_WINDOWS:
-            return False
         try:
-            energy = self._result(self.edges_s).energy
+            energy = self._result(self.stretches).energy
         except JoulediffError:
             return False  # a meter that speaks late will have spoken at the end
-        return energy.half_width_share <= (self.precision or AIM_SHARE)
+        floor = max(CONFIDENCE_SIGMAS * d.repeat_share for d in self.sampler.primary_domains())
+        return energy.half_width_share <= (self.precision or max(AIM_SHARE, FLOOR_FACTOR * floor))
 
     def _keep_partial(self, watch: Watch) -> None:
         """Hand over what was measured before the program broke off; a failure here must not hide why."""
         marks_s = self.repeater.progress.time_s
         if len(marks_s) < 2:
             return
-        end_s = marks_s[-1]
-        edges_s = [e for e in self.edges_s if e < end_s] or [marks_s[0]]
+        stretches = [edges for edges in self.stretches if edges and edges[0] < marks_s[-1]] or [[marks_s[0]]]
+        if marks_s[-1] > stretches[-1][-1]:
+            stretches = [*stretches[:-1], [*stretches[-1], marks_s[-1]]]
         broken = Condition("complete", False, "", advice="the program broke off before the measurement was complete")
         try:
-            self.sampler.catch_up(end_s)
-            watch.kept(self._result([*edges_s, end_s], [broken]))
+            self.sampler.edge()
+            self.sampler.catch_up(marks_s[-1])
+            watch.kept(self._result(stretches, [broken]))
         except JoulediffError:
             return
 
     def _result(
         self,
-        edges_s: Sequence[float],
+        stretches: Sequence[Sequence[float]],
         conditions: Sequence[Condition] = (),
         states: Sequence[DeviceState] = (),
     ) -> Measurement:
@@ -173,7 +189,7 @@ class _Run:
             label=self.label,
             sampler=self.sampler,
             progress=self.repeater.progress,
-            edges_s=edges_s,
+            stretches=stretches,
             quiet=self.quiet,
             precision=self.precision,
             conditions=conditions,

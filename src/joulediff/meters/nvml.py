@@ -25,9 +25,9 @@ from joulediff.records import DeviceState, Domain, Reading
 # Half of what the driver's buffer holds even on cards that keep only a second of samples.
 SAMPLES_POLL_S = 0.5
 POLLED_POWER_S = 0.02
-# Restarting the same kernel moved the power of a window by 0.6 % (rms) at equal clock and
-# temperature, up to 1.8 % (H200, 35 restarts of five operators: `benchmarks/accuracy.py`).
-REPEAT_SHARE = 0.008
+# The same kernel restarted, at equal clock: its power moves by 0.6 % (rms), up to 1.8 %, with the
+# temperature and between two levels it may keep for seconds (H200, `benchmarks/accuracy.py`).
+REPEAT_SHARE = 0.006
 # The first 0.25 s after a change of load overshoot the power limit or warm the sensor's filter.
 SETTLE_S = 0.25
 WINDOW_S = 0.5

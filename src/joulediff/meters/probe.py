@@ -66,5 +66,9 @@ def _learn(domain: Domain, readings: Sequence[Reading]) -> tuple[float, float] |
     buffered = domain.kind == "power" and bool((np.array([r.within_s for r in readings]) == 0).all())
     # Buffered samples carry their own stamps; anything else is new when its value is.
     period_s = float(np.median(np.diff(time_s if buffered else time_s[changed])))
-    smallest = float(np.abs(np.diff(value))[changed - 1].min())
-    return period_s, smallest if domain.kind == "counter" else smallest * period_s
+    steps = np.abs(np.diff(value))[changed - 1]
+    if domain.kind == "power":
+        return period_s, float(steps.min()) * period_s
+    # A tick adds many units at once; by how little two ticks can differ shows the unit itself.
+    unlike = np.abs(np.diff(steps))
+    return period_s, float(min(steps.min(), unlike[unlike > 1e-9].min(initial=np.inf)))

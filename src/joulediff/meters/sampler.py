@@ -39,7 +39,6 @@ class Sampler:
 
     def __enter__(self) -> Sampler:
         self._started_s = self._clock.now()
-        self.check()
         self._stop = self._clock.every(self._beat)
         return self
 

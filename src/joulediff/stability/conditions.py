@@ -18,6 +18,7 @@ TEMPERATURE_DRIFT_C = 2.0
 CLOCK_DRIFT_SHARE = 0.05
 # A quarter of a core of somebody else's work: below it, a package's power moves less than its noise.
 OTHERS_CORES = 0.25
+STOLEN_CORES = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class CpuUse:
 
     machine_s: float
     own_s: float
+    stolen_s: float
+    """What the host of a virtual machine gave to others while this one wanted to run."""
 
 
 def read_cpu_use() -> CpuUse:
@@ -34,18 +37,23 @@ def read_cpu_use() -> CpuUse:
     resting_s = times.idle + getattr(times, "iowait", 0.0) + getattr(times, "steal", 0.0)
     guests_s = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # already in user and nice
     own = psutil.Process().cpu_times()
-    return CpuUse(sum(times) - resting_s - guests_s, own.user + own.system + own.children_user + own.children_system)
+    own_s = own.user + own.system + own.children_user + own.children_system
+    return CpuUse(sum(times) - resting_s - guests_s, own_s, getattr(times, "steal", 0.0))
 
 
 def judge_devices(before: Sequence[DeviceState], after: Sequence[DeviceState], *, idle: bool) -> list[Condition]:
-    """Return the conditions of each device over the time between two looks at it."""
+    """Return the conditions of each device over the time between two looks at it.
+
+    At work a device warms up and its clock follows the load; only a resting one must hold both.
+    """
     found = []
     earlier = {state.domain: state for state in before}
     family = _family_pids()
     for state in after:
         found += [_throttling(state, idle=idle), _company(state, family)]
-        first = earlier.get(state.domain, state)
-        found += [c for c in (_temperature(first, state), _clock(first, state)) if c is not None]
+        if idle:
+            first = earlier.get(state.domain, state)
+            found += [c for c in (_temperature(first, state), _clock(first, state)) if c is not None]
     return found
 
 
@@ -57,6 +65,17 @@ def judge_cpu(before: CpuUse, after: CpuUse, seconds: float) -> Condition:
         others <= OTHERS_CORES,
         f"{others:.2f} cores busy",
         advice=f"other programs keep {others:.1f} cores busy: stop them, or measure when they have finished",
+    )
+
+
+def judge_host(before: CpuUse, after: CpuUse, seconds: float) -> Condition:
+    """Return whether the host of this virtual machine lets it run."""
+    stolen = (after.stolen_s - before.stolen_s) / max(seconds, 1e-9)
+    return Condition(
+        "CPU time stolen by the host",
+        stolen <= STOLEN_CORES,
+        f"{stolen:.2f} cores",
+        advice=f"the host of this virtual machine takes {stolen:.1f} cores away: times will not repeat; try later",
     )
 
 

@@ -13,7 +13,7 @@ from joulediff.meters.curve import Curve
 from joulediff.meters.meter import Clock
 from joulediff.meters.sampler import Sampler
 from joulediff.records import Condition, Domain, IdlePower, Quiet
-from joulediff.stability.conditions import judge_cpu, judge_devices, read_cpu_use
+from joulediff.stability.conditions import judge_cpu, judge_devices, judge_host, read_cpu_use
 from joulediff.stability.watch import Watch
 from joulediff.stats import half_width
 
@@ -51,7 +51,7 @@ def _judge_window(sampler: Sampler, clock: Clock, window_s: float, begin_s: floa
     clock.sleep(window_s)
     end_s, states_after, cpu_after = clock.now(), sampler.states(), read_cpu_use()
     sampler.catch_up(end_s)
-    conditions = judge_devices(states, states_after, idle=True)
+    conditions = [*judge_devices(states, states_after, idle=True), judge_host(cpu, cpu_after, end_s - start_s)]
     if look_at_cpu:
         conditions.append(judge_cpu(cpu, cpu_after, end_s - start_s))
     idle = {}
