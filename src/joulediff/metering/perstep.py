@@ -57,14 +57,20 @@ def joules_per_step(curve: Curve, progress: Progress, stretches: Stretches, *, c
     `capped`: the device ran at its power limit, whose governor swings.
     """
     wholes, values, end_s = [], [], stretches[0][0]
+    missing = NotCovered(f"{curve.domain.name}: the meter fell silent before the first window was complete")
     for edges_s in stretches:
         covered_s = _covered(curve, edges_s)
-        if len(covered_s) >= 2:
+        if len(covered_s) < 2:
+            continue
+        try:
             wholes.append(_measure_window(curve, progress, covered_s[0], covered_s[-1]))
-            values += _window_values(curve, progress, covered_s)
-            end_s = covered_s[-1]
+        except NotCovered as error:
+            missing = error
+            continue
+        values += _window_values(curve, progress, covered_s)
+        end_s = covered_s[-1]
     if not wholes:
-        raise NotCovered(f"{curve.domain.name}: the meter fell silent before the first window was complete")
+        raise missing
     steps = sum(w.steps for w in wholes)
     energy_j = sum(w.energy_j for w in wholes) / steps
     meter_j = math.hypot(*(w.doubt_j for w in wholes)) / steps
