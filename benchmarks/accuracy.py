@@ -120,7 +120,7 @@ def study(name: str, step, meters: MeterSet, zeus, repeats: int) -> dict:
         start_s = CLOCK.now()
         found.append(measure(step, seconds=ONE_SECOND, meter=meters, idle=quiet).energy)
         walls.append(CLOCK.now() - start_s)
-    for _ in range(min(repeats, 8)):
+    for _ in range(min(repeats, 5)):
         time.sleep(0.4)
         plain.append(plain_window_j(step, meter))
         for seconds, window in zeus.items():
