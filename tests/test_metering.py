@@ -1,0 +1,273 @@
+"""`measure` on a fake device that knows the truth: random loads, imperfect sensors, and every way to break."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fakes import GPU, DeviceMeter, FakeDevice, FakeWork, counter_domain
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from joulediff.errors import JoulediffError, MeterFailed
+from joulediff.metering import measure, measure_idle
+from joulediff.meters import MeterSet
+from joulediff.meters.scripted import FakeClock
+from joulediff.records import DeviceState
+from joulediff.stability.conditions import CpuUse
+from joulediff.stability.watch import Watch
+
+
+@pytest.fixture(autouse=True)
+def _still_cpu(monkeypatch):
+    """The CPU of the machine the tests run on is none of their business."""
+    monkeypatch.setattr("joulediff.stability.idle.read_cpu_use", lambda: CpuUse(0.0, 0.0, 0.0))
+
+
+class Kept(Watch):
+    def __init__(self):
+        self.measurement = None
+        self.failure = None
+        self.stages = []
+
+    def stage(self, text, share=None):
+        self.stages.append(text)
+
+    def kept(self, measurement):
+        self.measurement = measurement
+
+    def failed(self, error, call):
+        self.failure = (error, call)
+
+
+def bench(step_s=0.003, busy_w=500.0, *, domains=(GPU,), idle_w=100.0, work=None, **sensor):
+    clock = FakeClock()
+    device = FakeDevice(clock, idle_w=idle_w)
+    meter = DeviceMeter(device, domains, **sensor)
+    return FakeWork(device, step_s, busy_w, **(work or {})), MeterSet([meter]), clock
+
+
+def run(step, meters, clock, **options):
+    return measure(step, meter=meters, clock=clock, **options)
+
+
+def test_a_steady_step():
+    found = run(*bench(step_s=0.003, busy_w=500.0))
+    assert found.energy.joules == pytest.approx(1.5, rel=1e-3)
+    assert found.energy.low < 1.5 < found.energy.high
+    assert found.net_energy.joules == pytest.approx(1.2, rel=1e-3)
+    assert found.step_s == pytest.approx(0.003)
+    assert found.domains["gpu0"].power_w == pytest.approx(500, rel=1e-3)
+    assert found.domains["gpu0"].idle.power_w == pytest.approx(100)
+    assert found.energy.source == "metered"
+    assert found.trustworthy
+    assert found.warnings == ()
+
+
+SENSORS = st.sampled_from(
+    [
+        GPU,
+        counter_domain(0.001, unit_j=1e-5, repeat_share=0.002, window_s=0.1, settle_s=0.05),
+        counter_domain(0.001, unit_j=1e-5, wrap_j=137.0, repeat_share=0.002, window_s=0.1, settle_s=0.05),
+        counter_domain(0.1, repeat_share=0.002),
+    ]
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    sensor=SENSORS,
+    step_s=st.floats(math.log(2e-4), math.log(0.4)).map(math.exp),
+    busy_w=st.floats(120, 900),
+    swing=st.floats(0.0, 0.15),
+    jitter=st.floats(0.0, 0.4),
+    drop=st.floats(0.0, 0.08),
+    seconds=st.floats(1.0, 4.0),
+)
+@example(seed=0, sensor=GPU, step_s=0.4, busy_w=300.0, swing=0.0, jitter=0.0, drop=0.0, seconds=1.0)
+def test_random_work_on_random_sensors_is_held_by_the_interval(
+    seed, sensor, step_s, busy_w, swing, jitter, drop, seconds
+):
+    rng = np.random.default_rng(seed)
+    watts = busy_w * (1 + swing * rng.uniform(-1, 1, 4096))
+    poll_s = 0.01 if sensor.period_s == 0.1 else 0.05
+    step, meters, clock = bench(
+        step_s, lambda call: watts[call % 4096], domains=[sensor], seed=seed, jitter=jitter, drop=drop, poll_s=poll_s
+    )
+    found = run(step, meters, clock, seconds=seconds)
+    true_j = float(watts.mean()) * step_s
+    # 95 % intervals: a property test looks at twice their width, and at what few steps can know of `watts`.
+    few_j = 3 * float(watts.std()) * step_s / math.sqrt(found.steps)
+    half_j = 2 * (found.energy.high - found.energy.joules) + few_j
+    assert abs(found.energy.joules - true_j) <= half_j
+    assert found.step_s == pytest.approx(step_s, rel=1e-6)
+
+
+def test_steps_shorter_than_a_tick_and_longer_than_a_window_agree():
+    short = run(*bench(step_s=0.0004, domains=[counter_domain(0.1)], poll_s=0.005))
+    long = run(*bench(step_s=0.9, domains=[counter_domain(0.1)], poll_s=0.005), seconds=5)
+    assert short.energy.joules / 0.0004 == pytest.approx(500, rel=0.01)
+    assert long.energy.joules / 0.9 == pytest.approx(500, rel=0.03)
+
+
+def test_repeats_end_early_when_the_interval_is_narrow():
+    step, meters, clock = bench()
+    begin_s = clock.now()
+    run(step, meters, clock, seconds=60)
+    assert clock.now() - begin_s < 10
+
+
+def test_the_time_given_is_kept():
+    step, meters, clock = bench(busy_w=lambda call: 500 if (call // 200) % 2 else 250, step_s=0.002)
+    begin_s = clock.now()
+    found = run(step, meters, clock, seconds=3, precision=0.001)
+    assert clock.now() - begin_s < 3 + 0.1 + 1.2  # warm-up and the idle window
+    assert not found.trustworthy
+
+
+def test_an_interval_that_stays_wide_is_said_with_its_reason():
+    rng = np.random.default_rng(1)
+    levels = rng.uniform(100, 900, 50)
+    step, meters, clock = bench(busy_w=lambda call: levels[(call // 150) % 50], step_s=0.002)
+    found = run(step, meters, clock, seconds=2)
+    assert not found.trustworthy
+    assert any("wider than 5%" in w for w in found.warnings)
+    assert found.energy.low < 500 * 0.002 * 1.2
+
+
+def test_a_meter_that_dies_keeps_what_it_said():
+    found = run(*bench(dies_at_s=3.2), seconds=4)
+    assert found.energy.joules == pytest.approx(1.5, rel=0.01)
+    assert not found.trustworthy
+    assert any("unplugged" in w for w in found.warnings)
+    assert any("no readings of the last" in w for w in found.warnings)
+
+
+def test_a_meter_that_dies_before_the_first_window_is_an_error_and_not_zero():
+    with pytest.raises(MeterFailed, match="unplugged"):
+        run(*bench(dies_at_s=1.05), seconds=2)
+
+
+def test_a_counter_that_goes_backwards_keeps_what_it_said_before():
+    step, meters, clock = bench(domains=[counter_domain(0.001, unit_j=1e-5, window_s=0.1, settle_s=0.05)])
+    meters.meters[0].resets_at_s = 2.5
+    found = run(step, meters, clock, seconds=4, precision=1e-4)
+    assert found.energy.joules == pytest.approx(1.5, rel=0.01)
+    assert any("went backwards" in w for w in found.warnings)
+    assert not found.trustworthy
+
+
+def test_one_dead_meter_does_not_take_the_other_along():
+    clock = FakeClock()
+    device = FakeDevice(clock)
+    good = DeviceMeter(device, [GPU])
+    bad = DeviceMeter(device, [replace(GPU, name="gpu1")], dies_at_s=0.5)
+    bad.name = "bad"
+    found = run(FakeWork(device, 0.003), MeterSet([good, bad]), clock)
+    assert set(found.domains) == {"gpu0"}
+    assert not found.trustworthy
+
+
+def test_a_step_that_raises_passes_through_and_keeps_what_was_measured():
+    watch = Kept()
+    step, meters, clock = bench(step_s=0.2, work={"fails_at": 10})
+    with pytest.raises(ValueError, match="no more") as caught:
+        run(step, meters, clock, watch=watch)
+    assert caught.value is step.error
+    assert watch.failure == (step.error, 10)
+    assert watch.measurement.energy.joules == pytest.approx(100, rel=0.1)
+    assert not watch.measurement.trustworthy
+
+
+def test_a_step_that_raises_at_once_has_nothing_to_keep():
+    watch = Kept()
+    step, meters, clock = bench(work={"fails_at": 1})
+    with pytest.raises(ValueError, match="no more"):
+        run(step, meters, clock, watch=watch)
+    assert watch.measurement is None
+    assert watch.failure[1] == 1
+
+
+def test_ctrl_c_passes_through_and_keeps_what_was_measured():
+    watch = Kept()
+    step, meters, clock = bench(work={"fails_at": 700, "error": KeyboardInterrupt()})
+    with pytest.raises(KeyboardInterrupt):
+        run(step, meters, clock, watch=watch)
+    assert watch.measurement.energy.joules == pytest.approx(1.5, rel=0.05)
+
+
+def test_idle_power_can_be_shared_between_measurements():
+    step, meters, clock = bench()
+    quiet = measure_idle(meters, clock=clock)
+    begin_s = clock.now()
+    found = run(step, meters, clock, seconds=1, idle=quiet)
+    assert clock.now() - begin_s < 1.2
+    assert found.net_energy.joules == pytest.approx(1.2, rel=0.01)
+
+
+def test_estimates_are_never_added_to_measurements():
+    cpu = counter_domain(0.001, unit_j=1e-5, name="cpu", source="estimated", note="assumed")
+    found = run(*bench(domains=[GPU, cpu]))
+    assert found.energy.joules == pytest.approx(1.5, rel=0.01)
+    assert not found.domains["cpu"].counted
+    assert found.domains["cpu"].energy.source == "estimated"
+    assert any("cpu is estimated, not measured" in w for w in found.warnings)
+
+
+def test_an_estimate_alone_is_a_total_and_says_so():
+    cpu = counter_domain(0.001, unit_j=1e-5, name="cpu", source="estimated", note="assumed")
+    found = run(*bench(domains=[cpu]))
+    assert found.energy.source == "estimated"
+
+
+def test_a_domain_that_covers_others_is_not_added():
+    wall = replace(GPU, name="wall", whole=True)
+    cpu = replace(GPU, name="cpu")
+    found = run(*bench(domains=[GPU, cpu, wall]))
+    assert found.energy.joules == pytest.approx(3.0, rel=0.01)
+    only = run(*bench(domains=[wall]))
+    assert only.energy.joules == pytest.approx(1.5, rel=0.01)
+
+
+def test_instruments_that_disagree_are_told():
+    both = [GPU, counter_domain(0.1)]
+    agree = run(*bench(domains=both))
+    assert agree.trustworthy
+    differ = run(*bench(domains=both, gain={"counter": 1.3}))
+    assert not differ.trustworthy
+    assert any("its counter says" in w for w in differ.warnings)
+
+
+def test_the_power_limit_is_a_remark_and_thermal_throttling_a_doubt():
+    capped = DeviceState("gpu0", clock_mhz=1500, power_limit_w=700, throttle=("power cap",))
+    step, meters, clock = bench(states=[capped])
+    found = run(step, meters, clock, idle=measure_idle(meters, wait_s=0, clock=clock))
+    assert any("power limit" in w for w in found.warnings)
+    hot = DeviceState("gpu0", throttle=("thermal slowdown",))
+    step, meters, clock = bench(states=[hot])
+    assert not run(step, meters, clock, wait_s=0).trustworthy
+
+
+def test_work_that_cannot_be_told_from_rest_says_so():
+    found = run(*bench(busy_w=100.0, idle_w=100.0))
+    assert found.net_energy.low <= 0 <= found.net_energy.high
+    assert any("cannot be told from" in w for w in found.warnings)
+
+
+def test_a_counter_that_stands_still_is_below_its_resolution_and_not_zero():
+    ane = counter_domain(0.01, unit_j=1e-3, name="ane", window_s=0.1)
+    clock = FakeClock()
+    device, dark = FakeDevice(clock), FakeDevice(clock, idle_w=0.0)
+    lights_off = DeviceMeter(dark, [ane])
+    lights_off.name = "dark"
+    found = run(FakeWork(device, 0.003), MeterSet([DeviceMeter(device, [GPU]), lights_off]), clock)
+    assert found.trustworthy
+    assert 0 < found.domains["ane"].energy.high < 1e-3
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, math.nan, math.inf])
+def test_no_time_is_refused(seconds):
+    step, meters, clock = bench()
+    with pytest.raises(JoulediffError, match="seconds"):
+        run(step, meters, clock, seconds=seconds)
