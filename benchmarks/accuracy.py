@@ -24,7 +24,7 @@ from joulediff.meters.nvml import NvmlMeter, open_nvml
 from joulediff.stability.repeats import Repeater
 
 CLOCK = RealClock()
-ONE_SECOND = 0.9  # leaves room in one second for warm-up and the last samples
+ONE_SECOND = 0.88  # leaves room in one second for warm-up and the last samples
 
 
 def operators():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left
 from dataclasses import replace
 
 import numpy as np
@@ -82,7 +82,7 @@ class FakeDevice:
         self._power_w.append(power_w)
 
     def _index(self, at_s):
-        return max(0, bisect_right(self._time_s, at_s) - 1)
+        return max(0, bisect_left(self._time_s, at_s) - 1)
 
     def power_at(self, at_s):
         return self._power_w[self._index(at_s)]

@@ -122,7 +122,7 @@ def test_the_time_given_is_kept():
     step, meters, clock = bench(busy_w=lambda call: 500 if (call // 200) % 2 else 250, step_s=0.002)
     begin_s = clock.now()
     found = run(step, meters, clock, seconds=3, precision=0.001)
-    assert clock.now() - begin_s < 3 + 0.1 + 1.2  # warm-up and the idle window
+    assert clock.now() - begin_s < 3 + 0.3 + 1.3  # half a window more, warm-up, settling and the idle window
     assert not found.trustworthy
 
 

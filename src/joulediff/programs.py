@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +30,8 @@ def load_step(target: str) -> Step:
     module = _load_file(Path(place)) if _is_file(place) else _load_module(place)
     build = getattr(module, name, None)
     if build is None:
-        offered = [n for n, v in vars(module).items() if inspect.isfunction(v) and not n.startswith("_")]
+        functions = {n: v for n, v in vars(module).items() if inspect.isfunction(v) and not n.startswith("_")}
+        offered = [n for n, v in functions.items() if v.__module__ == module.__name__]
         hint = f"it defines: {', '.join(offered)}" if offered else "it defines no function"
         raise ProgramError(f"{place} has no {name}()", fix=f"{hint}; say which with {place}:NAME")
     if not callable(build):
@@ -45,6 +47,11 @@ def load_step(target: str) -> Step:
             fix=f"return a function without arguments, for example: return lambda: model(x)  (in {name})",
         )
     _refuse_arguments(step, f"the step that {name}() in {place} returned")
+    if inspect.iscoroutinefunction(step) or inspect.isgeneratorfunction(step):
+        raise ProgramError(
+            f"the step that {name}() in {place} returned only makes a coroutine or generator when called: nothing runs",
+            fix="return an ordinary function that runs it to its end",
+        )
     return step
 
 
@@ -63,7 +70,9 @@ def _split(target: str) -> tuple[str, str]:
 
 
 def _is_file(place: str) -> bool:
-    return place.endswith(".py") or "/" in place or "\\" in place or Path(place).exists()
+    if place.endswith(".py") or "/" in place or "\\" in place:
+        return True
+    return Path(place).exists() and not (Path(place) / "__init__.py").exists()
 
 
 def _load_file(path: Path) -> ModuleType:
@@ -72,7 +81,8 @@ def _load_file(path: Path) -> ModuleType:
     if not path.exists():
         near = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
         raise ProgramError(
-            f"there is no file {path}", fix=f"{path.parent}/ has: {', '.join(near[:8])}" if near else None
+            f"there is no file {path}",
+            fix=f"{path.parent}/ has: {', '.join(near[:8])}" if near else "check the path, and the folder you are in",
         )
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
@@ -90,13 +100,17 @@ def _load_file(path: Path) -> ModuleType:
 def _load_module(name: str) -> ModuleType:
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
+    missing = ProgramError(f"there is no file and no module called {name}", fix="give FILE.py[:name] or module:name")
+    if not name or name.startswith("."):
+        raise missing
     try:
-        found = importlib.util.find_spec(name)
-    except (ImportError, ValueError):
-        found = None
-    if found is None:
-        raise ProgramError(f"there is no file and no module called {name}", fix="give FILE.py[:name] or module:name")
-    module = _call(lambda: importlib.import_module(name), name)
+        module = _call(lambda: importlib.import_module(name), name)
+    except UserCodeFailed as error:
+        # Is it this module or its package that is not there, or one that it imports?
+        absent = error.__cause__.name if isinstance(error.__cause__, ModuleNotFoundError) else None
+        if absent is not None and f"{name}.".startswith(f"{absent}."):
+            raise missing from error
+        raise
     assert isinstance(module, ModuleType)
     return module
 
@@ -117,7 +131,7 @@ def describe(error: BaseException) -> str:
     """Return an exception of the user's with the line that raised it: `ValueError: no (train.py:12)`."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     trace = error.__traceback__
-    ours = str(Path(__file__).parent)
+    ours = str(Path(__file__).parent) + os.sep
     place = ""
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename

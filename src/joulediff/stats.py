@@ -2,7 +2,7 @@
 
 A handful of windows says little about its own spread, so it is pooled with what is known
 about the meter: the spread of the same work measured again. One window alone then has an
-interval too, and many windows speak for themselves.
+interval too, many windows speak for themselves, and windows that contradict what is known are believed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ CONFIDENCE = 0.95
 # Weight of the known spread against the observed one, in degrees of freedom. The known spread
 # rests on the 35 restarts of `benchmarks/accuracy.py`; a noisy machine outvotes it in 10 windows.
 PRIOR_DOF = 10.0
+# Windows that spread this many times wider than what is known are not a chance (1 in 370 with two windows).
+CONTRADICTION = 3.0
 
 
 def half_width(values: Sequence[float] | np.ndarray, *, known_sigma: float) -> float:
@@ -29,8 +31,11 @@ def half_width(values: Sequence[float] | np.ndarray, *, known_sigma: float) -> f
     if count == 0:
         raise ValueError("no values, so no interval")
     squares = float(((observed - observed.mean()) ** 2).sum())
-    dof = PRIOR_DOF + count - 1
-    sigma = math.sqrt((PRIOR_DOF * known_sigma**2 + squares) / dof)
+    if squares > (CONTRADICTION * known_sigma) ** 2 * (count - 1):
+        dof, sigma = float(count - 1), math.sqrt(squares / (count - 1))
+    else:
+        dof = PRIOR_DOF + count - 1
+        sigma = math.sqrt((PRIOR_DOF * known_sigma**2 + squares) / dof)
     return student_t(dof) * sigma / math.sqrt(effective_count(observed))
 
 

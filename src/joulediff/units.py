@@ -13,6 +13,7 @@ def format_si(value: float, unit: str, *, digits: int = 4) -> str:
         return f"? {unit}"
     if value == 0:
         return f"0 {unit}"
+    value = float(f"{value:.{digits - 1}e}")  # 999.96 is 1.000 k, not 1000.0
     size = abs(value)
     factor, prefix = next((p for p in _PREFIXES if size >= p[0]), _PREFIXES[-1])
     scaled = value / factor
@@ -22,12 +23,12 @@ def format_si(value: float, unit: str, *, digits: int = 4) -> str:
 
 def format_energy(joules: float) -> str:
     """Return joules as text. Kilojoules stay joules: totals are compared in one unit."""
-    return f"{joules:,.0f} J" if 1e3 <= abs(joules) < 1e6 else format_si(joules, "J")
+    return f"{joules:,.0f} J" if 999.95 <= abs(joules) < 999_999.5 else format_si(joules, "J")
 
 
 def format_power(watts: float) -> str:
     """Return watts with one decimal."""
-    return f"{watts:.1f} W" if abs(watts) >= 0.05 or watts == 0 else format_si(watts, "W", digits=2)
+    return f"{watts:.1f} W" if 0.05 <= abs(watts) < math.inf or watts == 0 else format_si(watts, "W", digits=2)
 
 
 def format_time(seconds: float) -> str:
@@ -46,9 +47,12 @@ def format_share(share: float) -> str:
 
 
 def parse_share(text: str) -> float:
-    """Return the share meant by `5%` or `0.05`. Raises ValueError where it is neither."""
+    """Return the share meant by `5%` or `0.05`. Raises ValueError where it is neither.
+
+    A bare `5` is refused: it is more likely meant as 5 % than as five times the whole.
+    """
     number = float(text.strip().removesuffix("%"))
-    share = number / 100 if text.strip().endswith("%") else number
-    if not 0 < share < math.inf:
+    share, limit = (number / 100, math.inf) if text.strip().endswith("%") else (number, 1.0)
+    if not 0 < share < limit:
         raise ValueError(text)
     return share

@@ -6,7 +6,9 @@ Exit codes: 0 fine, 1 user or environment, 2 measured but not trustworthy, 3 a t
 from __future__ import annotations
 
 import importlib
+import io
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -37,19 +39,28 @@ class _LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_LazyGroup,
+    invoke_without_command=True,
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(None, "-V", "--version", package_name="joulediff", message="joulediff %(version)s")
-@click.option("-v", "--verbose", count=True, help="Say more; -vv shows tracebacks.")
+@click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks.")
 @click.pass_context
-def cli(ctx: click.Context, verbose: int) -> None:
+def cli(ctx: click.Context) -> None:
     """Find the code that wastes energy in machine-learning programs."""
-    ctx.obj = verbose
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    verbose = any(word.startswith("-vv") for word in words)
+    verbose = sum(word.count("v") for word in words if re.fullmatch("-v+", word)) + words.count("--verbose") > 1
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without ± shows ?, which beats a crash
     try:
         code = cli.main(args=words, prog_name="joulediff", standalone_mode=False)
     except JoulediffError as error:

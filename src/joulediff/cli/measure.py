@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import click
 
-from joulediff.cli.options import ShareType, json_option, meter_options
+from joulediff.cli.options import meter_options, output_options, read_share
 from joulediff.records import Measurement
 
 
 @click.command("measure")
 @click.argument("program", metavar="FILE.py[:name]")
 @click.option("--seconds", default=4.0, show_default=True, metavar="S", help="Time to measure for, at most.")
-@click.option("--precision", type=ShareType(), metavar="P", help="Half width of the interval to reach.  [1% aimed at]")
+@click.option("--precision", type=read_share, metavar="P", help="Half width of the interval to reach.  [1% aimed at]")
 @click.option("--wait", "wait_s", default=30.0, show_default=True, metavar="S", help="Longest wait for quiet.")
 @click.option("--label", metavar="TEXT", help="Name of the program in the report.  [its file]")
 @click.option("--clock-offset", default=0.0, metavar="S", help="Seconds to add to a power log's time stamps.")
 @meter_options
-@json_option
+@output_options
 def command(
     program: str,
     seconds: float,
@@ -33,10 +33,11 @@ def command(
     FILE.py defines build(), which sets up once and returns the step: a function without
     arguments. FILE.py:name and package.module:name name another builder.
     """
-    from joulediff.cli.output import Progress, stdout_kept_clean
+    from joulediff.cli.output import Progress, refuse_unwritable, stdout_kept_clean
     from joulediff.metering import measure
     from joulediff.programs import label_of, load_step
 
+    refuse_unwritable(json_to)
     with Progress() as progress:
         try:
             with stdout_kept_clean(json_to == "-"):
@@ -74,9 +75,9 @@ def _name_culprit(error: BaseException, failure: tuple[BaseException, int] | Non
 def _show(found: Measurement, json_to: str | None) -> None:
     from joulediff.cli.output import open_console, write_json
 
-    if json_to is not None:
-        write_json(found, json_to)
     if json_to != "-":
         from joulediff.report.terminal import print_measurement
 
         print_measurement(found, open_console())
+    if json_to is not None:
+        write_json(found, json_to)

@@ -12,16 +12,12 @@ from joulediff.units import parse_share
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-class ShareType(click.ParamType[float]):
-    """A share: `2%` or `0.02`."""
-
-    name = "share"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            return parse_share(str(value))
-        except ValueError:
-            self.fail(f"{value!r} is not a share; write 2% or 0.02", param, ctx)
+def read_share(text: str) -> float:
+    """Return the share that `2%` or `0.02` means, for an option's `type`."""
+    try:
+        return parse_share(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not a share; write 2% or 0.02") from None
 
 
 def meter_options(command: _F) -> _F:
@@ -40,6 +36,11 @@ def meter_options(command: _F) -> _F:
     return command
 
 
-def json_option(command: _F) -> _F:
-    """Add `--json`."""
-    return click.option("--json", "json_to", metavar="FILE", help="Write JSON to FILE; - is standard output.")(command)
+def output_options(command: _F) -> _F:
+    """Add `--json`, and `-v` for those who write it after the command; `main` looks for it everywhere."""
+    for option in (
+        click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks."),
+        click.option("--json", "json_to", metavar="FILE", help="Write JSON to FILE; - is standard output."),
+    ):
+        command = option(command)
+    return command

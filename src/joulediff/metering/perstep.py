@@ -56,7 +56,7 @@ def joules_per_step(curve: Curve, progress: Progress, stretches: Stretches, *, c
 
     `capped`: the device ran at its power limit, whose governor swings.
     """
-    wholes, values, end_s = [], [], stretches[0][0]
+    wholes, windows, end_s = [], [], stretches[0][0]
     missing = NotCovered(f"{curve.domain.name}: the meter fell silent before the first window was complete")
     for edges_s in stretches:
         covered_s = _covered(curve, edges_s)
@@ -67,7 +67,7 @@ def joules_per_step(curve: Curve, progress: Progress, stretches: Stretches, *, c
         except NotCovered as error:
             missing = error
             continue
-        values += _window_values(curve, progress, covered_s)
+        windows += _windows(curve, progress, covered_s)
         end_s = covered_s[-1]
     if not wholes:
         raise missing
@@ -77,21 +77,29 @@ def joules_per_step(curve: Curve, progress: Progress, stretches: Stretches, *, c
     sigma_j = curve.domain.repeat_share * energy_j
     if capped and stretches[-1][-1] - stretches[0][0] < GOVERNOR_S:
         sigma_j *= GOVERNOR_FACTOR
-    spread_j = half_width(values or [energy_j], known_sigma=sigma_j)
+    spread_j = half_width(_values(windows or wholes, energy_j), known_sigma=sigma_j)
     half_j = math.hypot(spread_j, CONFIDENCE_SIGMAS * sigma_j, meter_j)
     power_w = sum(w.energy_j for w in wholes) / sum(w.duration_s for w in wholes)
     return PerStep(energy_j, half_j, power_w, end_s)
 
 
-def _window_values(curve: Curve, progress: Progress, edges_s: Sequence[float]) -> list[float]:
-    values = []
+def _values(windows: Sequence[_Window], energy_j: float) -> list[float]:
+    """Return what each window says about the energy of a step, by its weight in the whole.
+
+    These are the residuals of a ratio estimate: a window with few steps says little.
+    """
+    mean_steps = sum(w.steps for w in windows) / len(windows)
+    return [energy_j + (w.energy_j - energy_j * w.steps) / mean_steps for w in windows]
+
+
+def _windows(curve: Curve, progress: Progress, edges_s: Sequence[float]) -> list[_Window]:
+    found = []
     for start_s, end_s in pairwise(edges_s):
         try:
-            window = _measure_window(curve, progress, start_s, end_s)
+            found.append(_measure_window(curve, progress, start_s, end_s))
         except NotCovered:
             continue  # the stretch as a whole tells whether enough is left
-        values.append(window.energy_j / window.steps)
-    return values
+    return found
 
 
 def unseen_per_step(domain: Domain, steps: float, seconds: float, end_s: float) -> PerStep:

@@ -39,6 +39,7 @@ def make_measurement(
     step_s = measured_s / steps
     capped = {state.domain for state in states if "power cap" in state.throttle}
     domains, doubts = _measure_domains(sampler, progress, stretches, quiet, step_s, capped)
+    doubts += [f"meter {name}: {error.what}" for name, error in sampler.failures.items()]
     if not domains:
         raise MeterFailed(
             "no meter gave a number: " + "; ".join(doubts), fix="`joulediff doctor` tells what works here"
@@ -46,7 +47,6 @@ def make_measurement(
     domains = _count(domains, sampler.primary_domains())
     energy = _total([d.energy for d in domains.values() if d.counted])
     nets = [d.net_energy for d in domains.values() if d.counted]
-    doubts += [f"meter {name}: {error.what}" for name, error in sampler.failures.items()]
     doubts += _check_instruments(sampler)
     doubts += [c.advice or c.value for c in (*quiet.conditions, *conditions) if not c.ok]
     doubts += _too_wide(energy, precision, measured_s)

@@ -111,12 +111,12 @@ class _Run:
         self.sampler.check()
         try:
             states, states_after = self._run_windows(seconds, watch)
+            self.sampler.check()
             self.repeater.drain()
         except BaseException:
             self._keep_partial(watch)
             _tell_failure(self.repeater, watch)
             raise
-        self.sampler.check()
         self.sampler.catch_up(self.clock.now())
         conditions = judge_devices(states, states_after, idle=False)
         return self._result(self.stretches, conditions, states_after)

@@ -89,7 +89,11 @@ def _open_auto(openers: Mapping[str, Callable[[str], Meter]]) -> MeterSet:
             if opened.meters and opened.meters[-1].name == name:
                 opened.meters.pop().close()
     if not any(domain.name.startswith("cpu") for meter in opened.meters for domain in meter.domains):
-        opened.meters.append(openers["estimated"](""))
+        try:
+            opened.meters.append(openers["estimated"](""))
+        except JoulediffError:
+            opened.__exit__(None, None, None)
+            raise
     return opened
 
 

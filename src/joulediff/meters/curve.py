@@ -59,9 +59,13 @@ class Curve:
         return build(domain, readings)
 
     def window(self, start_s: float, end_s: float) -> Span:
-        """Return the span between the known moments nearest to `start_s` and `end_s`."""
-        first, last = (int(np.abs(self.time_s - edge_s).argmin()) for edge_s in (start_s, end_s))
-        if first == last or self.time_s[last] <= start_s or self.time_s[first] >= end_s:
+        """Return the span between the last known moments before `start_s` and before `end_s`.
+
+        Neighbouring windows share their edge, and none reaches beyond its end, where the load may have gone.
+        """
+        first, last = np.searchsorted(self.time_s, [start_s, end_s], side="right") - 1
+        first, last = max(0, int(first)), int(last)
+        if first >= last or self.time_s[last] <= start_s:
             raise NotCovered(
                 f"{self.domain.name}: the meter did not speak twice between {start_s:.3f} and {end_s:.3f} s",
                 fix=f"give it more time: it has a new value every {self.domain.period_s * 1e3:.3g} ms",

@@ -5,8 +5,8 @@ The file is a convenience: a missing, broken or foreign one costs its knowledge 
 
 from __future__ import annotations
 
+import contextlib
 import json
-import math
 import os
 import platform
 import sys
@@ -75,16 +75,15 @@ class Memory:
             scratch.replace(self.path)
         except OSError as error:
             self.problem = f"what was learned cannot be kept in {self.path.parent} ({error.strerror})"
+            with contextlib.suppress(OSError):
+                scratch.unlink(missing_ok=True)
 
 
 def _is_sound(row: object) -> bool:
     if not isinstance(row, dict):
         return False
     limits = (("period_s", MAX_PERIOD_S), ("resolution_j", MAX_RESOLUTION_J))
-    return all(
-        isinstance(row.get(name), int | float) and math.isfinite(row[name]) and 0 < row[name] <= limit
-        for name, limit in limits
-    )
+    return all(isinstance(row.get(name), int | float) and 0 < row[name] <= limit for name, limit in limits)
 
 
 def _one_line(error: Exception) -> str:

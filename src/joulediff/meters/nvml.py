@@ -9,6 +9,7 @@ A card without samples is read at the counter's ticks; one without either, from 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -35,6 +36,7 @@ TICK_S = 0.1
 # From here before a tick is due, look for it as often as this.
 TICK_SOON_SHARE = 0.85
 TICK_HUNT_S = 0.002
+LOOKS = 3
 
 _THROTTLE = {
     0x04: "power cap",
@@ -59,6 +61,7 @@ class _Device:
     power_field: int | None = None
     last_us: int = 0
     counter_j: float | None = None
+    tick_soon_s: float = float("-inf")
     domains: list[Domain] = field(default_factory=list)
 
 
@@ -77,30 +80,51 @@ class NvmlMeter(Meter):
 
     def poll(self) -> list[Reading]:
         try:
-            return [reading for device in self._devices for reading in self._read(device)]
+            readings = [reading for device in self._devices for reading in self._read(device)]
         except self._nvml.NVMLError as error:
             raise MeterFailed(
                 f"the NVIDIA driver stopped answering ({error})", fix="look at `nvidia-smi` and the kernel log"
             ) from error
+        self.poll_s = min(map(self._pace_s, self._devices))
+        return readings
+
+    def _pace_s(self, device: _Device) -> float:
+        """Return when this card wants to be read next."""
+        if device.has_samples:
+            return SAMPLES_POLL_S
+        if device.has_counter:
+            return max(TICK_HUNT_S, device.tick_soon_s - self._clock.now())
+        return POLLED_POWER_S
 
     def _read(self, device: _Device) -> list[Reading]:
         if device.has_samples:
             return self._read_samples(device)
         if device.has_counter:
             reading = self.read_counter(device.domain)
-            ticked = device.counter_j is not None and reading.value != device.counter_j
+            if device.counter_j is not None and reading.value != device.counter_j:
+                period_s = next(d.period_s for d in self.domains if (d.name, d.kind) == (device.domain, "counter"))
+                device.tick_soon_s = reading.time_s + TICK_SOON_SHARE * period_s
             device.counter_j = reading.value
-            period_s = next(d.period_s for d in self.domains if (d.name, d.kind) == (device.domain, "counter"))
-            self.poll_s = TICK_SOON_SHARE * period_s if ticked else TICK_HUNT_S
             return [reading]
         return [self._read_power(device)]
 
     def _read_samples(self, device: _Device) -> list[Reading]:
-        to_clock_s = self._clock.now() - self._wall_s()
+        to_clock_s = self._to_clock()
         stamps = _samples(self._nvml, device.handle, device.last_us)
         if stamps:
             device.last_us = stamps[-1][0]
         return [Reading(device.domain, "power", us * 1e-6 + to_clock_s, mw * 1e-3) for us, mw in stamps]
+
+    def _to_clock(self) -> float:
+        """Return what turns the driver's stamps into our seconds, from the quickest of a few looks.
+
+        A pause of the thread between the two clocks would move a whole batch of samples.
+        """
+        looks = []
+        for _ in range(LOOKS):
+            before_s, wall_s, after_s = self._clock.now(), self._wall_s(), self._clock.now()
+            looks.append((after_s - before_s, (before_s + after_s) / 2 - wall_s))
+        return min(looks)[1]
 
     def _read_power(self, device: _Device) -> Reading:
         start_s = self._clock.now()
@@ -148,10 +172,7 @@ class NvmlMeter(Meter):
         )
 
     def close(self) -> None:
-        try:
-            self._nvml.nvmlShutdown()
-        except self._nvml.NVMLError:
-            return  # the driver is gone, and so is what there was to give back
+        _shut_down(self._nvml)
 
 
 def open_nvml(
@@ -176,14 +197,20 @@ def open_nvml(
     try:
         devices = _find_devices(driver, env if env is not None else os.environ, ask_cuda)
     except driver.NVMLError as error:
-        driver.nvmlShutdown()
+        _shut_down(driver)
         raise MeterUnavailable(
             f"the NVIDIA driver does not list its cards ({error})", fix="try `nvidia-smi`"
         ) from error
     except MeterUnavailable:
-        driver.nvmlShutdown()
+        _shut_down(driver)
         raise
     return NvmlMeter(driver, devices, clock=clock or RealClock(), wall_s=wall_s)
+
+
+def _shut_down(driver: Any) -> None:
+    # A driver that is gone has nothing left to give back.
+    with contextlib.suppress(driver.NVMLError):
+        driver.nvmlShutdown()
 
 
 def _find_devices(driver: Any, env: Mapping[str, str], ask_cuda: Callable[[], list[str]] | None) -> list[_Device]:

@@ -69,6 +69,8 @@ def _learn(domain: Domain, readings: Sequence[Reading]) -> tuple[float, float] |
     steps = np.abs(np.diff(value))[changed - 1]
     if domain.kind == "power":
         return period_s, float(steps.min()) * period_s
-    # A tick adds many units at once; by how little two ticks can differ shows the unit itself.
+    # A tick adds many units at once; by how little two ticks can differ shows the unit itself. What
+    # floats make of a counter that has run for weeks (1e9 J: steps of 0.1 µJ) is no difference.
     unlike = np.abs(np.diff(steps))
-    return period_s, float(min(steps.min(), unlike[unlike > 1e-9].min(initial=np.inf)))
+    rounding_j = max(1e-9, 8 * float(np.spacing(np.abs(value).max())))
+    return period_s, float(min(steps.min(), unlike[unlike > rounding_j].min(initial=np.inf)))

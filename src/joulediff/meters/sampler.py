@@ -78,8 +78,12 @@ class Sampler:
         """Take the costly second instruments' readings, now."""
         with self._lock:
             for meter in self._meters:
-                if meter.name not in self.failures:
+                if meter.name in self.failures:
+                    continue
+                try:
                     self._keep(meter.check_readings())
+                except MeterFailed as error:
+                    self.failures[meter.name] = error
 
     def edge(self) -> None:
         """Poll every meter now: the edge of a window is best where meters speak."""
@@ -97,7 +101,7 @@ class Sampler:
                     newest_s = min((self._newest_s(d) for d in _primary(meter)), default=until_s)
                 if newest_s >= until_s or self._clock.now() > until_s + late_s:
                     break
-                self._clock.sleep(max(0.001, min(d.period_s for d in meter.domains)))
+                self._clock.sleep(max(0.002, min(d.period_s for d in meter.domains) / 4))
 
     def _newest_s(self, domain: Domain) -> float:
         readings = self._readings.get((domain.name, domain.kind))

@@ -7,14 +7,15 @@ a recorded trace. A script that has ended is a meter that died: it raises, it do
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from joulediff.errors import MeterFailed, MeterUnavailable
 from joulediff.meters.meter import Clock, Meter, RealClock
-from joulediff.records import DeviceState, Domain, Reading
+from joulediff.records import DeviceState, Domain, Kind, Reading
 
 SCHEMA = "joulediff.script/1"
 # A script is a test or a trace of minutes; anything larger is not one.
@@ -42,12 +43,17 @@ class FakeClock:
             when_s, key = min(due)
             self._now_s = max(self._now_s, when_s)
             beat = self._beats[key][1]
-            self._beats[key] = (self._now_s + max(beat(), 1e-6), beat)
-        self._now_s = end_s
+            # A beat may let time pass itself; it is not due again before it has returned.
+            self._beats[key] = (float("inf"), beat)
+            pause_s = beat()
+            if key in self._beats:
+                self._beats[key] = (self._now_s + max(pause_s, 1e-6), beat)
+        self._now_s = max(self._now_s, end_s)
 
     def every(self, beat: Callable[[], float]) -> Callable[[], None]:
         key, self._next_id = self._next_id, self._next_id + 1
-        self._beats[key] = (self._now_s + max(beat(), 1e-6), beat)
+        pause_s = beat()
+        self._beats[key] = (self._now_s + max(pause_s, 1e-6), beat)
         return lambda: self._beats.pop(key, None) and None
 
 
@@ -106,18 +112,39 @@ def open_scripted(path: Path, *, clock: Clock | None = None) -> ScriptedMeter:
         script = json.loads(path.read_text())
     except OSError as error:
         raise MeterUnavailable(f"{path}: cannot read the script ({error.strerror})") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MeterUnavailable(f"{path}: not JSON ({error})") from error
     if not isinstance(script, dict) or script.get("schema") != SCHEMA:
         raise MeterUnavailable(f'{path}: not a script of readings: it needs "schema": "{SCHEMA}"')
     try:
         domains = [_domain(row) for row in script["domains"]]
-        readings = [Reading(str(d), k, float(t), float(v), float(w)) for d, k, t, v, w in script["readings"]]
-    except (KeyError, TypeError, ValueError) as error:
+        known = {(domain.name, domain.kind) for domain in domains}
+        readings = [_reading(row, known) for row in script["readings"]]
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise MeterUnavailable(f"{path}: a row of the script is broken ({error!r})") from error
     return ScriptedMeter(domains, readings, clock=clock or RealClock())
 
 
-def _domain(row: dict[str, Any]) -> Domain:
+def _domain(row: Any) -> Domain:
+    if not isinstance(row, dict):
+        raise TypeError(f"a domain is an object, not {row!r:.40}")
     known = {field.name for field in fields(Domain)}
-    return Domain(**{key: value for key, value in row.items() if key in known})
+    numbers = {key: _number(row[key]) for key in ("period_s", "resolution_j", "repeat_share", "window_s")}
+    domain = Domain(**{key: value for key, value in {**row, **numbers}.items() if key in known})
+    if domain.kind not in get_args(Kind):
+        raise ValueError(f"a domain is one of {get_args(Kind)}, not {domain.kind!r:.40}")
+    return domain
+
+
+def _reading(row: Any, known: set[tuple[str, Kind]]) -> Reading:
+    name, kind, *numbers = row
+    if (name, kind) not in known:
+        raise ValueError(f"no domain {name!r:.40} of kind {kind!r:.40}")
+    time_s, value, within_s = map(_number, numbers)
+    return Reading(name, kind, time_s, value, within_s)
+
+
+def _number(value: Any) -> float:
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is no number to count with")
+    return float(value)

@@ -1,12 +1,14 @@
 """Which cards a CUDA program sees, in its order, without starting CUDA.
 
 Follows CUDA's own rules for `CUDA_VISIBLE_DEVICES`: indices count in `CUDA_DEVICE_ORDER`, UUIDs may be
-cut short, and the list ends at the first entry that names no card. Starting CUDA here would break
-programs that fork or that set the variable themselves.
+cut short, the list ends at the first entry that names no card or is of another kind than the first,
+and a card named twice hides all (not documented; `torch.cuda` and nvitop found it). Starting CUDA
+here would break programs that fork or that set the variable themselves.
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +26,8 @@ for index in range(count.value):
     assert cuda.cuDeviceGetUuid(ctypes.byref(raw), index) == 0
     print("GPU-" + str(uuid.UUID(bytes=bytes(raw))))
 """
+# CUDA reads an index as C does: with a sign, and whatever follows the digits is ignored.
+_INDEX = re.compile(r"[+-]?[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +44,29 @@ def visible_cards(
 ) -> list[Card]:
     """Return the cards a program with this environment sees: the first is its device 0."""
     wanted = env.get("CUDA_VISIBLE_DEVICES")
-    by_index = wanted is None or any(e.strip().lstrip("-").isdigit() for e in wanted.split(","))
+    entries = [entry.strip() for entry in (wanted or "").split(",")]
+    kind = _kind(entries[0])
     ordered = list(cards)
-    if by_index and _order_is_unsure(cards, env):
+    if (wanted is None or kind == "index") and _order_is_unsure(cards, env):
         ordered = _in_cuda_order(cards, ask_cuda or _ask_cuda)
     if wanted is None:
         return ordered
-    chosen: list[Card] = []
-    for entry in wanted.split(","):
-        card = _find(entry.strip(), ordered)
+    chosen: dict[str, Card] = {}
+    for entry in entries:
+        card = _find(entry, ordered) if _kind(entry) == kind else None
         if card is None:
             break
-        if card not in chosen:
-            chosen.append(card)
-    return chosen
+        # Instances of one card are no repetition: they are on the same meter.
+        if entry in chosen or (card in chosen.values() and kind != "MIG-"):
+            return []
+        chosen[entry] = card
+    return list(dict.fromkeys(chosen.values()))
+
+
+def _kind(entry: str) -> str | None:
+    if _INDEX.match(entry):
+        return "index"
+    return next((prefix for prefix in ("GPU-", "MIG-") if entry.startswith(prefix)), None)
 
 
 def _order_is_unsure(cards: Sequence[Card], env: Mapping[str, str]) -> bool:
@@ -62,13 +75,15 @@ def _order_is_unsure(cards: Sequence[Card], env: Mapping[str, str]) -> bool:
 
 
 def _find(entry: str, cards: Sequence[Card]) -> Card | None:
-    if entry.isdigit():
-        return cards[int(entry)] if int(entry) < len(cards) else None
-    if entry.startswith("MIG-"):
+    if found := _INDEX.match(entry):
+        index = int(found.group())
+        return cards[index] if 0 <= index < len(cards) else None
+    if entry.startswith("MIG-GPU-"):
         # Older drivers write MIG-GPU-<card>/<instance>/<slice>.
-        legacy = entry.removeprefix("MIG-").split("/")[0]
-        return next((c for c in cards if entry in c.mig_uuids or c.uuid == legacy), None)
-    fits = [c for c in cards if entry.startswith("GPU-") and c.uuid.startswith(entry)]
+        entry = entry.removeprefix("MIG-").split("/")[0]
+    if entry.startswith("MIG-"):
+        return next((card for card in cards if entry in card.mig_uuids), None)
+    fits = [card for card in cards if entry.startswith("GPU-") and card.uuid.startswith(entry)]
     return fits[0] if len(fits) == 1 else None
 
 

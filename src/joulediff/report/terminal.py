@@ -18,27 +18,29 @@ from joulediff.units import format_energy, format_power, format_share, format_si
 
 def print_measurement(found: Measurement, console: Console) -> None:
     """Print one measurement."""
-    console.print(_headline(found))
-    console.print(Padding(_domain_table(found), (1, 0, 0, 0)))
-    for line in _footer(found):
-        console.print(line)
+    _print(console, _headline(found), "", _domain_table(found), *_footer(found))
 
 
 def print_checkup(found: Checkup, console: Console) -> None:
     """Print what `doctor` found."""
-    console.print(_meter_table(found))
-    for report in found.meters:
-        if not report.available:
-            console.print(_missing(report))
-    console.print()
-    console.print(_quiet_lines(found))
+    table = [_meter_table(found)] if any(report.domains for report in found.meters) else []
+    missing = [_missing(report) for report in found.meters if not report.available]
     style = {0: "bold green", 1: "bold red", 2: "bold yellow"}[found.exit_code]
-    console.print(Text(found.verdict[0].upper() + found.verdict[1:] + ".", style=style))
+    verdict = Text(found.verdict[0].upper() + found.verdict[1:] + ".", style=style)
+    _print(console, *table, *missing, "", *_quiet_lines(found), verdict)
 
 
 def format_interval(energy: Energy) -> str:
     """Return an energy with the half width of its interval: `32.10 mJ ± 0.9%`."""
     return f"{format_energy(energy.joules)} ± {format_share(energy.half_width_share)}"
+
+
+def _print(console: Console, *parts: RenderableType) -> None:
+    """Print without the blanks that pad lines to the full width: they would travel with a copied report."""
+    for line in console.render_lines(Group(*parts), pad=False):
+        text = Text.assemble(*((segment.text, segment.style or "") for segment in line), end="")
+        text.rstrip()
+        console.print(text, soft_wrap=True, end="\n")
 
 
 def _headline(found: Measurement) -> Text:
@@ -54,7 +56,7 @@ def _headline(found: Measurement) -> Text:
 def _domain_table(found: Measurement) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for name in ("domain", "energy a step", "net of idle", "power", "idle", "source"):
-        table.add_column(name, justify="left" if name in ("domain", "source") else "right", no_wrap=True)
+        table.add_column(name, justify="left" if name in ("domain", "source") else "right", no_wrap=name != "source")
     for name, domain in found.domains.items():
         table.add_row(*_domain_row(name, domain), style=None if domain.counted else "dim")
     if sum(d.counted for d in found.domains.values()) > 1:
@@ -66,7 +68,7 @@ def _domain_table(found: Measurement) -> Table:
 def _domain_row(name: str, domain: DomainEnergy) -> list[str]:
     net = format_energy(domain.net_energy.joules) if domain.net_energy else "?"
     idle = format_power(domain.idle.power_w) if domain.idle else "?"
-    source = domain.energy.source + ("" if domain.counted else ", not in total")
+    source = domain.energy.source + ("" if domain.counted else ", not added")
     return [name, format_interval(domain.energy), net, format_power(domain.power_w), idle, source]
 
 
@@ -116,14 +118,14 @@ def _missing(report: MeterReport) -> Group:
     return Group(line, *fix)
 
 
-def _quiet_lines(found: Checkup) -> Group:
+def _quiet_lines(found: Checkup) -> list[RenderableType]:
     lines: list[RenderableType] = []
     for name, idle in found.quiet.idle.items():
         device = next((d.device for r in found.meters for d in r.domains if d.name == name), "")
         text = f"{name} rests at {format_power(idle.power_w)} ± {format_share(idle.spread_share)}"
         lines.append(Text(f"{text}  {device}{_state(name, found.quiet.states)}"))
     lines += [_bullet("!", advice, "yellow") for advice in found.advice]
-    return Group(*lines)
+    return lines
 
 
 def _bullet(mark: str, text: str, style: str) -> Table:

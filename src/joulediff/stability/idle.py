@@ -21,6 +21,8 @@ from joulediff.stats import half_width
 WINDOW_S = 1.0
 WINDOW_PERIODS = 10
 SLICES = 10
+# A meter that was silent for more of the window than this leaves has not seen it.
+COVERED_SHARE = 0.6
 # One sigma of the slices' power: an idle H200 shows 0.1 to 0.5 %, one that still settles 3 % and more.
 SPREAD_LIMIT = 0.03
 # Below this an idle power is as good as none, and its spread says nothing.
@@ -38,6 +40,7 @@ def wait_until_quiet(
     watch = watch or Watch()
     begin_s = clock.now()
     window_s = max([WINDOW_S, *(WINDOW_PERIODS * d.period_s for d in sampler.primary_domains())])
+    clock.sleep(max([0.0, *(d.settle_s for d in sampler.primary_domains())]))
     while True:
         verdict = _judge_window(sampler, clock, window_s, begin_s, look_at_cpu=look_at_cpu)
         left_s = wait_s - (clock.now() - begin_s)
@@ -54,6 +57,10 @@ def _judge_window(sampler: Sampler, clock: Clock, window_s: float, begin_s: floa
     conditions = [*judge_devices(states, states_after, idle=True), judge_host(cpu, cpu_after, end_s - start_s)]
     if look_at_cpu:
         conditions.append(judge_cpu(cpu, cpu_after, end_s - start_s))
+    conditions += [
+        Condition("meter", False, error.what, advice=f"meter {name}: {error.what}")
+        for name, error in sampler.failures.items()
+    ]
     idle = {}
     for domain in sampler.primary_domains():
         try:
@@ -75,6 +82,8 @@ def idle_power(sampler: Sampler, domain: Domain, start_s: float, end_s: float) -
             raise
         limit_w = domain.resolution_j / (end_s - start_s)
         return IdlePower(limit_w / 2, 0.0, limit_w, 0.0, end_s - start_s)
+    if span.duration_s < COVERED_SHARE * (end_s - start_s):
+        raise NotCovered(f"{domain.name}: the meter spoke for {span.duration_s:.2f} of {end_s - start_s:.2f} s")
     power_w = span.energy_j / span.duration_s
     slices_w = _slices(curve, span.start_s, span.end_s)
     timing_w = power_w * (span.start_err_s + span.end_err_s) / span.duration_s
