@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_builders import forget_programs, write_program
 
+from cli_builders import forget_programs, write_program
 from joulediff.errors import ProgramError
 from joulediff.programs import UserCodeFailed, describe, label_of, load_step
 
@@ -126,9 +126,7 @@ def test_a_file_that_is_not_python(tmp_path: Path, name: str) -> None:
     assert "not a Python file" in refuse(name).what
 
 
-@pytest.mark.parametrize(
-    "target", ["nosuchmodule", "nosuchmodule:build", "json.nosuch:build", ".rel", "a..b"]
-)
+@pytest.mark.parametrize("target", ["nosuchmodule", "nosuchmodule:build", "json.nosuch:build", ".rel", "a..b"])
 def test_no_such_module(target: str) -> None:
     error = refuse(target)
     assert "no file and no module" in error.what

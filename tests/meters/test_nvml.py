@@ -210,12 +210,11 @@ def test_stamps_become_seconds_of_our_clock() -> None:
 def test_a_pause_between_the_two_clocks_does_not_move_the_samples() -> None:
     card = ScriptedCard()
     driver = ScriptedDriver(card)
-    pauses_s = iter([0.0, 0.3, 0.0])
+    pauses_s = iter([0.3, 0.0, 0.1])
 
     def paused_wall_s() -> float:
-        wall_s = driver.wall_s()
         driver.clock.advance(next(pauses_s))
-        return wall_s
+        return driver.wall_s()
 
     meter = open_nvml(driver=driver, clock=driver.clock, env={}, wall_s=paused_wall_s)
     card.samples = samples(200_000, start_us=START_US)

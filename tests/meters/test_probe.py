@@ -21,12 +21,12 @@ def domain(kind: Kind) -> Domain:
     )
 
 
-def counter_readings(*, start_j: float = 0.0, within_s: float = 0.0) -> list[Reading]:
-    """A counter read every millisecond that gains 7 J or a little more at each tick."""
-    units = cycle([7000, 7001, 7003])
-    ticks_j = list(accumulate((next(units) * UNIT_J for _ in range(int(LONG_S / TICK_S))), initial=start_j))
+def counter_readings(*, start_mj: int = 0) -> list[Reading]:
+    """A counter of millijoules, read every millisecond, that gains 7 J or a little more at each tick."""
+    gains_mj = cycle([7000, 7000, 7001, 7003, 7003])
+    ticks_mj = list(accumulate((next(gains_mj) for _ in range(int(LONG_S / TICK_S))), initial=start_mj))
     return [
-        Reading("gpu0", "counter", i * 1e-3, ticks_j[int(i * 1e-3 / TICK_S + 1e-9)], within_s)
+        Reading("gpu0", "counter", i * 1e-3, ticks_mj[int(i * 1e-3 / TICK_S + 1e-9)] * UNIT_J)
         for i in range(int(LONG_S * 1e3))
     ]
 
@@ -41,10 +41,10 @@ def scripted(kind: Kind, readings: list[Reading], *, clock: FakeClock, dies_at_s
 
 
 # A month at 400 W is 1e9 J: a float holds that to 0.1 µJ.
-@pytest.mark.parametrize("start_j", [0.0, 123.456, 1e9])
-def test_a_counter_that_ticks(start_j: float) -> None:
+@pytest.mark.parametrize("start_mj", [0, 123_456, 1_000_000_012_345])
+def test_a_counter_that_ticks(start_mj: int) -> None:
     clock = FakeClock()
-    (found,) = probe(scripted("counter", counter_readings(start_j=start_j), clock=clock), clock=clock)
+    (found,) = probe(scripted("counter", counter_readings(start_mj=start_mj), clock=clock), clock=clock)
     assert found.key == "key/counter"
     assert found.period_s == pytest.approx(TICK_S, rel=0.1)
     assert found.resolution_j == pytest.approx(UNIT_J, rel=0.1)

@@ -1,0 +1,34 @@
+"""Draw the README's picture from a real run on this machine: python docs/pictures/make.py OUT.svg"""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from joulediff.metering import measure
+from joulediff.report.terminal import print_checkup, print_measurement
+from joulediff.stability.checkup import check_machine
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.build()
+
+
+def main():
+    console = Console(record=True, width=100, force_terminal=True, highlight=False)
+    console.print("[bold]$ joulediff doctor[/]")
+    print_checkup(check_machine(), console)
+    for name in ("gelu_eager", "gelu_fused"):
+        console.print(f"\n[bold]$ joulediff measure examples/{name}.py[/]")
+        print_measurement(measure(load(name), label=name), console)
+    console.save_svg(sys.argv[1], title="joulediff")
+
+
+if __name__ == "__main__":
+    main()
