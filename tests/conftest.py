@@ -18,3 +18,7 @@ def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make reports look the same wherever the tests run."""
     for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--golden", action="store_true", help="write the golden reports in tests/golden anew")

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from fakes import GPU, PowerCurve, counter_domain, counter_readings, power_readings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fakes import GPU, PowerCurve, counter_domain, counter_readings, power_readings
 from joulediff.errors import MeterFailed, NotCovered
 from joulediff.meters.curve import Curve
 from joulediff.records import Reading

@@ -1,8 +1,8 @@
 """The idle power comes from the very window that was judged, and the wait ends."""
 
 import pytest
-from fakes import GPU, DeviceMeter, FakeDevice
 
+from fakes import GPU, DeviceMeter, FakeDevice
 from joulediff.meters.sampler import Sampler
 from joulediff.meters.scripted import FakeClock
 from joulediff.records import DeviceState

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fakes import GPU, DeviceMeter, FakeDevice, FakeWork, counter_domain
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from fakes import GPU, DeviceMeter, FakeDevice, FakeWork, counter_domain
 from joulediff.errors import JoulediffError, MeterFailed
 from joulediff.metering import measure, measure_idle
 from joulediff.meters import MeterSet

@@ -156,7 +156,7 @@ def test_names_and_files_separated_by_commas(furnish: Furnish, script: Path, tmp
 def test_a_file_name_may_hold_a_colon(furnish: Furnish, script: Path) -> None:
     renamed = script.rename(script.with_name("a:b.json"))
     with open_meters(f"scripted:{renamed}", clock=FakeClock()) as opened:
-        assert names(opened.meters) == ["scripted"]
+        assert names(opened.meters) == [f"scripted:{renamed}"]
 
 
 def test_the_clock_of_a_log_may_be_off(furnish: Furnish, tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_meter_that_is_not_there_closes_the_others(furnish: Furnish) -> None:
 def test_two_meters_of_one_domain_are_refused(furnish: Furnish, script: Path) -> None:
     nvml = FoundMeter("nvml", "gpu0")
     furnish(nvml)
-    with pytest.raises(MeterUnavailable, match="nvml and scripted both measure gpu0") as caught:
+    with pytest.raises(MeterUnavailable, match="nvml and scripted:.* both measure gpu0") as caught:
         open_meters(f"nvml,scripted:{script}")
     assert caught.value.fix == "leave one out: --meter nvml"
     assert nvml.is_closed
@@ -254,3 +254,8 @@ def test_a_broken_memory_is_a_remark(furnish: Furnish, tmp_path: Path) -> None:
     with open_meters("auto", memory=Memory(tmp_path, machine="host")) as opened:
         assert names(opened.meters) == ["estimated"]
         assert "sensors.json is ignored" in opened.remarks[0]
+
+
+def test_the_same_meter_twice_is_refused(furnish: Furnish, script: Path) -> None:
+    with pytest.raises(MeterUnavailable, match="both measure gpu0"):
+        open_meters(f"scripted:{script},scripted:{script}", clock=FakeClock())

@@ -69,6 +69,7 @@ def _open_named(spec: str, openers: Mapping[str, Callable[[str], Meter]]) -> Met
             if name not in openers:
                 raise MeterUnavailable(f"no meter is called {name!r}", fix=f"there are: auto {' '.join(METER_NAMES)}")
             opened.meters.append(openers[name](argument))
+            opened.meters[-1].name = part
         _refuse_twins(opened.meters)
         if not opened.meters:
             raise MeterUnavailable("no meter was named", fix=f"there are: auto {' '.join(METER_NAMES)}")
@@ -148,11 +149,12 @@ def _file(name: str, path: str) -> Path:
 
 def _refuse_twins(meters: list[Meter]) -> None:
     """Two meters of one domain would count its energy twice."""
-    seen: dict[str, str] = {}
+    seen: dict[str, Meter] = {}
     for meter in meters:
         for domain in meter.domains:
-            other = seen.setdefault(domain.name, meter.name)
-            if other != meter.name:
+            other = seen.setdefault(domain.name, meter)
+            if other is not meter:
                 raise MeterUnavailable(
-                    f"{other} and {meter.name} both measure {domain.name}", fix=f"leave one out: --meter {other}"
+                    f"{other.name} and {meter.name} both measure {domain.name}",
+                    fix=f"leave one out: --meter {other.name}",
                 )

@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -30,9 +31,13 @@ def cache_folder(env: Mapping[str, str] | None = None) -> Path:
     env = os.environ if env is None else env
     if folder := env.get("JOULEDIFF_CACHE"):
         return Path(folder)
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "joulediff"
-    return Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "joulediff"
+    if folder := env.get("XDG_CACHE_HOME"):
+        return Path(folder) / "joulediff"
+    try:
+        home = Path.home()
+    except RuntimeError:  # a user without a home, as in some containers
+        return Path(tempfile.gettempdir()) / "joulediff"
+    return home.joinpath(*(["Library", "Caches"] if sys.platform == "darwin" else [".cache"])) / "joulediff"
 
 
 class Memory:
