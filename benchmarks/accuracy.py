@@ -116,7 +116,7 @@ def study(name: str, step, meters: MeterSet, zeus, repeats: int) -> dict:
     references = [reference_j(step, meter)]
     found, walls, plain, by_zeus = [], [], [], {k: [] for k in zeus}
     for _ in range(repeats):
-        time.sleep(0.3)
+        time.sleep(0.2)
         start_s = CLOCK.now()
         found.append(measure(step, seconds=ONE_SECOND, meter=meters, idle=quiet).energy)
         walls.append(CLOCK.now() - start_s)
@@ -129,7 +129,7 @@ def study(name: str, step, meters: MeterSet, zeus, repeats: int) -> dict:
     references.append(reference_j(step, meter))
     twice = []
     for _ in range(2):
-        time.sleep(2)
+        time.sleep(1)
         last = measure(step, meter=meters, idle=quiet)
         twice.append(last.energy)
     reference = statistics.mean(references)

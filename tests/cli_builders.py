@@ -42,9 +42,9 @@ def rising(power_w: float, rise_w: float = 2.0) -> Callable[[np.ndarray], np.nda
 
 
 def noisy(low_w: float, high_w: float, *, seed: int = 5) -> Callable[[np.ndarray], np.ndarray]:
-    """Power that jumps anywhere between two values, anew every tenth of a second."""
+    """Power that jumps anywhere between two values, anew every other sample."""
     draw = np.random.default_rng(seed)
-    return lambda time_s: draw.uniform(low_w, high_w, len(time_s) // 10 + 1).repeat(10)[: len(time_s)]
+    return lambda time_s: draw.uniform(low_w, high_w, len(time_s) // 2 + 1).repeat(2)[: len(time_s)]
 
 
 def write_script(path: Path, *curves: tuple[Domain, Callable[[np.ndarray], np.ndarray]], seconds: float = 200.0) -> str:

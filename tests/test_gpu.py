@@ -82,12 +82,13 @@ def test_twice_the_work_is_twice_the_energy(torch, meters):
 
 
 def test_jax_work_is_waited_for(meters):
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     jax = pytest.importorskip("jax")
     from joulediff.metering import measure
 
+    product = jax.jit(lambda a: a @ a)  # with the matrix as argument: a constant would be folded while compiling
     x = jax.numpy.ones((4096, 4096), dtype="bfloat16")
-    step = jax.jit(lambda: x @ x)
-    found = measure(step, seconds=1, meter=meters, wait_s=20)
+    found = measure(lambda: product(x), seconds=1, meter=meters, wait_s=20)
     assert found.step_s > 1e-4  # 137 GFLOP: faster than this no card is
     assert found.domains["gpu0"].power_w > 1.5 * found.domains["gpu0"].idle.power_w
 

@@ -196,7 +196,7 @@ def test_a_meter_that_is_not_there_closes_the_others(furnish: Furnish) -> None:
 def test_two_meters_of_one_domain_are_refused(furnish: Furnish, script: Path) -> None:
     nvml = FoundMeter("nvml", "gpu0")
     furnish(nvml)
-    with pytest.raises(MeterUnavailable, match="nvml and scripted:.* both measure gpu0") as caught:
+    with pytest.raises(MeterUnavailable, match=r"nvml and scripted:.* both measure gpu0") as caught:
         open_meters(f"nvml,scripted:{script}")
     assert caught.value.fix == "leave one out: --meter nvml"
     assert nvml.is_closed
