@@ -24,11 +24,6 @@ class Keeper(Watch):
         self.partial = measurement
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Repeater._call notes a mark at the failure with no step done: the failed call's time and joules are "
-    "charged to the finished steps, and a window that holds only that call divides by zero",
-)
 @pytest.mark.parametrize("last_call", [8, 9, 10, 12, 14, 17])
 def test_the_call_that_failed_costs_the_others_nothing(monkeypatch: pytest.MonkeyPatch, last_call: int) -> None:
     make_machine_rest(monkeypatch)

@@ -14,6 +14,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def load(name):
+    """Return the step of an example."""
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -21,6 +22,7 @@ def load(name):
 
 
 def main():
+    """Run the commands of the picture on a console that remembers."""
     console = Console(record=True, width=100, force_terminal=True, highlight=False)
     console.print("[bold]$ joulediff doctor[/]")
     print_checkup(check_machine(), console)

@@ -11,6 +11,8 @@ import importlib.util
 import inspect
 import os
 import sys
+import sysconfig
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +20,9 @@ from types import ModuleType
 from joulediff.errors import ProgramError
 
 Step = Callable[[], object]
+
+_OURS = str(Path(__file__).parent) + os.sep
+_LIBRARIES = tuple({sysconfig.get_path(kind) + os.sep for kind in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 class UserCodeFailed(ProgramError):
@@ -118,26 +123,18 @@ def _load_module(name: str) -> ModuleType:
 def _call(function: Callable[[], object], what: str) -> object:
     try:
         return function()
-    except JOULEDIFF_PASSES:
+    except (ProgramError, KeyboardInterrupt):
         raise
     except BaseException as error:
         raise UserCodeFailed(f"{what} raised {describe(error)}") from error
 
 
-JOULEDIFF_PASSES = (ProgramError, KeyboardInterrupt)
-
-
 def describe(error: BaseException) -> str:
-    """Return an exception of the user's with the line that raised it: `ValueError: no (train.py:12)`."""
+    """Return an exception with the last line of the user's own code on its way: `ValueError: no (train.py:12)`."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    trace = error.__traceback__
-    ours = str(Path(__file__).parent) + os.sep
-    place = ""
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if not file.startswith((ours, "<frozen")):
-            place = f" ({Path(file).name}:{trace.tb_lineno})"
-        trace = trace.tb_next
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((_OURS, "<frozen"))]
+    own = [f for f in frames if not f.filename.startswith(_LIBRARIES)] or frames
+    place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
     return f"{' '.join(text.split())[:500]}{place}"
 
 

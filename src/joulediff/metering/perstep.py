@@ -157,4 +157,6 @@ def _at_step_ends(curve: Curve, progress: Progress, start_s: float, end_s: float
         )
     span = curve.between(*marks)
     steps = float(progress.steps_at(marks[1]) - progress.steps_at(marks[0]))
+    if not steps:
+        raise NotCovered(f"{curve.domain.name}: no step was finished in {end_s - start_s:.2f} s")
     return _Window(span.energy_j, max(span.high_j - span.energy_j, span.energy_j - span.low_j), steps, span.duration_s)

@@ -96,7 +96,7 @@ def _meter(report: MeterReport) -> dict[str, Any]:
                 "resolution_j": d.resolution_j,
                 "source": d.source,
                 "device": d.device,
-                "found_by_measuring": d.key in learned,
+                "found_by_measuring": d.key in learned and d.source == "metered",
                 "call_s": learned[d.key].call_s if d.key in learned else None,
                 "overhead_share": learned[d.key].overhead_share if d.key in learned else None,
                 "note": d.note,

@@ -99,12 +99,15 @@ def _meter_table(found: Checkup) -> Table:
         learned = {each.key: each for each in report.learned}
         for domain in report.domains:
             known = learned.get(domain.key)
+            # An estimate has no sensor to be slow or coarse.
+            doubt = "" if known else " ?"
+            sensor = [f"{format_si(domain.period_s, 's', digits=3)}{doubt}"]
+            sensor += [f"{format_si(domain.resolution_j, 'J', digits=2)}{doubt}"]
             table.add_row(
                 report.name,
                 domain.name,
                 domain.kind,
-                f"{format_si(domain.period_s, 's', digits=3)}{'' if known else ' ?'}",
-                f"{format_si(domain.resolution_j, 'J', digits=2)}{'' if known else ' ?'}",
+                *(sensor if domain.source == "metered" else ["-", "-"]),
                 f"{format_share(known.overhead_share)} of a core" if known else "?",
                 domain.source,
                 style=None if domain.source == "metered" else "dim",
@@ -122,7 +125,9 @@ def _quiet_lines(found: Checkup) -> list[RenderableType]:
     lines: list[RenderableType] = []
     for name, idle in found.quiet.idle.items():
         device = next((d.device for r in found.meters for d in r.domains if d.name == name), "")
-        text = f"{name} rests at {format_power(idle.power_w)} ± {format_share(idle.spread_share)}"
+        text = f"{name} rests at {format_power(idle.power_w)}"
+        if any(d.name == name and d.source == "metered" for r in found.meters for d in r.domains):
+            text += f" ± {format_share(idle.spread_share)}"
         lines.append(Text(f"{text}  {device}{_state(name, found.quiet.states)}"))
     lines += [_bullet("!", advice, "yellow") for advice in found.advice]
     return lines

@@ -14,7 +14,7 @@ from joulediff.meters.memory import Memory
 from joulediff.meters.meter import Clock, RealClock
 from joulediff.meters.probe import PROBE_S, probe
 from joulediff.meters.sampler import Sampler
-from joulediff.records import Checkup, Domain, Learned, MeterReport, Quiet
+from joulediff.records import Checkup, Condition, Domain, Learned, MeterReport, Quiet
 from joulediff.stability.idle import wait_until_quiet
 from joulediff.stability.watch import Watch
 
@@ -45,8 +45,8 @@ def check_machine(
     try:
         with open_meters(meter, clock=clock, cpu_watts=cpu_watts, memory=memory) as opened:
             quiet = _rest(opened, clock, wait_s, watch)
-    except MeterUnavailable:
-        quiet = Quiet(False, (), {})
+    except MeterUnavailable as error:
+        quiet = Quiet(False, (Condition("meters", False, error.what, advice=error.what),), {})
     return _judge(reports, quiet, memory)
 
 
@@ -66,7 +66,9 @@ def _examine(spec: str, clock: Clock, cpu_watts: float | None) -> MeterReport:
 def _as_found(domains: Sequence[Domain], learned: Sequence[Learned]) -> tuple[Domain, ...]:
     found = {each.key: each for each in learned}
     return tuple(
-        replace(d, period_s=found[d.key].period_s, resolution_j=found[d.key].resolution_j) if d.key in found else d
+        replace(d, period_s=found[d.key].period_s, resolution_j=found[d.key].resolution_j)
+        if d.key in found and d.source == "metered"
+        else d
         for d in domains
     )
 
@@ -84,7 +86,7 @@ def _judge(reports: Sequence[MeterReport], quiet: Quiet, memory: Memory) -> Chec
     if not metered and not estimated:
         return Checkup(tuple(reports), quiet, "nothing here can be measured", 1, tuple(advice))
     can = f"measures {', '.join(metered)}" if metered else "has no energy sensor"
-    also = f"; {', '.join(estimated)} {'is' if len(estimated) == 1 else 'are'} estimated" if estimated else ""
-    rest = "and is quiet" if quiet.quiet else "but is not quiet"
+    also = f" ({', '.join(estimated)} {'is' if len(estimated) == 1 else 'are'} estimated)" if estimated else ""
+    rest = "and is quiet" if quiet.quiet else "but is not quiet" if metered else "and is not quiet"
     code = 0 if metered and quiet.quiet else 2
-    return Checkup(tuple(reports), quiet, f"this machine {can}{also}, {rest}", code, tuple(advice))
+    return Checkup(tuple(reports), quiet, f"this machine {can}{also} {rest}", code, tuple(advice))

@@ -44,7 +44,7 @@ def wait_until_quiet(
     while True:
         verdict = _judge_window(sampler, clock, window_s, begin_s, look_at_cpu=look_at_cpu)
         left_s = wait_s - (clock.now() - begin_s)
-        if verdict.quiet or left_s <= 0 or len(sampler.failures) == sampler.meter_count:
+        if verdict.quiet or not left_s > 0 or len(sampler.failures) == sampler.meter_count:
             return verdict
         watch.stage("waiting for a quiet machine: " + verdict.advice[0], min(1.0, 1 - left_s / max(wait_s, 1e-9)))
 

@@ -6,12 +6,14 @@ waits for Python, and learns from marks when each batch was done.
 
 from __future__ import annotations
 
+import inspect
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from joulediff.errors import JoulediffError
 from joulediff.meters.meter import Clock
 from joulediff.recorders.fence import Fence, open_fence
 
@@ -47,6 +49,15 @@ class Progress:
         return (inside[0], inside[-1]) if len(inside) >= 2 else None
 
 
+def _refuse_unrun(output: object) -> None:
+    if inspect.iscoroutine(output) or inspect.isgenerator(output):
+        output.close()
+        raise JoulediffError(
+            f"the step returned a {type(output).__name__} that nobody runs, so there is no work to measure",
+            fix="give an ordinary function that runs it to its end",
+        )
+
+
 class Repeater:
     """Runs one step; its exceptions pass through unchanged, with `progress` up to them kept."""
 
@@ -73,6 +84,7 @@ class Repeater:
         while True:
             start_s = self._clock.now()
             output = self._call(1)
+            _refuse_unrun(output)
             self._fence = open_fence() if count == 0 else self._fence
             if self._fence is not None:
                 self._fence.mark(output)()
@@ -109,11 +121,8 @@ class Repeater:
             for done in range(times):  # noqa: B007 - read after an exception
                 output = step()
         except BaseException as error:
-            self._started += done
             self.calls += done + 1
             self.failure = error
-            if self._fence is None:
-                self._note(self._clock.now(), self._started)
             raise
         self.calls += times
         return output
