@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from joulediff.errors import JoulediffError, MeterFailed, NotCovered
-from joulediff.metering.perstep import PerStep, Stretches, joules_per_step, unseen_per_step
+from joulediff.metering.perstep import CONFIDENCE_SIGMAS, PerStep, Stretches, joules_per_step, unseen_per_step
 from joulediff.meters.sampler import Sampler
 from joulediff.records import Condition, DeviceState, Domain, DomainEnergy, Energy, IdlePower, Measurement, Quiet
 from joulediff.stability.repeats import Progress
@@ -49,7 +49,9 @@ def make_measurement(
     nets = [d.net_energy for d in domains.values() if d.counted]
     doubts += _check_instruments(sampler)
     doubts += [c.advice or c.value for c in (*quiet.conditions, *conditions) if not c.ok]
-    doubts += _too_wide(energy, precision, measured_s)
+    counted = [d for d in sampler.primary_domains() if d.name in domains and domains[d.name].counted]
+    floor = max(CONFIDENCE_SIGMAS * d.repeat_share for d in counted)
+    doubts += _too_wide(energy, precision, measured_s, floor)
     return Measurement(
         label=label,
         step_s=step_s,
@@ -165,14 +167,15 @@ def _check_instruments(sampler: Sampler) -> list[str]:
     return found
 
 
-def _too_wide(energy: Energy, precision: float | None, spent_s: float) -> list[str]:
+def _too_wide(energy: Energy, precision: float | None, spent_s: float, floor: float) -> list[str]:
     limit = precision or LIMIT_SHARE
     if energy.half_width_share <= limit:
         return []
-    return [
-        f"the interval is ±{format_share(energy.half_width_share)} after {spent_s:.1f} s, wider than "
-        f"{format_share(limit)}: give it more time (--seconds), a quieter machine, or a wider --precision"
-    ]
+    advice = "give it more time (--seconds), a quieter machine, or a wider --precision"
+    if limit <= floor:
+        advice = f"the same work differs by ±{format_share(floor)} from run to run here, which no time narrows"
+    wide = f"the interval is ±{format_share(energy.half_width_share)} after {spent_s:.1f} s"
+    return [f"{wide}, wider than {format_share(limit)}: {advice}"]
 
 
 def _remarks(domains: Mapping[str, DomainEnergy], states: Sequence[DeviceState]) -> list[str]:
@@ -189,5 +192,6 @@ def _remarks(domains: Mapping[str, DomainEnergy], states: Sequence[DeviceState])
         elif domain.note:
             found.append(f"{name}: {domain.note}")
         if domain.net_energy is not None and domain.counted and domain.net_energy.low <= 0 < domain.energy.joules:
-            found.append(f"{name} at work cannot be told from {name} at rest")
+            hide = ": if the program does not use it, hide it (CUDA_VISIBLE_DEVICES)" if name.startswith("gpu") else ""
+            found.append(f"{name} at work cannot be told from {name} at rest{hide}")
     return found
