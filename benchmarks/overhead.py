@@ -40,7 +40,6 @@ def print_start_up() -> None:
         "import joulediff": ["-c", "import joulediff"],
         "import zeus.monitor": ["-c", "import zeus.monitor"],
         "import codecarbon": ["-c", "import codecarbon"],
-        "import torch": ["-c", "import torch"],
     }.items():
         took_s = median_run_s(arguments)
         shown = "not installed" if took_s is None else f"{took_s * 1e3:8.0f} ms  {took_s / bare_s:5.1f}x"

@@ -214,7 +214,7 @@ def test_a_syntax_error_tells_its_line(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_text(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_bytes(b"\xff\xfe\x00\x01")
-    assert "SyntaxError" in refuse("train.py").what
+    assert refuse("train.py").what.startswith(("train.py raised SyntaxError", "train.py raised ValueError"))  # 3.10
 
 
 def test_a_module_that_raises_is_not_a_missing_module(tmp_path: Path) -> None:
