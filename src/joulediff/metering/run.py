@@ -27,7 +27,7 @@ SECONDS = 4.0
 # Half width of the interval at which more repeats are not worth their time.
 AIM_SHARE = 0.01
 # More windows cannot beat the spread between runs; this close to it they are not worth their time either.
-FLOOR_FACTOR = 1.1
+FLOOR_FACTOR = 1.02
 # After so many windows, and twice as many each time, look whether the interval is narrow enough.
 FIRST_LOOK = 4
 

@@ -6,6 +6,7 @@ uses, so the idle power is nothing and other programs do not disturb it.
 
 from __future__ import annotations
 
+import os
 import platform
 import time
 from collections.abc import Callable
@@ -18,9 +19,9 @@ from joulediff.meters.cpumodels import watts_per_core
 from joulediff.meters.meter import Clock, Meter, RealClock
 from joulediff.records import Domain, Reading
 
-POLL_S = 0.05
-# Looking for live children reads /proc: 0.1 ms with none, so a few times a second is enough.
-CHILDREN_EVERY_S = 0.25
+POLL_S = 0.1
+# Looking for live children reads a file of /proc for each thread: twice a second is enough.
+CHILDREN_EVERY_S = 0.5
 
 
 class EstimatedMeter(Meter):
@@ -71,8 +72,8 @@ class ProcessTime:
         if self._clock.now() - self._looked_s >= CHILDREN_EVERY_S:
             self._children = self._find_children()
             self._looked_s = self._clock.now()
-        own = self._process.cpu_times()
-        return time.process_time() + own.children_user + own.children_system + sum(map(_live_s, self._children))
+        ended = os.times()
+        return time.process_time() + ended.children_user + ended.children_system + sum(map(_live_s, self._children))
 
     def _find_children(self) -> list[psutil.Process]:
         pids = _children_from_proc(self._process.pid)

@@ -18,6 +18,7 @@ PROBE_S = 1.0
 # Between two looks; a sensor that is new at every look is at least this fast.
 LOOK_S = 0.001
 MIN_CHANGES = 3
+MICROJOULE = 1e-6
 
 
 def probe(meter: Meter, *, clock: Clock, seconds: float = PROBE_S) -> list[Learned]:
@@ -69,8 +70,6 @@ def _learn(domain: Domain, readings: Sequence[Reading]) -> tuple[float, float] |
     steps = np.abs(np.diff(value))[changed - 1]
     if domain.kind == "power":
         return period_s, float(steps.min()) * period_s
-    # A tick adds many units at once; by how little two ticks can differ shows the unit itself. What
-    # floats make of a counter that has run for weeks (1e9 J: steps of 0.1 µJ) is no difference.
-    unlike = np.abs(np.diff(steps))
-    rounding_j = max(1e-9, 8 * float(np.spacing(np.abs(value).max())))
-    return period_s, float(min(steps.min(), unlike[unlike > rounding_j].min(initial=np.inf)))
+    # A tick adds many units at once: the unit is what divides them all. Nothing counts finer than
+    # microjoules, and floats still tell these apart in a counter that has run for years.
+    return period_s, max(1, int(np.gcd.reduce(np.rint(steps / MICROJOULE).astype(np.int64)))) * MICROJOULE
