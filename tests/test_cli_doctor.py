@@ -53,7 +53,7 @@ def check(meter: str) -> Checkup:
 def test_json_has_the_fields_of_its_schema(doctor: Any, flickering: str) -> None:
     code, out, err = doctor("--meter", f"{flickering},estimated", "--json", "-")
     found = json.loads(out)
-    assert code == 0
+    assert code == 0, found["advice"]
     assert err == ""
     assert set(found) >= {"schema", "meters", "quiet", "advice", "verdict"}
     assert found["schema"] == "joulediff.doctor/1"

@@ -140,7 +140,7 @@ def test_json_has_the_fields_of_its_schema(measure: Any, sleeper: str, steady_me
     assert found["steps"] >= found["repeats"]
     assert set(found["domains"]) == set(found["idle_w"]) == {"cpu"}
     cpu = found["domains"]["cpu"]
-    assert set(cpu) == {"energy", "net_energy", "power_w", "kind", "device", "in_total", "note"}
+    assert set(cpu) == {"energy", "net_energy", "power_w", "kind", "device", "in_total", "rested", "note"}
     for energy in (found["energy"], found["net_energy"], cpu["energy"], cpu["net_energy"]):
         assert set(energy) == {"joules", "low", "high", "source"}
         assert energy["low"] <= energy["joules"] <= energy["high"]

@@ -17,7 +17,7 @@ import joulediff
 
 SOURCE = Path(joulediff.__file__).parent
 RANKS = (
-    ("errors", "units", "records", "stats"),
+    ("errors", "units", "records", "stats", "version"),
     ("programs", "findings", "meters", "archive", "recorders"),
     ("stability", "matching"),
     ("metering",),

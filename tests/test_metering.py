@@ -271,3 +271,70 @@ def test_no_time_is_refused(seconds):
     step, meters, clock = bench()
     with pytest.raises(JoulediffError, match="seconds"):
         run(step, meters, clock, seconds=seconds)
+
+
+class RestlessClock(FakeClock):
+    """A clock that moves a little whenever it is read, as real ones do."""
+
+    def now(self):
+        self.advance(1e-6)
+        return super().now()
+
+
+@pytest.mark.parametrize("step_s", [0.3, 1.5, 3.0])
+def test_steps_longer_than_a_window_are_measured_whole(step_s):
+    clock = RestlessClock()
+    device = FakeDevice(clock)
+    found = run(FakeWork(device, step_s), MeterSet([DeviceMeter(device, [GPU])]), clock)
+    assert found.energy.joules == pytest.approx(500 * step_s, rel=0.01)
+    assert found.steps >= 1
+    assert found.step_s == pytest.approx(step_s, rel=0.001)
+
+
+def test_net_energy_is_of_the_same_time_as_the_energy():
+    """A meter that dies early saw other steps than the ones after it: its idle time is that of its own steps."""
+    step, meters, clock = bench(step_s=0.01, busy_w=100.0, idle_w=100.0, dies_at_s=3.0)
+    slow = step.step_s
+
+    def slowing():
+        step.step_s = slow * (3 if clock.now() > 3.0 else 1)
+        return step()
+
+    found = measure(slowing, meter=meters, clock=clock, precision=1e-6)
+    assert found.net_energy.joules == pytest.approx(0.0, abs=0.02)
+
+
+def test_windows_that_are_too_short_for_a_sensor_are_not_trusted():
+    found = run(*bench(), seconds=0.4)
+    assert not found.trustworthy
+    assert any("too short for gpu0: give --seconds 0.7" in w for w in found.warnings)
+
+
+def test_cards_that_rest_are_left_out_and_their_company_ignored():
+    clock = FakeClock()
+    device, spare = FakeDevice(clock), FakeDevice(clock, idle_w=80.0)
+    busy = DeviceMeter(device, [GPU])
+    idle = DeviceMeter(spare, [replace(GPU, name="gpu1")], states=[DeviceState("gpu1", other_pids=(999999,))])
+    idle.name = "spare"
+    found = run(FakeWork(device, 0.003), MeterSet([busy, idle]), clock, wait_s=0)
+    assert found.energy.joules == pytest.approx(1.5, rel=0.01)
+    assert found.domains["gpu1"].rested
+    assert not found.domains["gpu1"].counted
+    assert found.trustworthy
+
+
+def test_what_is_not_in_the_total_does_not_end_the_repeats():
+    coarse = counter_domain(0.001, unit_j=1e-5, name="cpu", source="estimated", repeat_share=0.05, note="assumed")
+    card = replace(GPU, repeat_share=0.006)
+    alone = run(*bench(domains=[card]), seconds=6)
+    beside = run(*bench(domains=[card, coarse]), seconds=6)
+    assert alone.repeats == beside.repeats > 4
+
+
+def test_a_vendor_library_that_raises_anything_is_a_dead_meter():
+    step, meters, clock = bench()
+    meter = meters.meters[0]
+    poll, meter.poll = meter.poll, lambda: poll() if clock.now() < 3 else 1 / 0
+    found = run(step, meters, clock, precision=1e-6)
+    assert found.energy.joules == pytest.approx(1.5, rel=0.01)
+    assert any("ZeroDivisionError" in w for w in found.warnings)

@@ -97,7 +97,9 @@ def test_torch_on_the_cpu_needs_no_fence(monkeypatch):
 
 def test_jax_outputs_and_tensorflow_devices_are_waited_for(monkeypatch):
     waited = []
-    jax = types.SimpleNamespace(block_until_ready=waited.append)
+    jax = types.SimpleNamespace(
+        block_until_ready=waited.extend, tree_util=types.SimpleNamespace(tree_leaves=lambda tree: [tree])
+    )
     devices = types.SimpleNamespace(list_logical_devices=lambda kind: [kind])
     sync = types.SimpleNamespace(experimental=types.SimpleNamespace(sync_devices=lambda: waited.append("tf")))
     monkeypatch.delitem(sys.modules, "torch", raising=False)
@@ -125,3 +127,20 @@ def test_torch_work_is_measured_and_unchanged():
     assert found.energy.joules > 0
     assert all(torch.equal(o, outputs[0]) for o in outputs)
     assert outputs[-1].requires_grad
+
+
+def test_a_jax_program_that_donates_its_state_is_waited_for_at_once(monkeypatch):
+    waited = []
+    jax = types.SimpleNamespace(
+        block_until_ready=lambda tree: waited.extend(tree if isinstance(tree, list) else [tree]),
+        tree_util=types.SimpleNamespace(tree_leaves=lambda tree: [tree]),
+    )
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    from joulediff.recorders.jax.fence import JaxFence
+
+    fence = JaxFence()
+    gone, fresh = (types.SimpleNamespace(is_deleted=lambda deleted=deleted: deleted) for deleted in (True, False))
+    fence.mark(gone)()
+    assert waited == []
+    fence.mark(fresh)
+    assert waited == [fresh]

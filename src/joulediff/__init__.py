@@ -11,13 +11,15 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from joulediff.version import __version__
+
 if TYPE_CHECKING:
     from joulediff.errors import JoulediffError
     from joulediff.metering import measure
     from joulediff.records import Checkup, Energy, Measurement
     from joulediff.stability.checkup import check_machine
 
-__all__ = ["Checkup", "Energy", "JoulediffError", "Measurement", "check_machine", "measure"]
+__all__ = ["Checkup", "Energy", "JoulediffError", "Measurement", "__version__", "check_machine", "measure"]
 
 _HOMES = {
     "Checkup": "joulediff.records",
@@ -27,6 +29,10 @@ _HOMES = {
     "check_machine": "joulediff.stability.checkup",
     "measure": "joulediff.metering",
 }
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
 
 
 def __getattr__(name: str) -> object:

@@ -52,7 +52,8 @@ def load_step(target: str) -> Step:
             fix=f"return a function without arguments, for example: return lambda: model(x)  (in {name})",
         )
     _refuse_arguments(step, f"the step that {name}() in {place} returned")
-    if inspect.iscoroutinefunction(step) or inspect.isgeneratorfunction(step):
+    lazy = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    if any(is_lazy(step) for is_lazy in lazy):
         raise ProgramError(
             f"the step that {name}() in {place} returned only makes a coroutine or generator when called: nothing runs",
             fix="return an ordinary function that runs it to its end",

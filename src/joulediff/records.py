@@ -141,7 +141,9 @@ class DomainEnergy:
     kind: Kind
     device: str
     counted: bool
-    """False for a domain left out of the total: it covers others, or is only an estimate."""
+    """False for a domain left out of the total: it covers others, is only an estimate, or rested."""
+    rested: bool = False
+    """A GPU that cannot be told from a resting one while another is at work."""
     note: str | None = None
 
 

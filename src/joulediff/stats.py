@@ -31,12 +31,11 @@ def half_width(values: Sequence[float] | np.ndarray, *, known_sigma: float) -> f
     if count == 0:
         raise ValueError("no values, so no interval")
     squares = float(((observed - observed.mean()) ** 2).sum())
-    if squares > (CONTRADICTION * known_sigma) ** 2 * (count - 1):
-        dof, sigma = float(count - 1), math.sqrt(squares / (count - 1))
-    else:
-        dof = PRIOR_DOF + count - 1
-        sigma = math.sqrt((PRIOR_DOF * known_sigma**2 + squares) / dof)
-    return student_t(dof) * sigma / math.sqrt(effective_count(observed))
+    contradicted = squares > (CONTRADICTION * known_sigma) ** 2 * (count - 1)
+    prior_dof = 0.0 if contradicted else PRIOR_DOF
+    dof = prior_dof + count - 1
+    variance = (prior_dof * known_sigma**2 / count + squares / effective_count(observed)) / dof
+    return student_t(dof) * math.sqrt(variance)
 
 
 def effective_count(values: np.ndarray) -> float:

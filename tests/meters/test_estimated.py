@@ -126,3 +126,18 @@ def test_a_child_that_has_vanished_costs_nothing() -> None:
         process = psutil.Process(child.pid)
     meter._cpu_s._children = [process]  # type: ignore[attr-defined]
     assert meter.poll()[0].value > 0
+
+
+def test_a_child_that_nobody_waits_for_does_not_stall_the_counter(monkeypatch):
+    from joulediff.meters import estimated
+    from joulediff.meters.scripted import FakeClock
+
+    live_s = iter([0.0, 2.0, 5.0, 0.0, 1.0])  # a child ends unseen after the third look, another begins
+    monkeypatch.setattr(estimated, "_ended_s", lambda: 0.0)
+    monkeypatch.setattr(estimated, "_live_s", lambda child: next(live_s))
+    used_s = estimated.ProcessTime(clock=FakeClock())
+    used_s._children, used_s._looked_s = [object()], float("inf")
+    before_s = estimated.time.process_time()
+    found = [used_s() for _ in range(5)]
+    spent_s = estimated.time.process_time() - before_s
+    assert found[-1] - found[0] == pytest.approx(6.0, abs=spent_s + 0.01)

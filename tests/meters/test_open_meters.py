@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -140,9 +141,15 @@ def test_a_meter_asked_for_by_name_must_be_there(furnish: Furnish, name: str) ->
         open_meters(name)
 
 
+def write_log(folder: Path, newest_s: float) -> Path:
+    log = folder / "wall.csv"
+    rows = [f"{newest_s - 2 + i},{5 + i}" for i in range(3)]
+    log.write_text("\n".join(["time,watts", *rows, ""]))
+    return log
+
+
 def test_names_and_files_separated_by_commas(furnish: Furnish, script: Path, tmp_path: Path) -> None:
-    log = tmp_path / "wall.csv"
-    log.write_text("time,watts\n1,5\n2,5\n3,6\n")
+    log = write_log(tmp_path, time.time())
     spec = f" estimated, scripted:{script} ,powerlog:{log},"
     with open_meters(spec, clock=FakeClock(), cpu_watts=3.0) as opened:
         estimated, scripted, powerlog = opened.meters
@@ -160,13 +167,12 @@ def test_a_file_name_may_hold_a_colon(furnish: Furnish, script: Path) -> None:
 
 
 def test_the_clock_of_a_log_may_be_off(furnish: Furnish, tmp_path: Path) -> None:
-    log = tmp_path / "wall.csv"
-    log.write_text("time,watts\n1,5\n2,5\n3,6\n")
-    times_s = []
-    for offset_s in (0.0, 1000.0):
-        with open_meters(f"powerlog:{log}", clock=FakeClock(), clock_offset_s=offset_s) as opened:
-            times_s.append(opened.meters[0].poll()[0].time_s)
-    assert times_s[1] - times_s[0] == pytest.approx(1000.0, abs=100.0)
+    log = write_log(tmp_path, time.time() - 1000.0)
+    with pytest.raises(MeterUnavailable, match=r"is 100. s old") as caught:
+        open_meters(f"powerlog:{log}", clock=FakeClock())
+    assert "--clock-offset" in str(caught.value)
+    with open_meters(f"powerlog:{log}", clock=FakeClock(), clock_offset_s=1000.0) as opened:
+        assert opened.meters[0].poll()[-1].time_s == pytest.approx(0.0, abs=5.0)
 
 
 @pytest.mark.parametrize("spec", ["", " ", ",", ",,"])

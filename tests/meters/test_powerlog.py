@@ -196,7 +196,7 @@ def test_good_rows_before_a_bad_one_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_new_domain_while_polling_fails(tmp_path: Path) -> None:
-    path = write(tmp_path, "time,watts,domain\n" + "".join(f"{i},1,a\n" for i in range(3)))
+    path = write(tmp_path, "time,watts,domain\n" + "".join(f"{WALL_S - 3 + i},1,a\n" for i in range(3)))
     with follow(path) as meter:
         meter.poll()
         append(path, "9,1,b\n")

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import click
 
 from joulediff.errors import JoulediffError
+from joulediff.version import __version__
 
 COMMANDS = {
     "doctor": "Which meters are here, how good they are, and is the machine quiet.",
@@ -45,7 +46,7 @@ class _LazyGroup(click.Group):
     no_args_is_help=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.version_option(None, "-V", "--version", package_name="joulediff", message="joulediff %(version)s")
+@click.version_option(__version__, "-V", "--version", message="joulediff %(version)s")
 @click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks.")
 @click.pass_context
 def cli(ctx: click.Context) -> None:

@@ -11,7 +11,7 @@ from joulediff.cli.options import meter_options, output_options
 @click.option("--wait", "wait_s", default=3.0, show_default=True, metavar="S", help="Longest wait for quiet.")
 @meter_options
 @output_options
-def command(wait_s: float, meter: str, cpu_watts: float | None, json_to: str | None) -> int:
+def command(wait_s: float, meter: str, cpu_watts: float | None, clock_offset: float, json_to: str | None) -> int:
     """Look at every meter of this machine and at its quietness.
 
     Exit code 0: measures and is quiet; 2: only estimates, or not quiet; 1: nothing can be measured.
@@ -21,7 +21,9 @@ def command(wait_s: float, meter: str, cpu_watts: float | None, json_to: str | N
 
     refuse_unwritable(json_to)
     with Progress() as progress:
-        found = check_machine(meter=meter, wait_s=wait_s, cpu_watts=cpu_watts, watch=progress)
+        found = check_machine(
+            meter=meter, wait_s=wait_s, cpu_watts=cpu_watts, clock_offset_s=clock_offset, watch=progress
+        )
     if json_to != "-":
         from joulediff.report.terminal import print_checkup
 

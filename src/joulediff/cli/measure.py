@@ -14,7 +14,6 @@ from joulediff.records import Measurement
 @click.option("--precision", type=read_share, metavar="P", help="Half width of the interval to reach.  [1% aimed at]")
 @click.option("--wait", "wait_s", default=30.0, show_default=True, metavar="S", help="Longest wait for quiet.")
 @click.option("--label", metavar="TEXT", help="Name of the program in the report.  [its file]")
-@click.option("--clock-offset", default=0.0, metavar="S", help="Seconds to add to a power log's time stamps.")
 @meter_options
 @output_options
 def command(

@@ -23,6 +23,7 @@ def read_share(text: str) -> float:
 def meter_options(command: _F) -> _F:
     """Add the options that choose and tune meters."""
     for option in (
+        click.option("--clock-offset", default=0.0, metavar="S", help="Seconds to add to a power log's time stamps."),
         click.option("--cpu-watts", type=float, metavar="W", help="Watts of a busy core, for the estimate."),
         click.option(
             "--meter",

@@ -9,7 +9,8 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 from rich.console import Console
-from rich.status import Status
+from rich.live import Live
+from rich.spinner import Spinner
 
 from joulediff.errors import JoulediffError
 from joulediff.records import Checkup, Measurement
@@ -28,7 +29,7 @@ class Progress(Watch):
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)
-        self._status: Status | None = None
+        self._live: Live | None = None
         self.partial: Measurement | None = None
         self.failure: tuple[BaseException, int] | None = None
 
@@ -36,10 +37,17 @@ class Progress(Watch):
         if not self._console.is_terminal:
             return
         shown = text if share is None else f"{text}  {format_share(share)}"
-        if self._status is None:
-            self._status = self._console.status(shown, refresh_per_second=REFRESH_HZ)
-            self._status.start()
-        self._status.update(shown)
+        if self._live is None:
+            # What the program prints stays its own: redirected through here it would be slow, and measured.
+            self._live = Live(
+                console=self._console,
+                refresh_per_second=REFRESH_HZ,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.start()
+        self._live.update(Spinner("dots", text=shown))
 
     def kept(self, measurement: Measurement) -> None:
         self.partial = measurement
@@ -51,8 +59,9 @@ class Progress(Watch):
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._status is not None:
-            self._status.stop()
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
 
 
 def open_console() -> Console:
@@ -82,6 +91,8 @@ def refuse_unwritable(place: str | None) -> None:
         raise _unwritable(place, "it is a folder")
     if not path.parent.is_dir():
         raise _unwritable(place, "its folder does not exist")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise _unwritable(place, "no permission")
 
 
 def _unwritable(place: str, why: str) -> JoulediffError:

@@ -40,6 +40,8 @@ class PerStep:
     energy_j: float
     half_j: float
     power_w: float
+    step_s: float
+    """Seconds of a step in the very windows the energy is from."""
     end_s: float
 
 
@@ -79,8 +81,8 @@ def joules_per_step(curve: Curve, progress: Progress, stretches: Stretches, *, c
         sigma_j *= GOVERNOR_FACTOR
     spread_j = half_width(_values(windows or wholes, energy_j), known_sigma=sigma_j)
     half_j = math.hypot(spread_j, CONFIDENCE_SIGMAS * sigma_j, meter_j)
-    power_w = sum(w.energy_j for w in wholes) / sum(w.duration_s for w in wholes)
-    return PerStep(energy_j, half_j, power_w, end_s)
+    step_s = sum(w.duration_s for w in wholes) / steps
+    return PerStep(energy_j, half_j, energy_j / step_s, step_s, end_s)
 
 
 def _values(windows: Sequence[_Window], energy_j: float) -> list[float]:
@@ -105,7 +107,7 @@ def _windows(curve: Curve, progress: Progress, edges_s: Sequence[float]) -> list
 def unseen_per_step(domain: Domain, steps: float, seconds: float, end_s: float) -> PerStep:
     """Return the energy of a step whose counter stood still: somewhere below its resolution."""
     half_j = domain.resolution_j / 2
-    return PerStep(half_j / steps, half_j / steps, half_j / seconds, end_s)
+    return PerStep(half_j / steps, half_j / steps, half_j / seconds, seconds / steps, end_s)
 
 
 def _covered(curve: Curve, edges_s: Sequence[float]) -> list[float]:
@@ -149,8 +151,8 @@ def _at_meter_moments(curve: Curve, progress: Progress, start_s: float, end_s: f
 
 
 def _at_step_ends(curve: Curve, progress: Progress, start_s: float, end_s: float) -> _Window:
-    marks = progress.marks_within(max(start_s, float(curve.time_s[0])), min(end_s, float(curve.time_s[-1])))
-    if marks is None:
+    marks = progress.marks_around(start_s, min(end_s, float(curve.time_s[-1])))
+    if marks is None or marks[0] < curve.time_s[0]:
         raise NotCovered(
             f"{curve.domain.name}: no whole step was covered by the meter in {end_s - start_s:.2f} s",
             fix="give it more time with --seconds, or make the step shorter",

@@ -38,7 +38,7 @@ def make_measurement(
     steps, measured_s = _work_done(progress, stretches)
     step_s = measured_s / steps
     capped = {state.domain for state in states if "power cap" in state.throttle}
-    domains, doubts = _measure_domains(sampler, progress, stretches, quiet, step_s, capped)
+    domains, doubts = _measure_domains(sampler, progress, stretches, quiet, capped)
     doubts += [f"meter {name}: {error.what}" for name, error in sampler.failures.items()]
     if not domains:
         raise MeterFailed(
@@ -48,10 +48,9 @@ def make_measurement(
     energy = _total([d.energy for d in domains.values() if d.counted])
     nets = [d.net_energy for d in domains.values() if d.counted]
     doubts += _check_instruments(sampler)
-    doubts += [c.advice or c.value for c in (*quiet.conditions, *conditions) if not c.ok]
-    counted = [d for d in sampler.primary_domains() if d.name in domains and domains[d.name].counted]
-    floor = max(CONFIDENCE_SIGMAS * d.repeat_share for d in counted)
-    doubts += _too_wide(energy, precision, measured_s, floor)
+    resting = {name for name, d in domains.items() if d.rested}
+    doubts += [c.advice or c.value for c in (*quiet.conditions, *conditions) if not c.ok and c.domain not in resting]
+    doubts += _too_wide(energy, precision, measured_s, floor_share(sampler, domains))
     return Measurement(
         label=label,
         step_s=step_s,
@@ -68,11 +67,17 @@ def make_measurement(
     )
 
 
+def floor_share(sampler: Sampler, domains: Mapping[str, DomainEnergy]) -> float:
+    """Return the half width that no time narrows: the spread between runs in the domains that count."""
+    counted = [d for d in sampler.primary_domains() if d.name in domains and domains[d.name].counted]
+    return max(CONFIDENCE_SIGMAS * d.repeat_share for d in counted)
+
+
 def _work_done(progress: Progress, stretches: Stretches) -> tuple[float, float]:
     """Return the steps that ran in the windows, and the seconds these took."""
     steps = seconds = 0.0
     for edges_s in stretches:
-        marks = progress.marks_within(edges_s[0], edges_s[-1])
+        marks = progress.marks_around(edges_s[0], edges_s[-1])
         if marks is not None:
             steps += float(progress.steps_at(marks[1]) - progress.steps_at(marks[0]))
             seconds += marks[1] - marks[0]
@@ -82,7 +87,7 @@ def _work_done(progress: Progress, stretches: Stretches) -> tuple[float, float]:
 
 
 def _measure_domains(
-    sampler: Sampler, progress: Progress, stretches: Stretches, quiet: Quiet, step_s: float, capped: set[str]
+    sampler: Sampler, progress: Progress, stretches: Stretches, quiet: Quiet, capped: set[str]
 ) -> tuple[dict[str, DomainEnergy], list[str]]:
     found: dict[str, DomainEnergy] = {}
     doubts = []
@@ -92,7 +97,7 @@ def _measure_domains(
         except JoulediffError as error:
             doubts.append(error.what)
             continue
-        found[domain.name] = _domain_energy(domain, per_step, quiet.idle.get(domain.name), step_s)
+        found[domain.name] = _domain_energy(domain, per_step, quiet.idle.get(domain.name))
         lost_s = stretches[-1][-1] - per_step.end_s
         if lost_s > 0:
             doubts.append(f"{domain.name} has no readings of the last {lost_s:.1f} s")
@@ -109,8 +114,8 @@ def _joules(sampler: Sampler, domain: Domain, progress: Progress, stretches: Str
         return unseen_per_step(domain, steps, seconds, stretches[-1][-1])
 
 
-def _domain_energy(domain: Domain, per_step: PerStep, idle: IdlePower | None, step_s: float) -> DomainEnergy:
-    joules, half_j = per_step.energy_j, per_step.half_j
+def _domain_energy(domain: Domain, per_step: PerStep, idle: IdlePower | None) -> DomainEnergy:
+    joules, half_j, step_s = per_step.energy_j, per_step.half_j, per_step.step_s
     net = None
     if idle is not None:
         net_j = joules - idle.power_w * step_s
@@ -133,8 +138,16 @@ def _count(measured: Mapping[str, DomainEnergy], domains: Sequence[Domain]) -> d
     there = [d for d in domains if d.name in measured]
     candidates = [d for d in there if d.source == "metered"] or there
     parts = [d for d in candidates if not d.whole] or candidates[:1]
-    names = {d.name for d in parts}
-    return {name: replace(energy, counted=name in names) for name, energy in measured.items()}
+    resting = _resting_cards({d.name: measured[d.name] for d in parts})
+    names = {d.name for d in parts} - resting
+    return {name: replace(energy, counted=name in names, rested=name in resting) for name, energy in measured.items()}
+
+
+def _resting_cards(parts: Mapping[str, DomainEnergy]) -> set[str]:
+    """Return the GPUs that cannot be told from resting ones while another is at work: not this program's."""
+    cards = {name: d.net_energy for name, d in parts.items() if name.startswith("gpu") and d.net_energy is not None}
+    resting = {name for name, net in cards.items() if net.low <= 0}
+    return resting if len(resting) < len(cards) else set()
 
 
 def _total(parts: Sequence[Energy]) -> Energy:
@@ -192,6 +205,5 @@ def _remarks(domains: Mapping[str, DomainEnergy], states: Sequence[DeviceState])
         elif domain.note:
             found.append(f"{name}: {domain.note}")
         if domain.net_energy is not None and domain.counted and domain.net_energy.low <= 0 < domain.energy.joules:
-            hide = ": if the program does not use it, hide it (CUDA_VISIBLE_DEVICES)" if name.startswith("gpu") else ""
-            found.append(f"{name} at work cannot be told from {name} at rest{hide}")
+            found.append(f"{name} at work cannot be told from {name} at rest")
     return found

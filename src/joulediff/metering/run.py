@@ -7,12 +7,11 @@ interval is narrow or the time is spent. Joules per step come from the curve and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 
 from joulediff.errors import JoulediffError
-from joulediff.metering.perstep import CONFIDENCE_SIGMAS
-from joulediff.metering.result import make_measurement
+from joulediff.metering.result import floor_share, make_measurement
 from joulediff.meters import MeterSet, open_meters
 from joulediff.meters.memory import Memory
 from joulediff.meters.meter import Clock, RealClock
@@ -54,6 +53,10 @@ def measure(
     """
     if not 0 < seconds < float("inf"):
         raise JoulediffError(f"cannot measure for {seconds:g} seconds", fix="give a positive number of seconds")
+    if not 0 <= wait_s < float("inf"):
+        raise JoulediffError(f"cannot wait {wait_s:g} seconds for quiet", fix="give a number of seconds, 0 or more")
+    if precision is not None and not 0 < precision < float("inf"):
+        raise JoulediffError(f"a precision of {precision:g} means nothing", fix="give a share such as 0.02, for 2%")
     clock, watch = clock or RealClock(), watch or Watch()
     with ExitStack() as stack:
         if not isinstance(meter, MeterSet):
@@ -118,8 +121,14 @@ class _Run:
             _tell_failure(self.repeater, watch)
             raise
         self.sampler.catch_up(self.clock.now())
-        conditions = judge_devices(states, states_after, idle=False)
+        conditions = [*judge_devices(states, states_after, idle=False), *self._judge_time(seconds)]
         return self._result(self.stretches, conditions, states_after)
+
+    def _judge_time(self, seconds: float) -> list[Condition]:
+        slowest = max(self.sampler.primary_domains(), key=lambda d: d.window_s + d.settle_s)
+        needed_s = slowest.window_s + slowest.settle_s
+        advice = f"{seconds:g} s are too short for {slowest.name}: give --seconds {needed_s:.2g} or more"
+        return [Condition("time", seconds >= needed_s, f"{seconds:g} s", slowest.name, advice)]
 
     def _run_windows(self, seconds: float, watch: Watch) -> tuple[list[DeviceState], list[DeviceState]]:
         domains = self.sampler.primary_domains()
@@ -157,11 +166,11 @@ class _Run:
 
     def _is_narrow(self) -> bool:
         try:
-            energy = self._result(self.stretches).energy
+            found = self._result(self.stretches)
         except JoulediffError:
             return False  # a meter that speaks late will have spoken at the end
-        floor = max(CONFIDENCE_SIGMAS * d.repeat_share for d in self.sampler.primary_domains())
-        return energy.half_width_share <= (self.precision or max(AIM_SHARE, FLOOR_FACTOR * floor))
+        aim = self.precision or max(AIM_SHARE, FLOOR_FACTOR * floor_share(self.sampler, found.domains))
+        return found.energy.half_width_share <= aim
 
     def _keep_partial(self, watch: Watch) -> None:
         """Hand over what was measured before the program broke off; a failure here must not hide why."""
@@ -172,12 +181,10 @@ class _Run:
         if marks_s[-1] > stretches[-1][-1]:
             stretches = [*stretches[:-1], [*stretches[-1], marks_s[-1]]]
         broken = Condition("complete", False, "", advice="the program broke off before the measurement was complete")
-        try:
+        with suppress(Exception):
             self.sampler.edge()
             self.sampler.catch_up(marks_s[-1])
             watch.kept(self._result(stretches, [broken]))
-        except JoulediffError:
-            return
 
     def _result(
         self,

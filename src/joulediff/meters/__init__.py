@@ -17,7 +17,8 @@ from joulediff.meters.memory import Memory
 from joulediff.meters.meter import Clock, Meter, RealClock
 
 REAL_METERS = ("nvml", "amdsmi", "apple", "rapl")
-METER_NAMES = (*REAL_METERS, "estimated", "powerlog", "scripted")
+FILE_METERS = ("powerlog", "scripted")
+METER_NAMES = (*REAL_METERS, "estimated", *FILE_METERS)
 
 
 @dataclass(slots=True)
@@ -68,6 +69,8 @@ def _open_named(spec: str, openers: Mapping[str, Callable[[str], Meter]]) -> Met
             name, _, argument = part.partition(":")
             if name not in openers:
                 raise MeterUnavailable(f"no meter is called {name!r}", fix=f"there are: auto {' '.join(METER_NAMES)}")
+            if argument and name not in FILE_METERS:
+                raise MeterUnavailable(f"the meter {name} takes no file", fix=f"write --meter {name}")
             opened.meters.append(openers[name](argument))
             opened.meters[-1].name = part
         _refuse_twins(opened.meters)

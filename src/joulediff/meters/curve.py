@@ -50,7 +50,7 @@ class Curve:
     err_s: np.ndarray
     energy_j: np.ndarray
     doubt_j: np.ndarray
-    """How far the energy since the moment before may be off, either way (power samples)."""
+    """How far the energy since the moment before may be off, as one sigma (power samples)."""
 
     @classmethod
     def from_readings(cls, domain: Domain, readings: Sequence[Reading]) -> Curve:
@@ -113,8 +113,8 @@ class Curve:
         )
 
     def _doubt(self, first: int, last: int) -> float:
-        # The steps err independently of each other and evenly within their bounds: a 95 % bound of the sum.
-        return 2 * float(np.sqrt((self.doubt_j[first + 1 : last + 1] ** 2).sum() / 3)) + self.domain.resolution_j
+        # The steps err independently of each other: a 95 % bound of their sum.
+        return 1.96 * float(np.sqrt((self.doubt_j[first + 1 : last + 1] ** 2).sum())) + self.domain.resolution_j
 
     def _bounds(self, at_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         surely_before = np.searchsorted(self.time_s + self.err_s, at_s, side="right") - 1
@@ -205,16 +205,16 @@ def _from_power(domain: Domain, readings: Sequence[Reading]) -> Curve:
 
 
 def _doubt(domain: Domain, step_s: np.ndarray, power_w: np.ndarray) -> np.ndarray:
-    """Return how far each step's energy may be off.
+    """Return how far each step's energy may be off, as one sigma.
 
-    The true power may leave a sample for its neighbour's value anywhere between the two, so a
-    step is off by at most half their difference. Where samples were lost, any power seen may
-    have stood in the gap.
+    Power that changes faster than it is sampled makes each sample a draw from it, and neighbours
+    then differ by 1.4 sigma; power that changes slower is known better than this says. Where samples were
+    lost, any power seen may have stood in the gap.
     """
-    doubt_j = step_s * np.abs(np.diff(power_w)) / 2
+    doubt_j = step_s * np.abs(np.diff(power_w)) / np.sqrt(2)
     lost = step_s > GAP_PERIODS * domain.period_s
     if lost.any():
         low_w, high_w = power_w.min(), power_w.max()
         mean_w = (power_w[1:] + power_w[:-1]) / 2
-        doubt_j = np.where(lost, step_s * np.maximum(high_w - mean_w, mean_w - low_w), doubt_j)
+        doubt_j = np.where(lost, step_s * np.maximum(high_w - mean_w, mean_w - low_w) / np.sqrt(3), doubt_j)
     return np.asarray(doubt_j)

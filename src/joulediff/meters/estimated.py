@@ -6,8 +6,8 @@ uses, so the idle power is nothing and other programs do not disturb it.
 
 from __future__ import annotations
 
-import os
 import platform
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +22,7 @@ from joulediff.records import Domain, Reading
 POLL_S = 0.1
 # Looking for live children reads a file of /proc for each thread: twice a second is enough.
 CHILDREN_EVERY_S = 0.5
+TRIES = 3
 
 
 class EstimatedMeter(Meter):
@@ -67,13 +68,26 @@ class ProcessTime:
         self._process = psutil.Process()
         self._children: list[psutil.Process] = []
         self._looked_s = float("-inf")
+        self._before_s = self._gained_s = 0.0
 
     def __call__(self) -> float:
         if self._clock.now() - self._looked_s >= CHILDREN_EVERY_S:
             self._children = self._find_children()
             self._looked_s = self._clock.now()
-        ended = os.times()
-        return time.process_time() + ended.children_user + ended.children_system + sum(map(_live_s, self._children))
+        now_s = self._children_s()
+        # A child that nobody waits for takes its account along when it ends; what it used stays used.
+        self._gained_s += max(0.0, now_s - self._before_s)
+        self._before_s = now_s
+        return time.process_time() + self._gained_s
+
+    def _children_s(self) -> float:
+        """Return the time of ended and live children, from a moment at which none moved between the two."""
+        for _ in range(TRIES):
+            ended_s = _ended_s()
+            live_s = sum(map(_live_s, self._children))
+            if _ended_s() == ended_s:
+                break
+        return ended_s + live_s
 
     def _find_children(self) -> list[psutil.Process]:
         pids = _children_from_proc(self._process.pid)
@@ -83,6 +97,15 @@ class ProcessTime:
             return [child for pid in pids for child in _with_descendants(pid)]
         except psutil.Error:
             return []
+
+
+def _ended_s() -> float:
+    if sys.platform == "win32":
+        return 0.0  # keeps no such account; children count while they live
+    import resource
+
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _with_descendants(pid: int) -> list[psutil.Process]:

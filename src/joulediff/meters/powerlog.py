@@ -33,6 +33,9 @@ FASTEST_POLL_S = 0.02
 SLOWEST_POLL_S = 0.5
 # Programs that write logs flush them every few seconds.
 LATE_S = 10.0
+STALE_PERIODS = 5
+# Clocks that are set over a network agree better than this.
+FUTURE_S = 5.0
 WHOLE = frozenset({"wall", "psys", "system", "machine", "total", "node"})
 
 
@@ -152,6 +155,8 @@ def open_powerlog(
     try:
         rows = _rows_so_far(log)
         domains = [_learn(path, name, kept) for name, kept in rows.items()]
+        for domain in domains:
+            _refuse_stale(path, wall_s() - offset_s - rows[domain.name][-1].time_s, domain.period_s)
     except _BadLog as error:
         log.close()
         raise MeterUnavailable(str(error), fix="the log is CSV: columns time, watts and, if any, domain") from error
@@ -189,6 +194,16 @@ def _learn(path: Path, name: str, rows: Sequence[Row]) -> Domain:
         window_s=max(0.5, 10 * period_s),
         settle_s=max(0.25, 2 * period_s),
         whole=name.lower() in WHOLE,
+    )
+
+
+def _refuse_stale(path: Path, age_s: float, period_s: float) -> None:
+    if -FUTURE_S <= age_s <= LATE_S + STALE_PERIODS * period_s:
+        return
+    when = f"{age_s:.0f} s old" if age_s > 0 else f"{-age_s:.0f} s ahead of this machine's clock"
+    raise MeterUnavailable(
+        f"the newest row of {path} is {when}",
+        fix="start the log, or tell how far its clock is off with --clock-offset",
     )
 
 

@@ -17,7 +17,7 @@ from joulediff.meters.curve import Curve, check_order
 from joulediff.meters.meter import Clock, Meter
 from joulediff.records import DeviceState, Domain, Reading
 
-# How many periods a buffered reading may come late before `settle` gives up on it.
+# How many periods a buffered reading may come late before `catch_up` gives up on it.
 LATE_PERIODS = 4
 LATE_AT_LEAST_S = 0.05
 
@@ -61,11 +61,16 @@ class Sampler:
         if meter.name in self.failures:
             return
         start_s = time.thread_time()
+        self._take(meter, meter.poll)
+        self._cpu_s += time.thread_time() - start_s
+
+    def _take(self, meter: Meter, look: Callable[[], Sequence[Reading]]) -> None:
         try:
-            self._keep(meter.poll())
+            self._keep(look())
         except MeterFailed as error:
             self.failures[meter.name] = error
-        self._cpu_s += time.thread_time() - start_s
+        except Exception as error:  # noqa: BLE001 - a vendor's library may raise anything; it must not end the thread
+            self.failures[meter.name] = MeterFailed(f"it failed with {type(error).__name__}: {error}")
 
     def _keep(self, readings: Sequence[Reading]) -> None:
         for reading in readings:
@@ -78,12 +83,8 @@ class Sampler:
         """Take the costly second instruments' readings, now."""
         with self._lock:
             for meter in self._meters:
-                if meter.name in self.failures:
-                    continue
-                try:
-                    self._keep(meter.check_readings())
-                except MeterFailed as error:
-                    self.failures[meter.name] = error
+                if meter.name not in self.failures:
+                    self._take(meter, meter.check_readings)
 
     def edge(self) -> None:
         """Poll every meter now: the edge of a window is best where meters speak."""

@@ -20,6 +20,7 @@ from joulediff.records import DeviceState, Domain, Kind, Reading
 SCHEMA = "joulediff.script/1"
 # A script is a test or a trace of minutes; anything larger is not one.
 MAX_FILE_BYTES = 256 * 1024 * 1024
+MAX_SETTLE_S = 10.0
 
 
 class FakeClock:
@@ -130,6 +131,9 @@ def _domain(row: Any) -> Domain:
         raise TypeError(f"a domain is an object, not {row!r:.40}")
     known = {field.name for field in fields(Domain)}
     numbers = {key: _number(row[key]) for key in ("period_s", "resolution_j", "repeat_share", "window_s")}
+    numbers["settle_s"] = _number(row.get("settle_s", 0.0))
+    if min(numbers["period_s"], numbers["window_s"]) <= 0 or not 0 <= numbers["settle_s"] <= MAX_SETTLE_S:
+        raise ValueError(f"periods and windows are longer than nothing, and settling takes up to {MAX_SETTLE_S:g} s")
     domain = Domain(**{key: value for key, value in {**row, **numbers}.items() if key in known})
     if domain.kind not in get_args(Kind):
         raise ValueError(f"a domain is one of {get_args(Kind)}, not {domain.kind!r:.40}")

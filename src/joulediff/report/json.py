@@ -46,6 +46,7 @@ def doctor_record(found: Checkup) -> dict[str, Any]:
         "meters": [_meter(report) for report in found.meters],
         "quiet": found.quiet.quiet,
         "idle_w": {name: _idle(idle) for name, idle in found.quiet.idle.items()},
+        "waited_s": found.quiet.waited_s,
         "conditions": [_condition(c) for c in found.quiet.conditions],
         "devices": [asdict(state) for state in found.quiet.states],
         "advice": list(found.advice),
@@ -65,6 +66,7 @@ def _domain(domain: DomainEnergy) -> dict[str, Any]:
         "kind": domain.kind,
         "device": domain.device,
         "in_total": domain.counted,
+        "rested": domain.rested,
         "note": domain.note,
     }
 

@@ -49,7 +49,8 @@ def _headline(found: Measurement) -> Text:
     text.append("  ")
     text.append(f"{format_interval(found.energy)} a step", style="bold cyan")
     windows = "1 window" if found.repeats == 1 else f"{found.repeats} windows"
-    text.append(f"   {format_time(found.step_s)} a step   {found.steps:,} steps in {windows}", style="dim")
+    steps = "1 step" if found.steps == 1 else f"{found.steps:,} steps"
+    text.append(f"   {format_time(found.step_s)} a step   {steps} in {windows}", style="dim")
     return text
 
 
@@ -58,7 +59,8 @@ def _domain_table(found: Measurement) -> Table:
     for name in ("domain", "energy a step", "net of idle", "power", "idle", "source"):
         table.add_column(name, justify="left" if name in ("domain", "source") else "right", no_wrap=name != "source")
     for name, domain in found.domains.items():
-        table.add_row(*_domain_row(name, domain), style=None if domain.counted else "dim")
+        if not domain.rested:
+            table.add_row(*_domain_row(name, domain), style=None if domain.counted else "dim")
     if sum(d.counted for d in found.domains.values()) > 1:
         net = format_energy(found.net_energy.joules) if found.net_energy else "?"
         table.add_row("total", format_interval(found.energy), net, "", "", found.energy.source, style="bold")
@@ -73,9 +75,11 @@ def _domain_row(name: str, domain: DomainEnergy) -> list[str]:
 
 
 def _footer(found: Measurement) -> Iterable[RenderableType]:
-    devices = {name: d.device for name, d in found.domains.items()}
+    devices = {name: d.device for name, d in found.domains.items() if not d.rested}
     for name, device in devices.items():
         yield Text(f"{name}: {device}{_state(name, found.states)}", style="dim")
+    if resting := [name for name, d in found.domains.items() if d.rested]:
+        yield Text(f"{', '.join(resting)} rested while the program ran: not added", style="dim")
     for warning in found.warnings:
         yield _bullet("!", warning, "yellow")
     if not found.trustworthy:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from joulediff.errors import MeterUnavailable
-from joulediff.meters import METER_NAMES, MeterSet, open_meters
+from joulediff.meters import FILE_METERS, METER_NAMES, MeterSet, open_meters
 from joulediff.meters.memory import Memory
 from joulediff.meters.meter import Clock, RealClock
 from joulediff.meters.probe import PROBE_S, probe
@@ -20,7 +20,6 @@ from joulediff.stability.watch import Watch
 
 # A checkup reports what is; it does not wait long for better times.
 WAIT_S = 3.0
-_FROM_FILES = ("powerlog", "scripted")
 
 
 def check_machine(
@@ -28,6 +27,7 @@ def check_machine(
     meter: str = "auto",
     wait_s: float = WAIT_S,
     cpu_watts: float | None = None,
+    clock_offset_s: float = 0.0,
     memory: Memory | None = None,
     clock: Clock | None = None,
     watch: Watch | None = None,
@@ -35,27 +35,32 @@ def check_machine(
     """Return every meter with what it can do here, the machine's quietness, and one verdict."""
     clock, watch, memory = clock or RealClock(), watch or Watch(), memory or Memory()
     reports = []
-    names = METER_NAMES if meter == "auto" else tuple(filter(None, meter.split(",")))
+    names = METER_NAMES if meter == "auto" else tuple(filter(None, (part.strip() for part in meter.split(","))))
     for index, name in enumerate(names):
         watch.stage(f"watching {name}", index / (len(names) + 1))
-        reports.append(_examine(name, clock, cpu_watts))
+        reports.append(_examine(name, clock, cpu_watts, clock_offset_s))
     learned = [each for report in reports for each in report.learned]
     memory.keep(learned)
     watch.stage("looking for a quiet second", len(names) / (len(names) + 1))
     try:
-        with open_meters(meter, clock=clock, cpu_watts=cpu_watts, memory=memory) as opened:
+        with open_meters(
+            meter, clock=clock, cpu_watts=cpu_watts, clock_offset_s=clock_offset_s, memory=memory
+        ) as opened:
             quiet = _rest(opened, clock, wait_s, watch)
     except MeterUnavailable as error:
         quiet = Quiet(False, (Condition("meters", False, error.what, advice=error.what),), {})
+        there = any(report.available for report in reports)
+        verdict = "not all that was asked for can be measured here" if there else "nothing here can be measured"
+        return Checkup(tuple(reports), quiet, verdict, 1, quiet.advice)
     return _judge(reports, quiet, memory)
 
 
-def _examine(spec: str, clock: Clock, cpu_watts: float | None) -> MeterReport:
+def _examine(spec: str, clock: Clock, cpu_watts: float | None, clock_offset_s: float) -> MeterReport:
     name, _, argument = spec.partition(":")
-    if name in _FROM_FILES and not argument:
+    if name in FILE_METERS and not argument:
         return MeterReport(name, False, reason="reads a file", fix=f"joulediff measure FILE.py --meter {name}:FILE")
     try:
-        with open_meters(spec, clock=clock, cpu_watts=cpu_watts) as opened:
+        with open_meters(spec, clock=clock, cpu_watts=cpu_watts, clock_offset_s=clock_offset_s) as opened:
             meter = opened.meters[0]
             learned = probe(meter, clock=clock, seconds=PROBE_S)
             return MeterReport(name, True, _as_found(meter.domains, learned), tuple(learned))

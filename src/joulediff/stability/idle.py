@@ -50,8 +50,10 @@ def wait_until_quiet(
 
 
 def _judge_window(sampler: Sampler, clock: Clock, window_s: float, begin_s: float, *, look_at_cpu: bool) -> Quiet:
+    sampler.edge()
     start_s, states, cpu = clock.now(), sampler.states(), read_cpu_use()
     clock.sleep(window_s)
+    sampler.edge()
     end_s, states_after, cpu_after = clock.now(), sampler.states(), read_cpu_use()
     sampler.catch_up(end_s)
     conditions = [*judge_devices(states, states_after, idle=True), judge_host(cpu, cpu_after, end_s - start_s)]

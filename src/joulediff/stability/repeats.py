@@ -7,6 +7,7 @@ waits for Python, and learns from marks when each batch was done.
 from __future__ import annotations
 
 import inspect
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -43,15 +44,20 @@ class Progress:
         """Return the steps finished at a moment, in fractions: work within a batch is even."""
         return np.asarray(np.interp(at_s, self.time_s, self.steps))
 
-    def marks_within(self, start_s: float, end_s: float) -> tuple[float, float] | None:
-        """Return the first and last moment in the window at which a step had just finished."""
-        inside = [t for t in self.time_s if start_s <= t <= end_s]
-        return (inside[0], inside[-1]) if len(inside) >= 2 else None
+    def marks_around(self, start_s: float, end_s: float) -> tuple[float, float] | None:
+        """Return the last marks before `start_s` and before `end_s`; None where these are one.
+
+        A window ends a moment after a step does, so its first step begins at the mark before it.
+        """
+        first, last = (bisect_right(self.time_s, edge_s) - 1 for edge_s in (start_s, end_s))
+        first = max(first, 0)
+        return (self.time_s[first], self.time_s[last]) if first < last else None
 
 
 def _refuse_unrun(output: object) -> None:
-    if inspect.iscoroutine(output) or inspect.isgenerator(output):
-        output.close()
+    if inspect.iscoroutine(output) or inspect.isgenerator(output) or inspect.isasyncgen(output):
+        if not inspect.isasyncgen(output):
+            output.close()
         raise JoulediffError(
             f"the step returned a {type(output).__name__} that nobody runs, so there is no work to measure",
             fix="give an ordinary function that runs it to its end",
@@ -119,6 +125,7 @@ class Repeater:
         step, output, done = self._step, None, 0
         try:
             for done in range(times):  # noqa: B007 - read after an exception
+                output = None  # a program near its memory limit has room for one output, not two
                 output = step()
         except BaseException as error:
             self.calls += done + 1

@@ -1,4 +1,8 @@
-"""The end of queued JAX work: the arrays a step returned say when they are ready."""
+"""The end of queued JAX work: the arrays a step returned say when they are ready.
+
+An array that was donated to the next step can no longer say anything. A program that does this is
+waited for at once from then on.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,19 @@ from collections.abc import Callable
 class JaxFence:
     """Waits for the step's outputs. A step that returns nothing cannot be waited for."""
 
+    def __init__(self) -> None:
+        self._donates = False
+
     def mark(self, output: object) -> Callable[[], None]:
         import jax
 
-        def wait() -> None:
+        if self._donates:
             jax.block_until_ready(output)
+
+        def wait() -> None:
+            leaves = jax.tree_util.tree_leaves(output)
+            alive = [leaf for leaf in leaves if not getattr(leaf, "is_deleted", lambda: False)()]
+            self._donates |= len(alive) < len(leaves)
+            jax.block_until_ready(alive)
 
         return wait
