@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 
 CONFIDENCE = 0.95
-# Weight of the known spread against the observed one, in degrees of freedom. The known spread
-# rests on the 35 restarts of `benchmarks/accuracy.py`; a noisy machine outvotes it in 10 windows.
+# Weight of the known spread against the observed one, in degrees of freedom: a noisy machine outvotes
+# it in ten windows.
 PRIOR_DOF = 10.0
 # Windows that spread this many times wider than what is known are not a chance (1 in 370 with two windows).
 CONTRADICTION = 3.0

@@ -59,7 +59,9 @@ class Memory:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, RecursionError) as error:
-            self.problem = f"{self.path} is ignored ({_one_line(error)}); `joulediff doctor` writes it anew"
+            self.problem = (
+                f"{self.path} is ignored ({_one_line(error)}); delete it, and `joulediff doctor` writes it anew"
+            )
             return {}
         return {key: row for key, row in data["sensors"].items() if _is_sound(row)}
 

@@ -3,7 +3,8 @@
 The driver keeps power samples with time stamps (H200: one in 20 ms, 2.4 s of them), so nothing is
 lost between two lazy polls. Their integral is steadier than the counter, whose ticks (100 ms) can
 only be located to a few milliseconds: over 0.7 s on an H200 it strays 0.5 % from a 4 s reference,
-the counter 1.5 %; over 4 s the two agree within 0.1 %. One counter read burns 3 to 5 ms of a core.
+the counter 1.5 %; over 4 s the two agree within 0.1 % (traces of `benchmarks/sensor.py`, kept in
+tests/golden). One counter read burns 3 to 5 ms of a core.
 A card without samples is read at the counter's ticks; one without either, from polled power.
 """
 

@@ -13,7 +13,7 @@ import psutil
 
 from joulediff.records import Condition, DeviceState
 
-# An idle H200 falls by about 1 °C a second right after work and holds within 1 °C when settled.
+# Sensors tell whole degrees: a change of one may be none, one of three is a drift.
 TEMPERATURE_DRIFT_C = 2.0
 CLOCK_DRIFT_SHARE = 0.05
 # A quarter of a core of somebody else's work: below it, a package's power moves less than its noise.

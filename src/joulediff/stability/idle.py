@@ -23,7 +23,7 @@ WINDOW_PERIODS = 10
 SLICES = 10
 # A meter that was silent for more of the window than this leaves has not seen it.
 COVERED_SHARE = 0.6
-# One sigma of the slices' power: an idle H200 shows 0.1 to 0.5 %, one that still settles 3 % and more.
+# One sigma of the slices' power: an idle H200 shows 0.1 % (`joulediff doctor`), a card that still settles, several.
 SPREAD_LIMIT = 0.03
 # Below this an idle power is as good as none, and its spread says nothing.
 NEGLIGIBLE_W = 1.0
