@@ -21,7 +21,7 @@ def build():
 
 
 def run_on_terminal(words, cwd):
-    """Run joulediff with standard error on a pseudo-terminal; return its exit code, output and what the terminal saw."""
+    """Run joulediff with standard error on a pseudo-terminal; return its exit code, output and what was shown."""
     ours, theirs = pty.openpty()
     seen = []
 

@@ -59,9 +59,7 @@ class Memory:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, RecursionError) as error:
-            self.problem = (
-                f"{self.path} is ignored ({_one_line(error)}); delete it, and `joulediff doctor` writes it anew"
-            )
+            self.problem = f"{self.path} is ignored ({_one_line(error)}); delete it, `joulediff doctor` makes a new one"
             return {}
         return {key: row for key, row in data["sensors"].items() if _is_sound(row)}
 
