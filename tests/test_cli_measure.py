@@ -140,13 +140,13 @@ def test_json_has_the_fields_of_its_schema(measure: Any, sleeper: str, steady_me
     assert found["steps"] >= found["repeats"]
     assert set(found["domains"]) == set(found["idle_w"]) == {"cpu"}
     cpu = found["domains"]["cpu"]
-    assert set(cpu) == {"energy", "net_energy", "power_w", "kind", "device", "in_total", "rested", "note"}
+    assert set(cpu) == {"energy", "net_energy", "power_w", "idle", "kind", "device", "in_total", "rested", "note"}
     for energy in (found["energy"], found["net_energy"], cpu["energy"], cpu["net_energy"]):
         assert set(energy) == {"joules", "low", "high", "source"}
         assert energy["low"] <= energy["joules"] <= energy["high"]
         assert energy["source"] == "metered"
-    assert set(found["idle_w"]["cpu"]) == {"power_w", "low", "high", "spread_share", "window_s"}
-    assert found["idle_w"]["cpu"]["power_w"] == pytest.approx(50.0)
+    assert set(cpu["idle"]) == {"power_w", "low_w", "high_w", "spread_share", "window_s"}
+    assert found["idle_w"]["cpu"] == cpu["idle"]["power_w"] == pytest.approx(50.0)
     assert cpu["power_w"] == pytest.approx(50.0)
     assert found["energy"]["joules"] == pytest.approx(50.0 * found["step_s"], rel=0.3)
 

@@ -259,4 +259,4 @@ def test_json_of_a_checkup() -> None:
     assert rapl["domains"][0]["found_by_measuring"] is False
     assert powerlog["domains"] == []
     assert powerlog["fix"].startswith("joulediff measure")
-    assert found["idle_w"]["gpu0"]["power_w"] == 75.8
+    assert found["idle_w"]["gpu0"] == 75.8

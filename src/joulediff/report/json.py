@@ -30,7 +30,7 @@ def measure_record(found: Measurement) -> dict[str, Any]:
         "energy": _energy(found.energy),
         "net_energy": _energy(found.net_energy),
         "domains": {name: _domain(domain) for name, domain in found.domains.items()},
-        "idle_w": {name: _idle(d.idle) for name, d in found.domains.items() if d.idle is not None},
+        "idle_w": {name: d.idle.power_w for name, d in found.domains.items() if d.idle is not None},
         "trustworthy": found.trustworthy,
         "warnings": list(found.warnings),
         "conditions": [_condition(c) for c in found.conditions],
@@ -45,7 +45,8 @@ def doctor_record(found: Checkup) -> dict[str, Any]:
         "schema": DOCTOR_SCHEMA,
         "meters": [_meter(report) for report in found.meters],
         "quiet": found.quiet.quiet,
-        "idle_w": {name: _idle(idle) for name, idle in found.quiet.idle.items()},
+        "idle_w": {name: idle.power_w for name, idle in found.quiet.idle.items()},
+        "idle": {name: _idle(idle) for name, idle in found.quiet.idle.items()},
         "waited_s": found.quiet.waited_s,
         "conditions": [_condition(c) for c in found.quiet.conditions],
         "devices": [asdict(state) for state in found.quiet.states],
@@ -63,6 +64,7 @@ def _domain(domain: DomainEnergy) -> dict[str, Any]:
         "energy": _energy(domain.energy),
         "net_energy": _energy(domain.net_energy),
         "power_w": domain.power_w,
+        "idle": None if domain.idle is None else _idle(domain.idle),
         "kind": domain.kind,
         "device": domain.device,
         "in_total": domain.counted,
@@ -74,8 +76,8 @@ def _domain(domain: DomainEnergy) -> dict[str, Any]:
 def _idle(idle: IdlePower) -> dict[str, float]:
     return {
         "power_w": idle.power_w,
-        "low": idle.low_w,
-        "high": idle.high_w,
+        "low_w": idle.low_w,
+        "high_w": idle.high_w,
         "spread_share": idle.spread_share,
         "window_s": idle.window_s,
     }
