@@ -13,6 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 
 CONFIDENCE = 0.95
+# The same in sigmas of a normal spread that is known.
+CONFIDENCE_SIGMAS = 1.96
 # Weight of the known spread against the observed one, in degrees of freedom: a noisy machine outvotes
 # it in ten windows.
 PRIOR_DOF = 10.0

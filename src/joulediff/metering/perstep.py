@@ -16,7 +16,7 @@ from joulediff.errors import NotCovered
 from joulediff.meters.curve import Curve
 from joulediff.records import Domain
 from joulediff.stability.repeats import Progress
-from joulediff.stats import half_width
+from joulediff.stats import CONFIDENCE_SIGMAS, half_width
 
 # With this many steps in a window, the parts of a step at its edges are no longer felt.
 MANY_STEPS = 20
@@ -26,8 +26,6 @@ SHORT_WINDOW_SHARE = 0.25
 # 0.2 s: `mm` in the traces of `benchmarks/sensor.py` (tests/golden) is up to 2.4 % off when cut at 0.85 s.
 GOVERNOR_S = 2.0
 GOVERNOR_FACTOR = 1.5
-CONFIDENCE_SIGMAS = 1.96
-
 
 # Contiguous windows, by their edges; between two stretches the work stood still.
 Stretches = Sequence[Sequence[float]]

@@ -11,15 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from joulediff.errors import JoulediffError, MeterFailed, NotCovered
-from joulediff.metering.perstep import CONFIDENCE_SIGMAS, PerStep, Stretches, joules_per_step, unseen_per_step
+from joulediff.metering.perstep import PerStep, Stretches, joules_per_step, unseen_per_step
 from joulediff.meters.sampler import Sampler
 from joulediff.records import Condition, DeviceState, Domain, DomainEnergy, Energy, IdlePower, Measurement, Quiet
 from joulediff.stability.repeats import Progress
+from joulediff.stats import CONFIDENCE_SIGMAS
 from joulediff.units import format_power, format_share
 
 # Half width above which a difference of 5 %, the least `diff` reports, would drown.
 LIMIT_SHARE = 0.05
-# Counter and samples of an H200 agree within 0.3 % in 2 s; beyond this one of them misses something.
+# Counter and samples of an H200 agree within 0.3 % (tests/test_golden_h200.py); beyond this one misses something.
 CHECK_LIMIT_SHARE = 0.03
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from joulediff.errors import MeterFailed, NotCovered
 from joulediff.records import Domain, Reading
+from joulediff.stats import CONFIDENCE_SIGMAS
 
 # A sample later than this many periods after the one before means that samples were lost.
 GAP_PERIODS = 2.5
@@ -67,7 +68,7 @@ class Curve:
         first, last = max(0, int(first)), int(last)
         if first >= last or self.time_s[last] <= start_s:
             raise NotCovered(
-                f"{self.domain.name}: the meter did not speak twice between {start_s:.3f} and {end_s:.3f} s",
+                f"{self.domain.name}: the meter did not speak twice in {end_s - start_s:.3f} s",
                 fix=f"give it more time: it has a new value every {self.domain.period_s * 1e3:.3g} ms",
             )
         return self._span(first, last)
@@ -92,10 +93,7 @@ class Curve:
         Energy never decreases, so its value at a moment lies between the values before and after.
         """
         if start_s < self.time_s[0] or end_s > self.time_s[-1]:
-            raise NotCovered(
-                f"{self.domain.name}: the meter has readings from {self.time_s[0]:.3f} to "
-                f"{self.time_s[-1]:.3f} s, asked for {start_s:.3f} to {end_s:.3f} s"
-            )
+            raise NotCovered(f"{self.domain.name}: the meter's readings do not reach over {end_s - start_s:.3f} s")
         first, last = (int(i) for i in np.searchsorted(self.time_s, [start_s, end_s], side="right") - 1)
         self._refuse_gaps(first, min(last + 1, len(self.time_s) - 1))
         edge_j = np.interp([start_s, end_s], self.time_s, self.energy_j)
@@ -114,14 +112,17 @@ class Curve:
 
     def _doubt(self, first: int, last: int) -> float:
         # The steps err independently of each other: a 95 % bound of their sum.
-        return 1.96 * float(np.sqrt((self.doubt_j[first + 1 : last + 1] ** 2).sum())) + self.domain.resolution_j
+        return (
+            CONFIDENCE_SIGMAS * float(np.sqrt((self.doubt_j[first + 1 : last + 1] ** 2).sum()))
+            + self.domain.resolution_j
+        )
 
     def _bounds(self, at_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         surely_before = np.searchsorted(self.time_s + self.err_s, at_s, side="right") - 1
         surely_after = np.searchsorted(self.time_s - self.err_s, at_s, side="left")
         last = len(self.time_s) - 1
         if self.domain.kind == "power":
-            # Between two samples the energy cannot stray further than their powers differ: `doubt_j`.
+            # Between two samples the energy strays no further than the step between them may be off.
             here_j = np.interp(at_s, self.time_s, self.energy_j)
             stray_j = self.doubt_j[np.clip(surely_before + 1, 0, last)]
             return here_j - stray_j, here_j + stray_j
