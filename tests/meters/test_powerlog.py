@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from joulediff.errors import MeterFailed, MeterUnavailable
+from joulediff.errors import MeterFailed, MeterUnavailable, NotCovered
 from joulediff.meters import powerlog
 from joulediff.meters.curve import Curve
 from joulediff.meters.powerlog import MAX_LINE_BYTES, PowerLogMeter, open_powerlog
@@ -230,3 +230,13 @@ def test_a_vanished_file_fails(tmp_path: Path) -> None:
         path.unlink()
         with pytest.raises(MeterFailed, match="No such file"):
             meter.poll()
+
+
+def test_a_log_with_a_gap_has_no_energy_over_it(tmp_path: Path) -> None:
+    early, late = rows(*[100] * 20, start_s=WALL_S - 8.0), rows(*[100] * 20, start_s=WALL_S - 2.0)
+    with follow(write(tmp_path, HEADER + early + late)) as meter:
+        curve = Curve.from_readings(meter.domains[0], meter.poll())
+    with pytest.raises(NotCovered, match=r"silent for 4\.10 of"):
+        curve.window(43.0, 49.5)
+    span = curve.window(48.2, 49.8)
+    assert span.energy_j == pytest.approx(100.0 * span.duration_s)

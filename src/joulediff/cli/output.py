@@ -20,7 +20,7 @@ from joulediff.units import format_share
 
 # A report in a pipe or a log is not wrapped to the width of a terminal that is not there.
 PIPE_WIDTH = 120
-# The spinner turns while energy is measured: 1 % of a core at rich's own 12.5 Hz, a quarter of that here.
+# The spinner turns while energy is measured, on the same CPU: as seldom as still looks alive (rich: 12.5 Hz).
 REFRESH_HZ = 4.0
 
 

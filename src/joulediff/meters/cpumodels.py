@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 import statistics
 
-# (pattern in the model name, design power in W, physical cores), from the vendors' data sheets.
+# (pattern in the model name, design power in W, physical cores). Entered as commonly stated and not checked
+# against data sheets; models made for one cloud (8175M, 8259CL, 8375C, 8488C, 7B12, 7R13, 9R14 ...) have no
+# public one, and stand as their nearest relatives.
 _MODELS: tuple[tuple[str, float, int], ...] = (
     (r"Xeon.*Platinum 8592", 350, 64),
     (r"Xeon.*Platinum 8480|Xeon.*Platinum 8481", 350, 56),

@@ -2,9 +2,9 @@
 
 The driver keeps power samples with time stamps (H200: one in 20 ms, 2.4 s of them), so nothing is
 lost between two lazy polls. Their integral is steadier than the counter, whose ticks (100 ms) can
-only be located to a few milliseconds: over 0.7 s on an H200 it strays 0.5 % from a 4 s reference,
-the counter 1.5 %; over 4 s the two agree within 0.1 % (traces of `benchmarks/sensor.py`, kept in
-tests/golden). One counter read burns 3 to 5 ms of a core.
+only be located to a few milliseconds: over 0.7 s on an H200 it strays 0.8 % (rms) from a 4 s
+reference, the counter 1.1 %; over 4 s the two agree within 0.1 % (`benchmarks/traces.py`). One counter
+read takes 4.5 ms of a core, a look at the samples 0.6 ms (`joulediff doctor`).
 A card without samples is read at the counter's ticks; one without either, from polled power.
 """
 
@@ -27,10 +27,10 @@ from joulediff.records import DeviceState, Domain, Reading
 # Half of what the driver's buffer holds even on cards that keep only a second of samples.
 SAMPLES_POLL_S = 0.5
 POLLED_POWER_S = 0.02
-# The same kernel restarted, at equal clock: its power moves by 0.6 % (rms), up to 1.8 %, with the
-# temperature and between two levels it may keep for seconds (H200, `benchmarks/accuracy.py`).
+# One-second measurements of five operators lie 0.60 and 0.67 % (rms) from their references, 1.85 % at
+# worst (H200, the two runs of `benchmarks/accuracy.py` in benchmarks/results).
 REPEAT_SHARE = 0.006
-# The first 0.25 s after a change of load overshoot the power limit or warm the sensor's filter.
+# Samples take up to 62 ms to show a load (`benchmarks/traces.py`), and power and clock some time more.
 SETTLE_S = 0.25
 WINDOW_S = 0.5
 TICK_S = 0.1

@@ -20,8 +20,8 @@ POLL_S = 0.05
 # Nominal, from Intel's manual: a counter is renewed about every millisecond, in units of 15.3 to 61 µJ.
 PERIOD_S = 0.001
 RESOLUTION_J = 6.1e-5
+# Assumed, like the two below: no machine with RAPL was at hand.
 REPEAT_SHARE = 0.01
-# Below 50 ms the noise of RAPL is above 2 %.
 WINDOW_S = 0.1
 SETTLE_S = 0.05
 
