@@ -18,6 +18,7 @@ import joulediff
 SOURCE = Path(joulediff.__file__).parent
 RANKS = (
     ("errors", "units", "records", "stats", "version"),
+    ("runs",),
     ("programs", "findings", "meters", "archive", "recorders"),
     ("stability", "matching"),
     ("metering",),
@@ -36,6 +37,7 @@ DOORS = {
     "pynvml": "meters/nvml",
     "amdsmi": "meters/amdsmi",
     "zeus_apple_silicon": "meters/apple",
+    "pyarrow": "archive",
 }
 
 

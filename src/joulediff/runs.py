@@ -1,0 +1,246 @@
+"""The record of one run: its operators in order, the values between them, and what the device did for each.
+
+A run is data alone: no tensor, no device handle, no framework. Operators, values, signatures and
+frames refer to each other by their place in the run's tuples, so `run.values[i].id == i`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from joulediff.records import Measurement
+
+Phase = Literal["forward", "backward", "optimizer"]
+ValueKind = Literal["input", "parameter", "buffer", "produced"]
+KernelKind = Literal["kernel", "memcpy", "memset", "cpu"]
+Join = Literal["op", "module", "none"]
+PassName = Literal["metered", "traced", "captured"]
+PassStatus = Literal["done", "partial", "failed", "skipped"]
+Setting = bool | int | float | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What stays the same of a tensor under permute, reshape, copy and a change of float type.
+
+    Sums run over the finite elements in double precision and add up under concatenation, as the
+    counts do; `low` and `high` are the extremes of the finite elements (None without any).
+    """
+
+    count: int
+    nans: int
+    positive_infs: int
+    negative_infs: int
+    zeros: int
+    integral: bool
+    """Every finite element is a whole number."""
+    low: float | None
+    high: float | None
+    sum_x: float
+    sum_abs: float
+    sum_x2: float
+    sum_x_abs: float
+    """Of x times its own magnitude: a second power that keeps the sign."""
+    sum_x3: float
+    sum_abs3: float
+    sum_x4: float
+
+    @property
+    def constant(self) -> bool:
+        """Whether all elements are one finite number."""
+        return self.low is not None and self.low == self.high and self.finite
+
+    @property
+    def finite(self) -> bool:
+        """Whether no element is NaN or infinite."""
+        return not (self.nans or self.positive_infs or self.negative_infs)
+
+    def repeated(self, times: int) -> Signature:
+        """Return the signature of `times` copies."""
+        if times == 1:
+            return self
+        counts = ("count", "nans", "positive_infs", "negative_infs", "zeros")
+        sums = ("sum_x", "sum_abs", "sum_x2", "sum_x_abs", "sum_x3", "sum_abs3", "sum_x4")
+        return replace(self, **{name: getattr(self, name) * times for name in (*counts, *sums)})
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One tensor as it was between two writes to its memory.
+
+    Two tensors that share memory are two values of one `storage`. A write makes a new value of every
+    tensor that can see it, when that is next read: `previous` is what this place held before.
+    """
+
+    id: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    dtype: str
+    device: str
+    storage: int
+    kind: ValueKind
+    name: str | None
+    """`h.0.attn.weight` for a parameter or buffer, `output.logits` for what the step returned."""
+    producer: int | None
+    """The operator that made or last changed it; None for what was there before the step."""
+    previous: int | None
+    writers: tuple[int, ...]
+    """Every operator whose write it shows and `previous` does not; the producer is the last of them."""
+    signature: int | None
+    repeats: int
+    """How many times each signed element appears: more than 1 for an expanded tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One line of a call path. `parent` is the caller's place in `Run.frames`; None at the step itself."""
+
+    file: str
+    line: int
+    function: str
+    owner: str | None
+    """The library the file belongs to; None for the user's own code."""
+    parent: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One executed operator.
+
+    `arguments` and `returns` are JSON in which `{"tensor": n}` stands for `inputs[n]` and `outputs[n]`.
+    """
+
+    id: int
+    name: str
+    """As the framework's dispatcher knows it: `aten::addmm`."""
+    overload: str
+    arguments: str
+    returns: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    writes: tuple[int, ...]
+    """New values of arguments it changed in place; those it also returned are in `outputs` too."""
+    frame: int | None
+    """The innermost frame of its call path."""
+    module: str | None
+    """`transformer.h.3.mlp.act`; empty for the model itself, None outside of any module."""
+    module_type: str | None
+    phase: Phase
+    forward: int | None
+    """For a backward operator: the forward one whose gradient it computes."""
+    thread: int
+    """0 is the one that called the step."""
+    device: str
+    stream: int | None
+    region: str | None
+    """What `joulediff.region` named, outermost first with slashes."""
+    grad: bool
+    inference: bool
+    autocast: str | None
+    """The float type autocast prefers, where it is on."""
+    compiled: bool
+    """Recorded eagerly, while the program runs it inside a compiled region."""
+    cpp: str | None = None
+    """C++ frames, innermost first, one a line, where they were asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One thing a device did in the traced step; times count from the step's begin."""
+
+    name: str
+    kind: KernelKind
+    device: str
+    stream: int
+    start_s: float
+    duration_s: float
+    op: int | None
+    module: str | None
+    """Where only the compiled module that launched it is known."""
+    join: Join
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    size_bytes: int | None = None
+    """Bytes moved, for copies and fills."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Host time spent waiting for a device in the traced step."""
+
+    name: str
+    start_s: float
+    duration_s: float
+    op: int | None
+    thread: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceText:
+    """Lines of a file around a recorded one. `first` is the number of the first line."""
+
+    file: str
+    first: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """How one pass over the program went. `note` says why it is not `done`."""
+
+    name: PassName
+    status: PassStatus
+    seconds: float
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Everything recorded about one program."""
+
+    label: str
+    program: str | None
+    created: str
+    """UTC, ISO 8601."""
+    tool: str
+    """The version of joulediff that recorded it."""
+    measurement: Measurement | None = None
+    traced_s: float | None = None
+    """Wall time of the traced step."""
+    passes: tuple[Pass, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What a reader must know, such as passes that disagree."""
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    ops: tuple[Op, ...] = ()
+    values: tuple[Value, ...] = ()
+    signatures: tuple[Signature, ...] = ()
+    frames: tuple[Frame, ...] = ()
+    kernels: tuple[Kernel, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    sources: tuple[SourceText, ...] = ()
+
+    def signature_of(self, value: int) -> Signature | None:
+        """Return the signature of a value, expanded as the value is."""
+        found = self.values[value]
+        return None if found.signature is None else self.signatures[found.signature].repeated(found.repeats)
+
+    def call_path(self, op: int) -> tuple[Frame, ...]:
+        """Return the frames that lead to an operator, outermost first."""
+        path, at = [], self.ops[op].frame
+        while at is not None:
+            path.append(self.frames[at])
+            at = self.frames[at].parent
+        return tuple(reversed(path))
+
+    def place_of(self, op: int) -> Frame | None:
+        """Return the innermost line of the user's own code on the way to an operator, or of any code.
+
+        A backward operator has no line of its own: it is the one of the forward operator it belongs to.
+        """
+        at = self.ops[op].forward
+        path = self.call_path(op if at is None else at) or self.call_path(op)
+        own = [frame for frame in path if frame.owner is None]
+        return (own or path or (None,))[-1]
