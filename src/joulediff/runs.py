@@ -41,10 +41,7 @@ class Signature:
     sum_x: float
     sum_abs: float
     sum_x2: float
-    sum_x_abs: float
-    """Of x times its own magnitude: a second power that keeps the sign."""
     sum_x3: float
-    sum_abs3: float
     sum_x4: float
 
     @property
@@ -62,7 +59,7 @@ class Signature:
         if times == 1:
             return self
         counts = ("count", "nans", "positive_infs", "negative_infs", "zeros")
-        sums = ("sum_x", "sum_abs", "sum_x2", "sum_x_abs", "sum_x3", "sum_abs3", "sum_x4")
+        sums = ("sum_x", "sum_abs", "sum_x2", "sum_x3", "sum_x4")
         return replace(self, **{name: getattr(self, name) * times for name in (*counts, *sums)})
 
 

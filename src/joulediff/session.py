@@ -9,19 +9,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from pathlib import Path
 
+from joulediff.errors import JoulediffError
 from joulediff.metering.run import SECONDS, measure
 from joulediff.meters import MeterSet
 from joulediff.meters.meter import Clock
-from joulediff.runs import Pass, Run
+from joulediff.programs import describe
+from joulediff.recorders.recorder import Recorder, open_recorder
+from joulediff.recorders.settings import collect_settings
+from joulediff.records import Measurement
+from joulediff.runs import Pass, PassName, Run
 from joulediff.stability.idle import WAIT_S
 from joulediff.stability.repeats import Step
 from joulediff.stability.watch import Watch
 from joulediff.version import __version__
 
 Checkpoint = Callable[[Run], None]
+
+NO_FRAMEWORK = "the program has loaded no framework that joulediff records: there is its energy and no operator"
 
 
 def record(
@@ -45,20 +54,121 @@ def record(
     `seconds` bounds the metered pass. `checkpoint` is called with the run so far after each pass.
     `source` embeds the lines around recorded ones; `cpp` adds C++ frames. Exceptions of `step` pass through.
     """
-    watch, checkpoint = watch or Watch(), checkpoint or (lambda _: None)
     run = Run(label, program, datetime.now(timezone.utc).isoformat(timespec="seconds"), __version__)
-    begin_s = time.perf_counter()
-    found = measure(
-        step,
-        label=label,
-        seconds=seconds,
-        meter=meter,
-        wait_s=wait_s,
-        cpu_watts=cpu_watts,
-        clock_offset_s=clock_offset_s,
-        clock=clock,
-        watch=watch,
-    )
-    run = replace(run, measurement=found, passes=(Pass("metered", "done", time.perf_counter() - begin_s),))
-    checkpoint(run)
-    return run
+    session = _Session(run, _Counted(step), watch or Watch(), checkpoint or (lambda _: None))
+    root = Path.cwd()
+
+    def open_watcher() -> Recorder | None:
+        return open_recorder(session.step, names=step, root=root, source=source, cpp=cpp)
+
+    with ExitStack() as stack:
+        recorder = open_watcher()
+        begin = stack.enter_context(recorder.seeded()) if recorder else _do_nothing
+        begin()
+        session.meter(
+            lambda keeper: measure(
+                step,
+                label=label,
+                seconds=seconds,
+                meter=meter,
+                wait_s=wait_s,
+                cpu_watts=cpu_watts,
+                clock_offset_s=clock_offset_s,
+                clock=clock,
+                watch=keeper,
+            )
+        )
+        recorder = recorder or open_watcher()  # a step may load its framework itself
+        session.run = replace(session.run, settings=recorder.settings() if recorder else collect_settings())
+        if recorder is None:
+            session.skip(NO_FRAMEWORK)
+        else:
+            session.watch_through(recorder, begin)
+    return session.run
+
+
+def _do_nothing() -> None:
+    pass
+
+
+class _Counted:
+    """Counts the calls of a step and keeps what it raised, to tell the program's failures from others."""
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+        self.calls = 0
+        self.failure: BaseException | None = None
+
+    def __call__(self) -> object:
+        self.calls += 1
+        try:
+            return self._step()
+        except BaseException as error:
+            self.failure = error
+            raise
+
+
+class _Keeper(Watch):
+    """Passes on what it is told, and keeps a measurement that was cut short."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self.measurement: Measurement | None = None
+
+    def stage(self, text: str, share: float | None = None) -> None:
+        self._watch.stage(f"metered: {text}", share)
+
+    def failed(self, error: BaseException, call: int) -> None:
+        self._watch.failed(error, call)
+
+    def kept(self, measurement: Measurement) -> None:
+        self.measurement = measurement
+
+
+@dataclass(slots=True)
+class _Session:
+    """A recording under way: the run so far, saved whenever a pass ends."""
+
+    run: Run
+    step: _Counted
+    watch: Watch
+    checkpoint: Checkpoint
+
+    def meter(self, measure_step: Callable[[Watch], Measurement]) -> None:
+        keeper, begin_s = _Keeper(self.watch), time.perf_counter()
+        try:
+            found = measure_step(keeper)
+        except BaseException as error:
+            if keeper.measurement is not None:
+                self.run = replace(self.run, measurement=keeper.measurement)
+                self._end(Pass("metered", "partial", time.perf_counter() - begin_s, describe(error)))
+            raise
+        self.run = replace(self.run, measurement=found)
+        self._end(Pass("metered", "done", time.perf_counter() - begin_s))
+
+    def watch_through(self, recorder: Recorder, begin: Callable[[], None]) -> None:
+        self._pass("traced", lambda run: recorder.trace(run, begin))
+        self._pass("captured", lambda run: recorder.capture(run, begin))
+
+    def skip(self, why: str) -> None:
+        passes = (*self.run.passes, Pass("traced", "skipped", 0.0, why), Pass("captured", "skipped", 0.0, why))
+        self.run = replace(self.run, passes=passes, notes=(*self.run.notes, why))
+        self.checkpoint(self.run)
+
+    def _pass(self, name: PassName, work: Callable[[Run], Run]) -> None:
+        self.watch.stage(f"{name}: running the step", None)
+        begin_s = time.perf_counter()
+        try:
+            self.run = work(self.run)
+        except BaseException as error:
+            self._end(Pass(name, "failed", time.perf_counter() - begin_s, describe(error)))
+            if error is self.step.failure:
+                self.watch.failed(error, self.step.calls)
+            elif isinstance(error, JoulediffError):
+                return  # this pass cannot be had here; the others can
+            raise
+        self._end(Pass(name, "done", time.perf_counter() - begin_s))
+
+    def _end(self, done: Pass) -> None:
+        self.run = replace(self.run, passes=(*self.run.passes, done))
+        self.checkpoint(self.run)

@@ -1,0 +1,115 @@
+"""The way from the step to an operator: Python frames, each kept once.
+
+A path is remembered by its code objects and instructions, and turned into files and lines only
+when it is seen for the first time: most operators of a loop or of a layer share one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FrameType
+
+from joulediff.runs import Frame
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_OURS = str(_PACKAGE) + os.sep
+_CASES = str(_PACKAGE / "cases") + os.sep
+_SITES = tuple({str(Path(sysconfig.get_path(k)).resolve()) + os.sep for k in ("purelib", "platlib")})
+_STANDARD = tuple({str(Path(sysconfig.get_path(k)).resolve()) + os.sep for k in ("stdlib", "platstdlib")})
+_PACKAGE_FOLDERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+STANDARD_LIBRARY = "python"
+
+
+class CallPaths:
+    """Collects call paths. `stop` is the code that calls the step: frames from there outwards are not the program's.
+
+    Files of libraries are named from their package on, and the user's own from `root` on: the same
+    program in another environment has the same paths.
+    """
+
+    def __init__(self, stop: CodeType, *, root: Path | None = None) -> None:
+        self._stop = stop
+        self._root = str(root or Path.cwd()) + os.sep
+        self._paths: dict[tuple[int, ...], int | None] = {}
+        self._places: dict[tuple[int | None, CodeType, int], int] = {}
+        self._codes: list[CodeType] = []
+        self._named: dict[str, tuple[str, str | None]] = {}
+        self.frames: list[Frame] = []
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Return where each file of the frames really is."""
+        return {shown: real for real, (shown, _) in self._named.items()}
+
+    def here(self, frame: FrameType | None) -> int | None:
+        """Return the place in `frames` of the path that ends in `frame`; None for an empty one."""
+        stop, at = self._stop, frame
+        key: list[int] = []
+        while at is not None:
+            code = at.f_code
+            if code is stop:
+                break
+            key.append(id(code))
+            key.append(at.f_lasti)
+            at = at.f_back
+        found = self._paths.get(tuple(key), -1)
+        if found == -1:
+            found = self._paths[tuple(key)] = self._add(frame)
+        return found
+
+    def _add(self, frame: FrameType | None) -> int | None:
+        chain = []
+        while frame is not None and frame.f_code is not self._stop:
+            chain.append(frame)
+            frame = frame.f_back
+        parent: int | None = None
+        for each in reversed(chain):
+            code = each.f_code
+            self._codes.append(code)  # its id is part of a key, so it must not be reused
+            if code.co_filename.startswith(_OURS) and not code.co_filename.startswith(_CASES):
+                continue
+            key = (parent, code, each.f_lasti)
+            if key not in self._places:
+                self._places[key] = len(self.frames)
+                self.frames.append(self._frame(each, parent))
+            parent = self._places[key]
+        return parent
+
+    def _frame(self, frame: FrameType, parent: int | None) -> Frame:
+        code = frame.f_code
+        name = getattr(code, "co_qualname", code.co_name)  # from Python 3.11
+        file = code.co_filename
+        if file not in self._named:
+            self._named[file] = name_file(file, self._root)
+        shown, owner = self._named[file]
+        return Frame(shown, frame.f_lineno or code.co_firstlineno, name, owner, parent)
+
+
+def name_file(file: str, root: str) -> tuple[str, str | None]:
+    """Return how a file is called in a record, and the library it belongs to; None for the user's own code."""
+    if file.startswith("<"):
+        return file, STANDARD_LIBRARY if file.startswith("<frozen") else None
+    for folder in (*_SITES, *_PACKAGE_FOLDERS):
+        _, found, rest = file.rpartition(folder)
+        if found:
+            return rest, rest.split(os.sep)[0].removesuffix(".py")
+    for folder in _STANDARD:
+        if file.startswith(folder):
+            return file.removeprefix(folder), STANDARD_LIBRARY
+    for name, folder in _unpacked_libraries():
+        if file.startswith(folder):
+            return name + os.sep + file.removeprefix(folder), name
+    return file.removeprefix(root), None
+
+
+def _unpacked_libraries() -> Iterator[tuple[str, str]]:
+    """Yield known libraries and their folders, for those that lie outside of any site-packages."""
+    for name in ("torch", "transformers", "diffusers", "jax", "tensorflow", "vllm", "sglang", "megatron"):
+        place = getattr(sys.modules.get(name), "__file__", None)
+        if place:
+            yield name, str(Path(place).parent) + os.sep

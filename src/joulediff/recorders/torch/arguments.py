@@ -1,0 +1,139 @@
+"""An operator's arguments as JSON, with tensors by their place: `{"tensor": 0}` is the first one it reads.
+
+Everything but tensors is there in full, so that the operator can be called again. Texts are shared:
+the same arguments give the same string.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from joulediff.errors import JoulediffError
+
+# Deeper than any operator's arguments; a text from somebody else's file may be anything.
+MAX_DEPTH = 16
+MAX_LENGTH = 1_000_000
+
+
+class Encoder:
+    """Turns arguments into text and collects their tensors."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._tensor = torch.Tensor
+        self._texts: dict[tuple[object, ...], str] = {}
+
+    def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, list[Any]]:
+        """Return the text of a call's arguments, and the tensors in it."""
+        tensors: list[Any] = []
+        key = self._key(args, tensors)
+        if kwargs:
+            key = (key, *kwargs, self._key(tuple(kwargs.values()), tensors))
+        text = self._texts.get(key)
+        if text is None:
+            count = [0]
+            plain = {"args": self._plain(args, count), "kwargs": {k: self._plain(v, count) for k, v in kwargs.items()}}
+            text = self._texts[key] = json.dumps(plain, separators=(",", ":"))
+        return text, tensors
+
+    def returns(self, output: Any) -> tuple[str, list[Any]]:
+        """Return the text of what a call returned, and the tensors in it."""
+        if isinstance(output, self._tensor):
+            return '{"tensor":0}', [output]
+        tensors: list[Any] = []
+        self._key((output,), tensors)
+        return json.dumps(self._plain(output, [0]), separators=(",", ":")), tensors
+
+    def _key(self, values: Any, tensors: list[Any]) -> tuple[object, ...]:
+        key: list[object] = []
+        for value in values:
+            kind = value.__class__
+            if isinstance(value, self._tensor):
+                key.append(0)
+                tensors.append(value)
+            elif kind is list or kind is tuple:
+                key.append(kind)
+                key.append(self._key(value, tensors))
+            elif kind in _PLAIN:
+                key.append(kind)  # 1, 1.0 and True are equal
+                key.append(value)
+            else:
+                key.append(repr(value))
+        return tuple(key)
+
+    def _plain(self, value: Any, count: list[int]) -> Any:
+        if isinstance(value, self._tensor):
+            count[0] += 1
+            return {"tensor": count[0] - 1}
+        if isinstance(value, list | tuple):
+            return [self._plain(each, count) for each in value]
+        return _scalar(value)
+
+
+_PLAIN = frozenset({int, float, bool, str, type(None)})
+
+
+def _scalar(value: Any) -> Any:
+    import torch
+
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, torch.SymInt | torch.SymBool | int):
+        return int(value)
+    if isinstance(value, float | torch.SymFloat):
+        number = float(value)
+        return number if math.isfinite(number) else {"float": str(number)}
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
+    for name in ("dtype", "layout", "memory_format"):
+        if isinstance(value, getattr(torch, name)):
+            return {name: str(value).removeprefix("torch.")}
+    if isinstance(value, torch.device):
+        return {"device": str(value)}
+    if isinstance(value, torch.Generator):
+        return {"generator": str(value.device)}
+    return {"opaque": type(value).__name__}
+
+
+def decode(text: str, tensors: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments of a call from their text, with `tensors` in their places."""
+    if len(text) > MAX_LENGTH:
+        raise JoulediffError(f"the arguments of an operator are {len(text)} characters long: not a recorded operator's")
+    try:
+        plain = json.loads(text)
+        args, kwargs = plain["args"], plain["kwargs"]
+        return [_value(each, tensors, 0) for each in args], {k: _value(v, tensors, 0) for k, v in kwargs.items()}
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        raise JoulediffError(f"the arguments of an operator cannot be read: {text[:80]!r}") from error
+
+
+def _value(plain: Any, tensors: Any, depth: int) -> Any:
+    import torch
+
+    if depth > MAX_DEPTH:
+        raise ValueError("too deep")
+    if isinstance(plain, list):
+        return [_value(each, tensors, depth + 1) for each in plain]
+    if not isinstance(plain, dict):
+        return plain
+    ((kind, content),) = plain.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "float":
+        return float(content)
+    if kind == "complex":
+        return complex(*content)
+    if kind in ("dtype", "layout", "memory_format"):
+        found = getattr(torch, content)
+        if not isinstance(found, getattr(torch, kind)):
+            raise ValueError(content)
+        return found
+    if kind == "device":
+        return torch.device(content)
+    if kind == "generator":
+        return torch.Generator(content) if content == "cpu" else None
+    raise JoulediffError(f"an operator's argument of type {content} cannot be made again")

@@ -1,0 +1,106 @@
+"""The models and tensors a step holds, by the names its author gave them.
+
+A step is a closure, a bound method or a callable object: what it can reach without calling anything is looked at.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+# Far enough for a pipeline of models in an attribute of an object in a closure.
+MAX_DEPTH = 4
+MAX_ITEMS = 256
+MAX_THINGS = 5000
+
+# torch.compile wraps a module; the names below it are the program's own.
+COMPILED_PREFIX = "_orig_mod."
+
+
+@dataclass(slots=True)
+class Holdings:
+    """What a step holds: models by name, outermost ones only, and loose tensors by name."""
+
+    models: dict[str, torch.nn.Module] = field(default_factory=dict)
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+
+
+def find_holdings(step: object) -> Holdings:
+    """Return the models and tensors that `step` refers to."""
+    import torch
+
+    found = Holdings()
+    seen: set[int] = set()
+    queue: list[tuple[str, object, int]] = [("", step, 0)]
+    while queue:
+        name, thing, depth = queue.pop(0)
+        if id(thing) in seen or depth > MAX_DEPTH or len(seen) > MAX_THINGS:
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, torch.nn.Module):
+            found.models[name or "model"] = thing
+        elif isinstance(thing, torch.optim.Optimizer):
+            continue  # its state is named after the parameters, when it steps
+        elif isinstance(thing, torch.Tensor):
+            found.tensors[name or "tensor"] = thing
+        else:
+            queue += [(_join(name, label), each, depth + 1) for label, each in _parts(thing)]
+    _keep_outermost(found.models)
+    return found
+
+
+def clean_name(path: str) -> str:
+    """Return a module's or parameter's path as it is without `torch.compile`."""
+    return f"{path}.".replace(COMPILED_PREFIX, "").removesuffix(".")
+
+
+def _join(name: str, label: str) -> str:
+    return f"{name}.{label}" if name and label else name or label
+
+
+def _keep_outermost(models: dict[str, torch.nn.Module]) -> None:
+    inner = {id(m) for model in models.values() for m in model.modules() if m is not model}
+    for name in [name for name, model in models.items() if id(model) in inner]:
+        del models[name]
+
+
+def _parts(thing: Any) -> Iterator[tuple[str, object]]:
+    """Yield what a function, container or plain object refers to, with its name there."""
+    if isinstance(thing, functools.partial):
+        yield "", thing.func
+        yield from ((f"args.{i}", each) for i, each in enumerate(thing.args))
+        yield from thing.keywords.items()
+    elif inspect.ismethod(thing):
+        yield "", thing.__self__
+        yield "", thing.__func__
+    elif inspect.isfunction(thing):
+        yield from _function_parts(thing)
+    elif isinstance(thing, Mapping):
+        yield from ((str(key), each) for key, each in list(thing.items())[:MAX_ITEMS] if isinstance(key, str | int))
+    elif isinstance(thing, list | tuple):
+        yield from ((str(i), each) for i, each in enumerate(thing[:MAX_ITEMS]))
+    elif not isinstance(thing, type) and not inspect.ismodule(thing):
+        try:
+            yield from list(vars(thing).items())[:MAX_ITEMS]
+        except TypeError:
+            return  # a thing without attributes
+
+
+def _function_parts(function: Any) -> Iterator[tuple[str, object]]:
+    wrapped = getattr(function, "__wrapped__", None)
+    if wrapped is not None:
+        yield "", wrapped
+    try:
+        variables = inspect.getclosurevars(function)
+    except (TypeError, ValueError):
+        return
+    yield from variables.nonlocals.items()
+    yield from variables.globals.items()
+    yield from ((f"default{i}", each) for i, each in enumerate(function.__defaults__ or ()))
+    yield from (function.__kwdefaults__ or {}).items()

@@ -1,0 +1,46 @@
+"""Make a recorded operator callable again.
+
+An archive is data from anywhere: only operators that compute on their tensors are built, by the names
+of PyTorch's own dispatcher, and none that touches files or the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from joulediff.errors import JoulediffError
+from joulediff.recorders.torch.arguments import decode
+from joulediff.runs import Op
+
+# Operators of PyTorch itself that reach beyond their tensors.
+_REFUSED = frozenset({"aten::from_file", "aten::save", "aten::_print", "aten::set_", "aten::to_mkldnn"})
+
+
+def rebuild(op: Op) -> Callable[[Sequence[Any]], Any]:
+    """Return a function that runs `op` on tensors given in the order of `op.inputs`."""
+    function = _find(op)
+
+    def run(tensors: Sequence[Any]) -> Any:
+        args, kwargs = decode(op.arguments, tensors)
+        return function(*args, **kwargs)
+
+    return run
+
+
+def _find(op: Op) -> Any:
+    import torch
+
+    namespace, _, name = op.name.partition("::")
+    refused = JoulediffError(f"{op.name} cannot be run again from a record", fix="it is measured within the program")
+    if not name.isidentifier() or not namespace.isidentifier() or op.name in _REFUSED:
+        raise refused
+    if namespace == "triton":
+        raise refused
+    try:
+        return getattr(getattr(getattr(torch.ops, namespace), name), op.overload)
+    except (AttributeError, RuntimeError) as error:
+        raise JoulediffError(
+            f"this PyTorch ({torch.__version__}) has no operator {op.name}.{op.overload}",
+            fix="load the library that registers it, or use the version that recorded it",
+        ) from error

@@ -1,0 +1,144 @@
+"""PyTorch's passes, and whether they agree.
+
+The traced and the captured step ran apart: their operators are joined by order, and their outputs are
+held against each other. Where they differ the run says so and keeps what holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+
+from joulediff.recorders.settings import collect_settings
+from joulediff.recorders.sources import read_sources
+from joulediff.recorders.torch.capture import capture_step
+from joulediff.recorders.torch.geometry import extent_of
+from joulediff.recorders.torch.join import Joined, join
+from joulediff.recorders.torch.models import find_holdings
+from joulediff.recorders.torch.outputs import named_tensors
+from joulediff.recorders.torch.randomness import seeded
+from joulediff.recorders.torch.signature import Signers
+from joulediff.recorders.torch.trace import trace_step
+from joulediff.recorders.torch.traced import Traced
+from joulediff.runs import Run, Setting, Signature
+
+Step = Callable[[], object]
+Outputs = dict[str, Signature | None]
+
+# Kernels that add in changing order give outputs that differ by rounding: half precision keeps three digits.
+SAME_SHARE = 1e-3
+
+
+class TorchRecorder:
+    """The passes of one step. `names` is searched for models and tensors."""
+
+    def __init__(self, step: Step, *, names: object, root: Path, source: bool, cpp: bool) -> None:
+        self._step = step
+        self._names = names
+        self._root = root
+        self._source = source
+        self._cpp = cpp
+        self._traced: Traced | None = None
+        self._outputs: Outputs | None = None
+
+    def seeded(self) -> AbstractContextManager[Callable[[], None]]:
+        return seeded()
+
+    def settings(self) -> dict[str, Setting]:
+        return collect_settings(find_holdings(self._names).models)
+
+    def trace(self, run: Run, begin: Callable[[], None]) -> Run:
+        kept: list[object] = []
+
+        def step() -> None:
+            kept.clear()
+            kept.append(self._step())
+
+        self._traced = trace_step(step, begin=begin)
+        self._outputs = _sign_outputs(kept.pop())
+        return _with_trace(run, self._traced, join(self._traced, ()))
+
+    def capture(self, run: Run, begin: Callable[[], None]) -> Run:
+        holdings = find_holdings(self._names)
+        found = capture_step(self._step, holdings=holdings, begin=begin, root=self._root, cpp=self._cpp)
+        run = replace(
+            run,
+            ops=found.ops,
+            values=found.values,
+            signatures=found.signatures,
+            frames=found.frames,
+            sources=read_sources(found.frames, found.files) if self._source else (),
+        )
+        notes = [*_notes_on_state(found.changed)]
+        if not found.ops:
+            notes.append("no PyTorch operator ran in the step: there is its energy and nothing to split it by")
+        if self._outputs is not None and not found.changed:
+            notes += _compare_outputs(self._outputs, _outputs_of(run, found.outputs))
+        if self._traced is not None:
+            run = _with_trace(run, self._traced, join(self._traced, found.ops, compiled_modules=found.compiled_modules))
+        return replace(run, notes=(*run.notes, *notes))
+
+
+def _with_trace(run: Run, traced: Traced, joined: Joined) -> Run:
+    notes = (*run.notes, *joined.notes) if run.ops else run.notes
+    return replace(run, traced_s=traced.step_s, kernels=joined.kernels, waits=joined.waits, notes=notes)
+
+
+def _sign_outputs(output: object) -> Outputs:
+    import torch
+
+    signers, numbers = Signers(), {}
+    with torch.no_grad():
+        for name, tensor in named_tensors(output):
+            plain = tensor.layout is torch.strided
+            extent = extent_of(tuple(tensor.shape), tuple(tensor.stride())) if plain else None
+            numbers[name] = (signers.sign(tensor, extent), extent.repeats) if extent is not None else (None, 1)
+    found = signers.finish()
+    return {name: None if at is None else found[at].repeated(times) for name, (at, times) in numbers.items()}
+
+
+def _outputs_of(run: Run, outputs: Sequence[tuple[str, int]]) -> Outputs:
+    return {name: run.signature_of(value) for name, value in outputs}
+
+
+def _compare_outputs(first: Outputs, second: Outputs) -> list[str]:
+    """Say which outputs of two calls differ although random numbers were seeded alike."""
+    if first.keys() != second.keys():
+        return ["the step returned other outputs in the traced call than in the captured one"]
+    differing = [name for name in first if not _is_same(first[name], second[name])]
+    if not differing:
+        return []
+    return [
+        f"{_list(differing)} changed from call to call although random numbers were seeded alike: "
+        "the step keeps a state of its own, or draws numbers elsewhere"
+    ]
+
+
+def _is_same(a: Signature | None, b: Signature | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    if (a.count, a.nans, a.positive_infs, a.negative_infs) != (b.count, b.nans, b.positive_infs, b.negative_infs):
+        return False
+    pairs = ((a.sum_x, b.sum_x, a.sum_abs), (a.sum_abs, b.sum_abs, a.sum_abs), (a.sum_x2, b.sum_x2, a.sum_x2))
+    # Sums beyond the largest double say nothing.
+    return all(not abs(x - y) > SAME_SHARE * scale for x, y, scale in pairs)
+
+
+def _notes_on_state(changed: Sequence[str | None]) -> list[str]:
+    if not changed:
+        return []
+    names = [name for name in changed if name is not None]
+    unnamed = len(changed) - len(names)
+    what = _list(names) + (" and " if names and unnamed else "") + (_count(unnamed, "tensor") if unnamed else "")
+    return [f"the step changes what it starts from ({what}): each call goes on where the last one ended"]
+
+
+def _list(names: Sequence[str]) -> str:
+    shown = list(dict.fromkeys(names))
+    return ", ".join(shown[:3]) + (f" and {len(shown) - 3} more" if len(shown) > 3 else "")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

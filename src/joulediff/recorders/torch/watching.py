@@ -1,0 +1,96 @@
+"""What a dispatch mode cannot see: optimizer steps, autocast, and Triton kernels launched by hand.
+
+Each is watched through the framework's own hook or, where it has none, by a wrapper around one method
+that is taken off again whatever happens.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+RunTriton = Callable[[str, Callable[[], object], tuple[Any, ...], dict[str, Any]], object]
+
+
+@contextmanager
+def watch_optimizers(begin: Callable[[Any], None], end: Callable[[], None]) -> Iterator[None]:
+    """Tell when any optimizer's step begins and ends."""
+    from torch.optim import optimizer
+
+    def before(each: Any, _args: Any, _kwargs: Any) -> None:
+        begin(each)
+
+    def after(_each: Any, _args: Any, _kwargs: Any) -> None:
+        end()
+
+    handles = [
+        optimizer.register_optimizer_step_pre_hook(before),
+        optimizer.register_optimizer_step_post_hook(after),
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+        end()
+
+
+@contextmanager
+def watch_autocast(note: Callable[[str | None], None]) -> Iterator[None]:
+    """Tell the float type that autocast prefers, now and whenever it changes.
+
+    An operator is dispatched below autocast and cannot tell any more.
+    """
+    import torch
+    from torch.amp.autocast_mode import autocast
+
+    enter, leave = autocast.__enter__, autocast.__exit__
+
+    def entered(self: Any) -> Any:
+        found = enter(self)
+        note(_autocast_now(torch))
+        return found
+
+    def left(self: Any, *details: Any) -> Any:
+        found = leave(self, *details)
+        note(_autocast_now(torch))
+        return found
+
+    note(_autocast_now(torch))
+    autocast.__enter__, autocast.__exit__ = entered, left
+    try:
+        yield
+    finally:
+        autocast.__enter__, autocast.__exit__ = enter, leave
+
+
+def _autocast_now(torch: Any) -> str | None:
+    on = [kind for kind in ("cuda", "cpu") if torch.is_autocast_enabled(kind)]
+    return ", ".join(f"{kind} {str(torch.get_autocast_dtype(kind)).removeprefix('torch.')}" for kind in on) or None
+
+
+@contextmanager
+def watch_triton(run_kernel: RunTriton) -> Iterator[None]:
+    """Pass every launch of a Triton kernel through `run_kernel`, if the program uses Triton at all."""
+    if "triton" not in sys.modules and importlib.util.find_spec("triton") is None:
+        yield
+        return
+    from triton.runtime.jit import JITFunction
+
+    original = JITFunction.run
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("warmup"):
+            return original(self, *args, **kwargs)
+        shown = {name: value for name, value in kwargs.items() if name not in ("grid", "warmup")}
+        name = getattr(self, "__name__", "kernel")
+        return run_kernel(name, lambda: original(self, *args, **kwargs), args, shown)
+
+    JITFunction.run = run
+    try:
+        yield
+    finally:
+        JITFunction.run = original
