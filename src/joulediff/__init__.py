@@ -2,6 +2,7 @@
 
     import joulediff as jd
     print(jd.measure(step).energy)
+    run = jd.record(step, label="mine", path="mine.jd")
 
 Names are loaded when they are first used: importing joulediff loads no framework and no device library.
 """
@@ -14,20 +15,42 @@ from typing import TYPE_CHECKING
 from joulediff.version import __version__
 
 if TYPE_CHECKING:
+    from joulediff.archive import load, save
     from joulediff.errors import JoulediffError
     from joulediff.metering import measure
+    from joulediff.recorders.regions import region
     from joulediff.records import Checkup, Energy, Measurement
+    from joulediff.runs import Run
+    from joulediff.session import record
     from joulediff.stability.checkup import check_machine
 
-__all__ = ["Checkup", "Energy", "JoulediffError", "Measurement", "__version__", "check_machine", "measure"]
+__all__ = [
+    "Checkup",
+    "Energy",
+    "JoulediffError",
+    "Measurement",
+    "Run",
+    "__version__",
+    "check_machine",
+    "load",
+    "measure",
+    "record",
+    "region",
+    "save",
+]
 
 _HOMES = {
     "Checkup": "joulediff.records",
     "Energy": "joulediff.records",
     "JoulediffError": "joulediff.errors",
     "Measurement": "joulediff.records",
+    "Run": "joulediff.runs",
     "check_machine": "joulediff.stability.checkup",
+    "load": "joulediff.archive",
     "measure": "joulediff.metering",
+    "record": "joulediff.session",
+    "region": "joulediff.recorders.regions",
+    "save": "joulediff.archive",
 }
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
+from joulediff.archive import save
 from joulediff.errors import JoulediffError
 from joulediff.metering.run import SECONDS, measure
 from joulediff.meters import MeterSet
@@ -45,17 +46,26 @@ def record(
     clock_offset_s: float = 0.0,
     source: bool = True,
     cpp: bool = False,
+    path: str | Path | None = None,
     checkpoint: Checkpoint | None = None,
     clock: Clock | None = None,
     watch: Watch | None = None,
 ) -> Run:
     """Return the record of one step of a program.
 
-    `seconds` bounds the metered pass. `checkpoint` is called with the run so far after each pass.
-    `source` embeds the lines around recorded ones; `cpp` adds C++ frames. Exceptions of `step` pass through.
+    `seconds` bounds the metered pass. `source` embeds the lines around recorded ones; `cpp` adds C++ frames.
+    After each pass the run so far is saved at `path` and given to `checkpoint`. Exceptions of `step` pass through.
     """
     run = Run(label, program, datetime.now(timezone.utc).isoformat(timespec="seconds"), __version__)
-    session = _Session(run, _Counted(step), watch or Watch(), checkpoint or (lambda _: None))
+    place = Path(path).absolute() if path is not None else None
+
+    def keep(run: Run) -> None:
+        if place is not None:
+            save(run, place)
+        if checkpoint is not None:
+            checkpoint(run)
+
+    session = _Session(run, _Counted(step), watch or Watch(), keep)
     root = Path.cwd()
 
     def open_watcher() -> Recorder | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -11,12 +13,22 @@ from joulediff.records import Checkup, Condition, DomainEnergy, Energy, IdlePowe
 
 MEASURE_SCHEMA = "joulediff.measure/1"
 DOCTOR_SCHEMA = "joulediff.doctor/1"
+# C1 controls, marks that turn the direction of text, and lone surrogates; json escapes the rest itself.
+_UNSAFE = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def to_json(record: Measurement | Checkup) -> str:
     """Return a record as JSON text. A number that is not finite is null: unknown, never zero."""
-    plain = measure_record(record) if isinstance(record, Measurement) else doctor_record(record)
-    return json.dumps(_finite(plain), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return dump(measure_record(record) if isinstance(record, Measurement) else doctor_record(record))
+
+
+def dump(plain: Mapping[str, Any]) -> str:
+    """Return plain values as JSON text that can be written anywhere.
+
+    Names come from other people's programs: what a terminal could take for a command, or is no Unicode, is escaped.
+    """
+    text = json.dumps(_finite(plain), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
 def measure_record(found: Measurement) -> dict[str, Any]:
@@ -27,8 +39,8 @@ def measure_record(found: Measurement) -> dict[str, Any]:
         "step_s": found.step_s,
         "repeats": found.repeats,
         "steps": found.steps,
-        "energy": _energy(found.energy),
-        "net_energy": _energy(found.net_energy),
+        "energy": energy_record(found.energy),
+        "net_energy": energy_record(found.net_energy),
         "domains": {name: _domain(domain) for name, domain in found.domains.items()},
         "idle_w": {name: d.idle.power_w for name, d in found.domains.items() if d.idle is not None},
         "trustworthy": found.trustworthy,
@@ -55,14 +67,15 @@ def doctor_record(found: Checkup) -> dict[str, Any]:
     }
 
 
-def _energy(energy: Energy | None) -> dict[str, Any] | None:
+def energy_record(energy: Energy | None) -> dict[str, Any] | None:
+    """Return the fields of an energy; None where it is not known."""
     return None if energy is None else asdict(energy)
 
 
 def _domain(domain: DomainEnergy) -> dict[str, Any]:
     return {
-        "energy": _energy(domain.energy),
-        "net_energy": _energy(domain.net_energy),
+        "energy": energy_record(domain.energy),
+        "net_energy": energy_record(domain.net_energy),
         "power_w": domain.power_w,
         "idle": None if domain.idle is None else _idle(domain.idle),
         "kind": domain.kind,

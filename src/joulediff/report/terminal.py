@@ -13,12 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from joulediff.records import Checkup, DeviceState, DomainEnergy, Energy, Measurement, MeterReport
+from joulediff.report.plain import plain_text
 from joulediff.units import format_energy, format_power, format_share, format_si, format_time
 
 
 def print_measurement(found: Measurement, console: Console) -> None:
     """Print one measurement."""
-    _print(console, _headline(found), "", _domain_table(found), *_footer(found))
+    print_parts(console, headline(found), "", _domain_table(found), *_footer(found))
 
 
 def print_checkup(found: Checkup, console: Console) -> None:
@@ -27,7 +28,7 @@ def print_checkup(found: Checkup, console: Console) -> None:
     missing = [_missing(report) for report in found.meters if not report.available]
     style = {0: "bold green", 1: "bold red", 2: "bold yellow"}[found.exit_code]
     verdict = Text(found.verdict[0].upper() + found.verdict[1:] + ".", style=style)
-    _print(console, *table, *missing, "", *_quiet_lines(found), verdict)
+    print_parts(console, *table, *missing, "", *_quiet_lines(found), verdict)
 
 
 def format_interval(energy: Energy) -> str:
@@ -35,15 +36,16 @@ def format_interval(energy: Energy) -> str:
     return f"{format_energy(energy.joules)} ± {format_share(energy.half_width_share)}"
 
 
-def _print(console: Console, *parts: RenderableType) -> None:
+def print_parts(console: Console, *parts: RenderableType) -> None:
     """Print without the blanks that pad lines to the full width: they would travel with a copied report."""
     for line in console.render_lines(Group(*parts), pad=False):
-        text = Text.assemble(*((segment.text, segment.style or "") for segment in line), end="")
+        text = Text.assemble(*((plain_text(segment.text), segment.style or "") for segment in line), end="")
         text.rstrip()
         console.print(text, soft_wrap=True, end="\n")
 
 
-def _headline(found: Measurement) -> Text:
+def headline(found: Measurement) -> Text:
+    """Return a measurement in one line."""
     text = Text(no_wrap=False)
     text.append(found.label, style="bold")
     text.append("  ")
@@ -74,14 +76,19 @@ def _domain_row(name: str, domain: DomainEnergy) -> list[str]:
     return [name, format_interval(domain.energy), net, format_power(domain.power_w), idle, source]
 
 
-def _footer(found: Measurement) -> Iterable[RenderableType]:
+def device_lines(found: Measurement) -> Iterable[Text]:
+    """Yield a line on each device that was measured, and one on those that rested."""
     devices = {name: d.device for name, d in found.domains.items() if not d.rested}
     for name, device in devices.items():
         yield Text(f"{name}: {device}{_state(name, found.states)}", style="dim")
     if resting := [name for name, d in found.domains.items() if d.rested]:
         yield Text(f"{', '.join(resting)} rested while the program ran: not added", style="dim")
+
+
+def _footer(found: Measurement) -> Iterable[RenderableType]:
+    yield from device_lines(found)
     for warning in found.warnings:
-        yield _bullet("!", warning, "yellow")
+        yield bullet("!", warning, "yellow")
     if not found.trustworthy:
         yield Text("Not trustworthy: see above.", style="bold yellow")
 
@@ -133,11 +140,12 @@ def _quiet_lines(found: Checkup) -> list[RenderableType]:
         if any(d.name == name and d.source == "metered" for r in found.meters for d in r.domains):
             text += f" ± {format_share(idle.spread_share)}"
         lines.append(Text(f"{text}  {device}{_state(name, found.quiet.states)}"))
-    lines += [_bullet("!", advice, "yellow") for advice in found.advice]
+    lines += [bullet("!", advice, "yellow") for advice in found.advice]
     return lines
 
 
-def _bullet(mark: str, text: str, style: str) -> Table:
+def bullet(mark: str, text: str, style: str) -> Table:
+    """Return a text behind a mark, with its further lines under its first."""
     grid = Table.grid(padding=(0, 1))
     grid.add_row(Text(mark, style=style), Text(text, style=style))
     return grid

@@ -1,0 +1,54 @@
+"""`joulediff show`: where the energy and the time of one recorded run went."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from joulediff.cli.options import output_options
+from joulediff.errors import JoulediffError
+
+
+@click.command("show")
+@click.argument("recorded", metavar="RUN.jd")
+@click.option(
+    "--by",
+    type=click.Choice(["op", "module", "line", "kernel"]),
+    default="op",
+    show_default=True,
+    help="What the rows are.",
+)
+@click.option("--top", type=click.IntRange(min=1), default=15, show_default=True, metavar="N", help="Rows to show.")
+@output_options
+def command(recorded: str, by: str, top: int, json_to: str | None) -> int:
+    """Show one recorded run: what it cost, what was doubtful, and where the time went.
+
+    --by and --top shape the report on the terminal; the JSON always holds everything.
+    """
+    from joulediff.archive import load
+    from joulediff.cli.output import open_console, refuse_unwritable
+    from joulediff.report.run_terminal import print_run
+
+    refuse_unwritable(json_to)
+    run = load(recorded)
+    if json_to != "-":
+        print_run(run, open_console(), by=by, top=top, path=recorded)  # type: ignore[arg-type]
+    if json_to is not None:
+        from joulediff.report.run_json import run_to_json
+
+        _write(run_to_json(run), json_to)
+    return 0
+
+
+def _write(text: str, place: str) -> None:
+    if place == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        Path(place).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise JoulediffError(
+            f"cannot write {place} ({error.strerror})", fix="choose another file for --json"
+        ) from error

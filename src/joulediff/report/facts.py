@@ -1,0 +1,56 @@
+"""What several reports ask of a run: which passes there are, what an operator cost, and the line it came from."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import PurePath
+
+from joulediff.runs import Frame, Run
+
+# Where operators are made, not where somebody chose them. `python` is the standard library.
+_FRAMEWORKS = frozenset(
+    {"torch", "torchvision", "functorch", "triton", "jax", "jaxlib", "tensorflow", "keras", "python"}
+)
+
+
+def has_trace(run: Run) -> bool:
+    """Return whether a step was traced: without that no device time is known."""
+    return run.traced_s is not None or bool(run.kernels)
+
+
+def has_capture(run: Run) -> bool:
+    """Return whether operators were captured: a step may have none."""
+    return bool(run.ops) or any(p.name == "captured" and p.status in ("done", "partial") for p in run.passes)
+
+
+def op_times(run: Run) -> list[float | None]:
+    """Return the device time of each operator, in order.
+
+    None without a trace, and for an operator that ran inside a compiled region: its kernels are the region's.
+    """
+    if not has_trace(run):
+        return [None] * len(run.ops)
+    kernels: defaultdict[int, list[float]] = defaultdict(list)
+    for kernel in run.kernels:
+        if kernel.op is not None:
+            kernels[kernel.op].append(kernel.duration_s)
+    return [None if op.compiled and op.id not in kernels else sum(kernels[op.id], 0.0) for op in run.ops]
+
+
+def line_of(run: Run, op: int) -> Frame | None:
+    """Return the innermost line outside of the framework on the way to an operator: a library's, or the user's own.
+
+    A backward operator has the line of its forward one.
+    """
+    forward = run.ops[op].forward
+    path = run.call_path(op if forward is None else forward) or run.call_path(op)
+    outside = [frame for frame in path if frame.owner not in _FRAMEWORKS]
+    return outside[-1] if outside else run.place_of(op)
+
+
+def short_files(files: Iterable[str]) -> dict[str, str]:
+    """Return the name of each file as people say it: without its folders, unless two would be alike."""
+    files = set(files)
+    names = Counter(PurePath(file).name for file in files)
+    return {file: "/".join(PurePath(file).parts[-1 if names[PurePath(file).name] == 1 else -2 :]) for file in files}

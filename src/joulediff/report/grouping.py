@@ -1,0 +1,178 @@
+"""The operators and kernels of a run in rows, each with the device time it cost.
+
+Every operator and every kernel is in exactly one row of any grouping, so the rows sum to the run. Kernels that belong
+to no operator have rows of their own: those of a compiled module, and those that could not be joined.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from joulediff.report.facts import has_trace, line_of, short_files
+from joulediff.runs import Frame, Kernel, Op, Run
+
+By = Literal["op", "module", "line", "kernel"]
+# What tells a row from others, its name, and where it is.
+_Label = tuple[object, str, str]
+_Fold = Callable[[str], str]
+
+NOT_JOINED = "(not joined)"
+_THE_MODEL = "(the model)"
+_NO_MODULE = "(no module)"
+_NO_LINE = "(no line)"
+# Modules that differ in numbers alone are layers, and one row, when there are more of them than this.
+_LAYERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A group of operators and kernels. `kernel_s` is None where the time is not known."""
+
+    name: str
+    where: str
+    calls: int
+    """Operators executed."""
+    kernels: int
+    kernel_s: float | None
+
+
+@dataclass(slots=True)
+class _Group:
+    name: str
+    where: str
+    ops: list[Op] = field(default_factory=list)
+    kernels: list[Kernel] = field(default_factory=list)
+
+
+def group_rows(run: Run, by: By) -> tuple[Row, ...]:
+    """Return the rows of a run, the longest device time first."""
+    groups = _kernels_by_name(run) if by == "kernel" else _ops_by(run, by)
+    rows = (_row(run, group) for group in groups)
+    return tuple(sorted(rows, key=lambda r: (-(r.kernel_s or 0.0), -r.kernels, -r.calls, r.name, r.where)))
+
+
+def fold_rows(rows: Sequence[Row], top: int) -> tuple[Row, ...]:
+    """Return the first `top` rows, and one more that holds the rest."""
+    if len(rows) <= top + 1:
+        return tuple(rows)
+    return (*rows[:top], total_row(rows[top:], f"{len(rows) - top} more"))
+
+
+def total_row(rows: Sequence[Row], name: str = "total") -> Row:
+    """Return the sum of rows. Its time is that of the rows whose time is known."""
+    known = [row.kernel_s for row in rows if row.kernel_s is not None]
+    calls, kernels = sum(row.calls for row in rows), sum(row.kernels for row in rows)
+    return Row(name, "", calls, kernels, sum(known) if known else None)
+
+
+def _row(run: Run, group: _Group) -> Row:
+    known = has_trace(run) and (group.kernels or not all(op.compiled for op in group.ops))
+    time_s = sum((k.duration_s for k in group.kernels), 0.0) if known else None
+    return Row(group.name, group.where, len(group.ops), len(group.kernels), time_s)
+
+
+def _kernels_by_name(run: Run) -> Iterable[_Group]:
+    groups: dict[tuple[str, str], _Group] = {}
+    for kernel in run.kernels:
+        group = groups.setdefault((kernel.name, kernel.kind), _Group(kernel.name, ""))
+        group.kernels.append(kernel)
+    for group in groups.values():
+        launchers = Counter(run.ops[k.op].name if k.op is not None else NOT_JOINED for k in group.kernels)
+        (group.where, _), *others = launchers.most_common()
+        group.where += f" and {len(others)} more" if others else ""
+    return groups.values()
+
+
+def _ops_by(run: Run, by: By) -> Iterable[_Group]:
+    groups: dict[object, _Group] = {}
+    fold = _fold_layers(run)
+    label_op = {"op": _label_by_op, "module": _label_by_module, "line": _label_by_line}[by](run, fold)
+    compiled = {kernel.module for kernel in run.kernels if kernel.op is None and kernel.module is not None}
+    joined = {kernel.op for kernel in run.kernels}
+    homes: list[_Group] = []
+    for op in run.ops:
+        region = _region_of(op, compiled) if op.compiled and op.id not in joined else None
+        key, name, where = label_op(op) if region is None else _label_compiled(fold(region))
+        homes.append(groups.setdefault(key, _Group(name, where)))
+        homes[-1].ops.append(op)
+    for kernel in run.kernels:
+        if kernel.op is not None:
+            homes[kernel.op].kernels.append(kernel)
+            continue
+        key, name, where = _label_loose(kernel, fold)
+        groups.setdefault(key, _Group(name, where)).kernels.append(kernel)
+    return groups.values()
+
+
+def _label_by_op(run: Run, fold: _Fold) -> Callable[[Op], _Label]:
+    place = _place_text(run)
+
+    def label(op: Op) -> _Label:
+        where = fold(op.module) if op.module else place(line_of(run, op.id))
+        return (op.name, where), op.name, where
+
+    return label
+
+
+def _label_by_module(run: Run, fold: _Fold) -> Callable[[Op], _Label]:  # noqa: ARG001
+    def label(op: Op) -> _Label:
+        name = _NO_MODULE if op.module is None else fold(op.module) or _THE_MODEL
+        return (name, op.module_type), name, op.module_type or ""
+
+    return label
+
+
+def _label_by_line(run: Run, fold: _Fold) -> Callable[[Op], _Label]:  # noqa: ARG001
+    place, texts = _place_text(run), _source_lines(run)
+
+    def label(op: Op) -> _Label:
+        frame = line_of(run, op.id)
+        if frame is None:
+            return _NO_LINE, _NO_LINE, ""
+        return (frame.file, frame.line), place(frame), texts.get((frame.file, frame.line), frame.function)
+
+    return label
+
+
+def _label_compiled(module: str) -> _Label:
+    name = f"compiled: {module or _THE_MODEL}"
+    return name, name, ""
+
+
+def _label_loose(kernel: Kernel, fold: _Fold) -> _Label:
+    return (NOT_JOINED, NOT_JOINED, "") if kernel.module is None else _label_compiled(fold(kernel.module))
+
+
+def _region_of(op: Op, compiled: set[str]) -> str | None:
+    """Return the innermost compiled module an operator is in."""
+    at = op.module
+    while at:
+        if at in compiled:
+            return at
+        at = at.rpartition(".")[0]
+    return "" if "" in compiled else None
+
+
+def _fold_layers(run: Run) -> _Fold:
+    modules = {op.module for op in run.ops if op.module} | {k.module for k in run.kernels if k.module}
+    patterns = {module: re.sub(r"(?<![^.])\d+(?![^.])", "*", module) for module in modules}
+    alike = Counter(patterns.values())
+    return lambda module: patterns[module] if module in patterns and alike[patterns[module]] > _LAYERS else module
+
+
+def _place_text(run: Run) -> Callable[[Frame | None], str]:
+    names = short_files(frame.file for frame in run.frames)
+    return lambda frame: _NO_LINE if frame is None else f"{names[frame.file]}:{frame.line}"
+
+
+def _source_lines(run: Run) -> dict[tuple[str, int], str]:
+    return {
+        (source.file, number): line.strip()
+        for source in run.sources
+        for number, line in enumerate(source.text.splitlines(), source.first)
+        if line.strip()
+    }

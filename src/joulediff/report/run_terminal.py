@@ -1,0 +1,152 @@
+"""A run on one screen: what it cost, what was doubtful, and where the device's time went.
+
+All text of the run is made plain first: a recording comes from anywhere.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from joulediff.records import Measurement
+from joulediff.report.columns import cut_end
+from joulediff.report.facts import has_trace, short_files
+from joulediff.report.grouping import By, fold_rows, group_rows
+from joulediff.report.ledger import open_books
+from joulediff.report.plain import plain_record, plain_text
+from joulediff.report.run_tables import ledger_table, row_table, short_kernel
+from joulediff.report.terminal import bullet, device_lines, headline, print_parts
+from joulediff.report.timeline import Activity, Gap, WaitPlace, group_waits, trace_activity
+from joulediff.runs import Kernel, Run
+from joulediff.units import format_share, format_si, format_time
+
+TOP = 15
+# More doubts or notes than this are counted instead, so that the numbers stay on the screen.
+MAX_DOUBTS = 5
+MAX_NOTES = 3
+_NEXT: dict[By, str] = {"op": "--by line", "module": "--by line", "line": "--by kernel", "kernel": "--json -"}
+
+
+def print_run(run: Run, console: Console, *, by: By = "op", top: int = TOP, path: str | None = None) -> None:
+    """Print one run; `path` is where it lies, for the next command."""
+    print_parts(console, *_header(run), *_tables(run, console.width, by, top), *_timeline(run), *_next(run, by, path))
+
+
+def _header(run: Run) -> Iterable[RenderableType]:
+    found = None if run.measurement is None else plain_record(replace(run.measurement, label=run.label))
+    if found is None:
+        yield Text.assemble((plain_text(run.label), "bold"), "  energy not measured")
+    else:
+        yield headline(found)
+    about = [run.program, f"recorded {_when(run.created)}", f"joulediff {run.tool}"]
+    yield Text(plain_text(", ".join(filter(None, about))), style="dim")
+    if found is not None:
+        yield from device_lines(found)
+    yield from _folded([plain_text(doubt) for doubt in _doubts(run)], MAX_DOUBTS, "!", "yellow")
+    if found is not None and not found.trustworthy:
+        yield Text("Not trustworthy: see above.", style="bold yellow")
+    yield from _folded([plain_text(note) for note in run.notes], MAX_NOTES, "-", "dim")
+
+
+def _when(created: str) -> str:
+    try:
+        moment = datetime.fromisoformat(created)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+        return moment.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    except (ValueError, OverflowError):
+        return created
+
+
+def _doubts(run: Run) -> list[str]:
+    passes = [f"{p.name} pass {p.status}{f': {p.note}' if p.note else ''}" for p in run.passes if p.status != "done"]
+    return [*passes, *(_measured_doubts(run.measurement) if run.measurement else ())]
+
+
+def _measured_doubts(found: Measurement) -> list[str]:
+    failed = [c for c in found.conditions if not c.ok]
+    # The measurement's own warnings hold most of them already, in these words.
+    unsaid = [c for c in failed if (c.advice or c.value) not in found.warnings]
+    resting = {name for name, domain in found.domains.items() if domain.rested}
+    return [*found.warnings, *(c.advice or f"{c.name}: {c.value}" for c in unsaid if c.domain not in resting)]
+
+
+def _folded(texts: Sequence[str], most: int, mark: str, style: str) -> Iterable[RenderableType]:
+    shown = texts if len(texts) <= most + 1 else texts[:most]
+    yield from (bullet(mark, text, style) for text in shown)
+    if len(shown) < len(texts):
+        yield bullet(mark, f"{len(texts) - len(shown)} more: --json - has them", style)
+
+
+def _tables(run: Run, width: int, by: By, top: int) -> Iterable[RenderableType]:
+    if accounts := [account for account in plain_record(open_books(run)) if not account.rested]:
+        yield from ("", ledger_table(accounts))
+    if rows := plain_record(fold_rows(group_rows(run, by), top)):
+        yield from ("", Text(_title(run), style="dim"), row_table(rows, width, by=by, traced=has_trace(run)))
+
+
+def _title(run: Run) -> str:
+    if not has_trace(run):
+        return "operators in one step; no trace, so no times"
+    on_cpu = {kernel.kind == "cpu" for kernel in run.kernels}
+    what = "CPU time" if on_cpu == {True} else "device and CPU time" if len(on_cpu) == 2 else "device time"
+    step = f" of {format_time(run.traced_s)}" if run.traced_s is not None else ""
+    return f"{what} in one traced step{step}"
+
+
+def _timeline(run: Run) -> Iterable[RenderableType]:
+    for activity in trace_activity(run):
+        yield Text(plain_text(_activity(activity) + _copies(run.kernels, activity.device)))
+        if activity.largest_gap is not None:
+            yield Text(plain_text(_gap(run, activity.largest_gap)))
+    if waits := group_waits(run):
+        yield Text(plain_text(_waits(run, waits)))
+
+
+def _activity(found: Activity) -> str:
+    share = format_share(found.idle_s / found.span_s) if found.span_s else "?%"
+    return f"{found.device} busy {format_time(found.busy_s)} of {format_time(found.span_s)}, idle {share}"
+
+
+def _copies(kernels: Sequence[Kernel], device: str) -> str:
+    moves = [kernel for kernel in kernels if kernel.kind in ("memcpy", "memset") and kernel.device == device]
+    if not moves:
+        return ""
+    count = "1 copy" if len(moves) == 1 else f"{len(moves):,} copies"
+    sizes = [kernel.size_bytes for kernel in moves if kernel.size_bytes is not None]
+    size = f" for {format_si(sum(sizes), 'B', digits=3)}" if len(sizes) == len(moves) else ""
+    return f"; {count}: {format_time(sum(kernel.duration_s for kernel in moves))}{size}"
+
+
+def _gap(run: Run, gap: Gap) -> str:
+    after = "the begin" if gap.after is None else _launcher(run, gap.after)
+    before = "the end" if gap.before is None else _launcher(run, gap.before)
+    return f"largest gap {format_time(gap.duration_s)}: {after} to {before}"
+
+
+def _launcher(run: Run, kernel: Kernel) -> str:
+    return cut_end(short_kernel(kernel.name) if kernel.op is None else run.ops[kernel.op].name, 40)
+
+
+def _waits(run: Run, places: Sequence[WaitPlace]) -> str:
+    worst, names = places[0], short_files(frame.file for frame in run.frames)
+    line = "a line not known" if worst.frame is None else f"{names[worst.frame.file]}:{worst.frame.line}"
+    total = f"host waited {format_time(sum(place.wait_s for place in places))}"
+    if len(places) == 1:
+        return f"{total} in {worst.name}, {line}"
+    return f"{total} in {len(places)} places; most in {worst.name}, {line}: {format_time(worst.wait_s)}"
+
+
+def _next(run: Run, by: By, path: str | None) -> Iterable[RenderableType]:
+    if path is None:
+        return
+    if not run.ops and not run.kernels:
+        command = f"joulediff record {shlex.quote(run.program)}" if run.program else None
+    else:
+        command = f"joulediff show {shlex.quote(path)} {_NEXT[by if run.ops else 'line']}"
+    if command is not None:
+        yield Text(plain_text(f"next: {command}"), style="cyan")

@@ -1,0 +1,420 @@
+"""`joulediff show`, exactly. `pytest tests/test_show.py --golden` writes the reports anew."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+from rich.text import Text
+
+from joulediff.archive import save
+from joulediff.cli import main
+from joulediff.errors import JoulediffError
+from joulediff.records import Condition
+from joulediff.report.columns import fit_texts, pick_unit, round_to_sum
+from joulediff.report.run_json import run_to_json
+from joulediff.report.run_terminal import print_run
+from joulediff.runs import Pass, Run
+from run_builders import PASSES, Gpt2, RunBuilder, domain_energy, energy, gpt2_run, measurement
+
+GOLDEN = Path(__file__).parent / "golden"
+BYS = ("op", "module", "line", "kernel")
+
+
+def complete() -> Run:
+    return gpt2_run()
+
+
+def compiled() -> Run:
+    """Layers compiled, kernels that nobody claims, two cards of which one is at work, and much to say about it."""
+    made = Gpt2(layers=0)
+    for layer in range(6):
+        at = f"transformer.h.{layer}"
+        made.work("aten::addmm", f"{at}.mlp.c_fc", "Conv1D", 0.0, None, compiled=True)
+        made.work("aten::gelu", f"{at}.mlp.act", "GELU", 0.0, None, compiled=True)
+        made.kernel("triton_poi_fused_gelu_0", 40e-6, module=at, join="module")
+        made.kernel("void gemm<128>(float*)", 90e-6, module=at, join="module", after_s=30e-6, stream=13)
+    made.kernel("void nobody_knows(int)", 0.33e-3)
+    made.kernel("Memset (Device)", 3e-6, kind="memset", size_bytes=4_500_000)
+    made.wait("cudaDeviceSynchronize", 0.4e-3)
+    found = measurement(
+        domains={
+            "gpu0": domain_energy(3.1234, 6.2e-3),
+            "gpu1": domain_energy(0.4321, 6.2e-3, None),
+            "cpu": domain_energy(0.2111, 6.2e-3, 20.0, device="Intel package"),
+            "gpu2": domain_energy(0.47, 6.2e-3, counted=False, rested=True),
+        },
+        energy=energy(3.7666, 0.07),
+        trustworthy=False,
+        warnings=(
+            "the interval is ±7% after 4.6 s, wider than 5%: give it more time (--seconds), a quieter machine, or a "
+            "wider --precision",
+            "gpu0 is used by process 4711 (python3): its energy is in every number",
+        ),
+        conditions=(
+            Condition(
+                "other programs",
+                False,
+                "4711",
+                "gpu0",
+                "gpu0 is used by process 4711 (python3): its energy is in every number",
+            ),
+            Condition("drift", False, "+3 °C", "gpu0"),
+            Condition("throttling", False, "power cap", "gpu2"),
+        ),
+    )
+    return made.build(
+        label="gpt2, compiled",
+        measurement=found,
+        passes=(PASSES[0], Pass("traced", "partial", 1.2, "the profiler lost 3 events"), PASSES[2]),
+        notes=tuple(f"operator {n} differs between the passes" for n in range(9)),
+    )
+
+
+def on_cpu() -> Run:
+    found = measurement(
+        step_s=31e-3,
+        domains={"cpu": domain_energy(0.41, 31e-3, 0.03, energy=energy(0.41, 0.04, "estimated"), device="Intel Xeon")},
+        energy=energy(0.41, 0.04, "estimated"),
+        states=(),
+    )
+    return gpt2_run(2, device="cpu", measurement=found)
+
+
+def metered_only() -> Run:
+    skipped = (
+        Pass("traced", "skipped", 0.0, "torch is not imported"),
+        Pass("captured", "failed", 0.3, "out of memory"),
+    )
+    return Run(
+        "sums", "sums.py", "2026-11-20T10:31:22+00:00", "0.2.0", measurement=measurement(), passes=(PASSES[0], *skipped)
+    )
+
+
+def captured_only() -> Run:
+    made = Gpt2(layers=4)
+    passes = (Pass("metered", "failed", 0.0, "no meter"), Pass("traced", "failed", 0.1, "no profiler"), PASSES[2])
+    return made.build(passes=passes, kernels=(), waits=(), traced_s=None)
+
+
+REPORTS = {f.__name__: f for f in (complete, compiled, on_cpu, metered_only, captured_only)}
+
+
+def render(run: Run, columns: int = 120, *, colour: bool = False, **options: Any) -> str:
+    console = Console(
+        file=io.StringIO(),
+        width=columns,
+        highlight=False,
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+    )
+    print_run(run, console, **{"path": "run.jd", **options})
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("name", list(REPORTS))
+def test_golden(name: str, columns: int, pytestconfig: pytest.Config) -> None:
+    text = render(REPORTS[name](), columns)
+    path = GOLDEN / f"show_{name}_{columns}.txt"
+    if pytestconfig.getoption("golden"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("by", BYS)
+def test_golden_of_each_grouping(by: Any, pytestconfig: pytest.Config) -> None:
+    text = render(complete(), 100, by=by, top=5)
+    path = GOLDEN / f"show_by_{by}.txt"
+    if pytestconfig.getoption("golden"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("columns", [30, 80, 100, 120, 200])
+@pytest.mark.parametrize("by", BYS)
+@pytest.mark.parametrize("name", list(REPORTS))
+def test_every_line_fits(name: str, by: Any, columns: int) -> None:
+    lines = render(REPORTS[name](), columns, by=by).splitlines()
+    assert max(map(len, lines)) <= columns
+    assert not any(line != line.rstrip() for line in lines)
+
+
+@pytest.mark.parametrize("name", list(REPORTS))
+def test_it_is_one_screen(name: str) -> None:
+    assert len(render(REPORTS[name](), 120).splitlines()) <= 36
+
+
+def test_a_narrow_terminal_cuts_words_and_no_number() -> None:
+    text = render(compiled(), 50)
+    for line in ("3.124  1%  0.426", "0.780   56.4%", "2.698"):
+        assert line in text
+
+
+def test_colour_changes_no_word() -> None:
+    coloured = render(compiled(), 100, colour=True)
+    assert "\x1b[" in coloured
+    assert Text.from_ansi(coloured).plain.strip() == render(compiled(), 100).strip()
+
+
+def number(cell: str) -> float:
+    return 0.0 if cell == "-" else float(cell.replace(",", "").rstrip("%"))
+
+
+def table_of(text: str, head: str) -> list[list[str]]:
+    lines = text.splitlines()
+    at = next(i for i, line in enumerate(lines) if re.match(head, line))
+    rows = []
+    for line in lines[at + 1 :]:
+        if not re.match(r" *[\d.,?]+ ", line):
+            break
+        rows.append(line.split())
+    return rows
+
+
+@pytest.mark.parametrize("top", [1, 4, 15, 100])
+@pytest.mark.parametrize("by", BYS)
+@pytest.mark.parametrize("name", ["complete", "compiled", "on_cpu"])
+def test_columns_sum_to_their_total_as_printed(name: str, by: Any, top: int) -> None:
+    *rows, total = table_of(render(REPORTS[name](), 200, by=by, top=top), r" *[mµn]?s +share")
+    assert "total" in total
+    for column in range(3 if by == "kernel" else 4):
+        found = sum(number(row[column]) for row in rows if row[column] != "?" and row[column] != "?%")
+        assert found == pytest.approx(number(total[column]), abs=1e-9)
+
+
+def test_the_ledger_closes_as_printed() -> None:
+    lines = render(compiled(), 120).splitlines()
+    at = next(i for i, line in enumerate(lines) if " a step  " in line and "metered" in line)
+    gpu0, gpu1, cpu, total = (line.split() for line in lines[at + 1 : at + 5])
+    assert number(gpu0[1]) == pytest.approx(number(gpu0[3]) + number(gpu0[4]))
+    assert gpu1[3:5] == ["?", "?"]  # no idle power: unknown, not nothing
+    assert cpu[3] == "-"
+    assert cpu[4] == cpu[1]
+    assert number(total[1]) == pytest.approx(number(gpu0[1]) + number(gpu1[1]) + number(cpu[1]))
+    assert f"{total[1]} J ± 7% a step" in lines[0]
+    assert total[2:] == ["?", "?"]
+    assert not any(line.startswith("gpu2 ") for line in lines[at:])
+
+
+def test_what_is_not_known_is_a_question_mark() -> None:
+    text = render(captured_only())
+    assert "energy not measured" in text
+    *rows, total = table_of(text, r" *s +share")
+    assert {row[0] for row in rows} == {"?"}
+    assert {row[1] for row in rows} == {"?%"}
+    assert total[0] == "?"
+    assert "busy" not in text
+
+
+def test_doubts_come_before_numbers_and_many_are_folded() -> None:
+    text = render(compiled(), 120)
+    assert text.index("traced pass partial: the profiler lost 3 events") < text.index("metered")
+    assert text.count("used by process 4711") == 1  # a condition that a warning tells already
+    assert "drift: +3 °C" in text
+    assert "power cap" not in text  # of a card that rested
+    assert "Not trustworthy" in text
+    assert "6 more: --json - has them" in text
+    noisy = replace(complete(), measurement=replace(measurement(), warnings=tuple(f"doubt {n}" for n in range(40))))
+    assert len(render(noisy).splitlines()) < 45
+    assert "35 more" in render(noisy)
+
+
+def test_kernels_that_nobody_claims_are_shown() -> None:
+    text = render(compiled())
+    assert "(not joined)" in text
+    assert "compiled: transformer.h.*" in text
+
+
+def test_a_cpu_run_says_whose_time_it_is() -> None:
+    assert "CPU time in one traced step" in render(on_cpu())
+    assert "device time in one traced step" in render(complete())
+    both = RunBuilder()
+    both.kernel("a", 1e-3)
+    both.kernel("b", 1e-3, kind="cpu", device="cpu")
+    assert "device and CPU time" in render(both.build())
+
+
+def test_the_next_command_fits_the_run() -> None:
+    assert "next: joulediff show 'my run.jd' --by line" in render(complete(), path="my run.jd")
+    assert "next: joulediff record sums.py" in render(metered_only())
+    assert "next:" not in render(complete(), path=None)
+    assert "--by kernel" in render(
+        replace(complete(), ops=(), waits=(), kernels=(replace(complete().kernels[0], op=None),))
+    )
+
+
+EVIL = "\x1b[31mred\x1b]0;title\x07\r\n\x9b2J\u202e[bold]x[/bold][link=http://x]\ud800\x00"
+
+
+def evil_run(text: str = EVIL) -> Run:
+    made = RunBuilder(device=text)
+    frame = made.frame(text, 3, text)
+    op = made.op(text, module=text, module_type=text, frame=frame, region=text, outputs=[made.value(dtype=text)])
+    made.kernel(text, 1e-3, op=op)
+    made.kernel(text, 2e-3, module=text, join="module")
+    made.kernel(text, 2e-3)
+    made.wait(text, 1e-3, op=op)
+    found = measurement(
+        label=text,
+        domains={text: domain_energy(1.0, 1e-3, device=text), "gpu0": domain_energy(1.0, 1e-3, device=text)},
+        warnings=(text,),
+        conditions=(Condition(text, False, text, text, None),),
+    )
+    passes = (Pass("traced", "partial", 1.0, text),)
+    return made.build(
+        label=text,
+        program=text,
+        created=text,
+        tool=text,
+        measurement=found,
+        passes=passes,
+        notes=(text,),
+        settings={text: text},
+    )
+
+
+@pytest.mark.parametrize("by", BYS)
+def test_names_cannot_command_the_terminal(by: Any) -> None:
+    text = render(evil_run(), by=by, path=EVIL)
+    assert all(c.isprintable() or c == "\n" for c in text)
+    assert "\\x1b[31mred" in text
+    assert "[bold]x[/bold]" in text
+    coloured = render(evil_run(), 100, by=by, colour=True, path=EVIL)
+    left = re.sub(r"\x1b\[[\d;]*m", "", coloured)  # our own colours
+    assert all(c.isprintable() or c == "\n" for c in left)
+
+
+@given(st.text(max_size=30), st.sampled_from(BYS))
+@settings(max_examples=40, deadline=None)
+def test_any_name_prints(name: str, by: Any) -> None:
+    text = render(evil_run(name), 80, by=by)
+    assert all(c.isprintable() or c == "\n" for c in text)
+    json.loads(run_to_json(evil_run(name)))
+
+
+ODD = st.sampled_from([0.0, -1.0, 1e-300, 1e300, math.nan, math.inf, -math.inf, 5e-6, 1e9])
+
+
+@given(st.lists(ODD, min_size=4, max_size=4), st.sampled_from(BYS))
+@settings(max_examples=60, deadline=None)
+def test_odd_numbers_are_survived(odd: list[float], by: Any) -> None:
+    """A recording from anywhere may hold any number: it is shown as unknown, not as a fault."""
+    run = gpt2_run(1)
+    first, second, *rest = run.kernels
+    kernels = (replace(first, duration_s=odd[0]), replace(second, start_s=odd[1]), *rest)
+    waits = (replace(run.waits[0], duration_s=odd[2]),)
+    found = replace(run.measurement, step_s=odd[3])  # type: ignore[type-var]
+    for traced_s in (run.traced_s, odd[1], None):
+        made = replace(run, kernels=kernels, waits=waits, measurement=found, traced_s=traced_s)
+        render(made, 80, by=by)
+        json.loads(run_to_json(made), parse_constant=pytest.fail)
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(0, 1e9)), max_size=30))
+def test_rounded_columns_sum(values: list[float | None]) -> None:
+    whole = round_to_sum(values)
+    assert [each is None for each in whole] == [value is None for value in values]
+    known = [value for value in values if value is not None]
+    assert abs(sum(each for each in whole if each is not None) - sum(known)) <= 0.5 + 1e-5
+    for each, value in zip(whole, values, strict=True):
+        if each is not None and value is not None:
+            assert abs(each - value) <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [(0.0, ("s", 3)), (6.871e-3, ("ms", 3)), (0.0421, ("ms", 2)), (12.0, ("s", 2)), (5e-10, ("ns", 3))],
+)
+def test_one_unit_for_a_column(most: float, expected: tuple[str, int]) -> None:
+    assert pick_unit(most, "s")[1:] == expected
+
+
+def test_texts_share_the_room() -> None:
+    names, places = fit_texts(["a" * 40], ["b" * 40], 42, keep_end=True)
+    assert (names[0][-1], places[0][0]) == ("…", "…")
+    assert len(names[0]) + len(places[0]) == 40
+    names, places = fit_texts(["a" * 10], ["b" * 40], 42, keep_end=False)
+    assert names == ["a" * 10]
+    assert places[0].endswith("…")
+
+
+@pytest.fixture
+def show(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    def run(*words: str, found: Run | None = None) -> tuple[int, str, str]:
+        def load(path: str) -> Run:
+            if found is None:
+                raise JoulediffError(f"{path} is no recording", fix="record it again")
+            return found
+
+        monkeypatch.setattr("joulediff.archive.load", load)
+        with pytest.raises(SystemExit) as caught:
+            main(["show", *words])
+        out, err = capsys.readouterr()
+        assert isinstance(caught.value.code, int)
+        return caught.value.code, out, err
+
+    return run
+
+
+def test_the_command(show: Any) -> None:
+    code, out, err = show("run.jd", found=complete())
+    assert (code, err) == (0, "")
+    assert out == render(complete(), 120)
+    _, out, _ = show("run.jd", "--by", "kernel", "--top", "2", found=complete())
+    assert out == render(complete(), 120, by="kernel", top=2)
+
+
+def test_the_command_writes_json(show: Any, tmp_path: Path) -> None:
+    code, out, _ = show("run.jd", "--json", "-", "--top", "1", found=complete())
+    assert code == 0
+    assert json.loads(out)["schema"] == "joulediff.run/1"
+    place = tmp_path / "run.json"
+    _, shown, _ = show("run.jd", "--json", str(place), found=evil_run())
+    assert json.loads(place.read_text(encoding="utf-8"))["label"] == EVIL
+    assert "traced pass partial" in shown
+
+
+def test_a_file_that_cannot_be_read_or_written_is_a_sentence(show: Any, tmp_path: Path) -> None:
+    code, out, err = show("run.jd")
+    assert (code, out) == (1, "")
+    assert err == "joulediff: run.jd is no recording\n  record it again\n"
+    code, _, err = show("run.jd", "--json", str(tmp_path / "no" / "where.json"), found=complete())
+    assert code == 1
+    assert "cannot write" in err
+
+
+def test_a_real_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "run.jd")
+    save(compiled(), path)
+    with pytest.raises(SystemExit) as caught:
+        main(["show", path])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == render(compiled(), 120, path=path)
+    with pytest.raises(SystemExit) as caught:
+        main(["show", str(tmp_path / "none.jd")])
+    assert caught.value.code == 1
+    assert "none.jd" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--by", "colour"], ["--top", "0"], ["--top", "many"]])
+def test_wrong_words_are_refused(show: Any, words: list[str]) -> None:
+    code, _, err = show("run.jd", *words, found=complete())
+    assert code == 1
+    assert "Usage: joulediff show" in err
+
+
+def test_help_names_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "show" in capsys.readouterr().out

@@ -1,0 +1,217 @@
+"""Grouping a run: whatever the rows are, nothing is lost and nothing counts twice."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from joulediff.report.facts import line_of, op_times, short_files
+from joulediff.report.grouping import NOT_JOINED, By, fold_rows, group_rows, total_row
+from joulediff.report.ledger import add_accounts, open_books
+from joulediff.report.timeline import group_waits, trace_activity
+from joulediff.runs import Run
+from run_builders import Gpt2, RunBuilder, domain_energy, gpt2_run, measurement
+
+BYS: tuple[By, ...] = ("op", "module", "line", "kernel")
+MODULES = st.sampled_from([None, "", "m", "h.0.a", "h.1.a", "h.2.a", "h.3.a", "h.3", "m.h.10.b"])
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> Run:
+    """Any run of a few operators and kernels, joined in any way."""
+    made = RunBuilder()
+    frames: list[int | None] = [None]
+    frames += [
+        made.frame(f"{name}.py", line, "f", owner=owner) for name, line, owner in (("a", 1, None), ("b", 2, "torch"))
+    ]
+    frames.append(made.frame("b.py", 3, "g", owner="torch", parent=1))
+    for _ in range(draw(st.integers(0, 8))):
+        made.op(
+            draw(st.sampled_from(["aten::mm", "aten::add"])),
+            module=draw(MODULES),
+            module_type=draw(st.sampled_from([None, "Linear"])),
+            frame=draw(st.sampled_from(frames)),
+            compiled=draw(st.booleans()),
+            region=draw(st.sampled_from([None, "r", "r/s"])),
+        )
+    for _ in range(draw(st.integers(0, 12))):
+        op = draw(st.none() | st.integers(0, len(made.ops) - 1)) if made.ops else None
+        module = draw(MODULES) if op is None else None
+        made.kernel(
+            draw(st.sampled_from(["gemm", "add", "copy"])),
+            draw(st.floats(0, 1e-2)),
+            op=op,
+            module=module,
+            join="op" if op is not None else "none" if module is None else "module",
+            start_s=draw(st.floats(0, 1e-1)),
+            stream=draw(st.integers(0, 2)),
+            device=draw(st.sampled_from(["cuda:0", "cuda:1"])),
+        )
+    return made.build(traced_s=draw(st.sampled_from([None, 0.0, 0.2])))
+
+
+@given(runs(), st.sampled_from(BYS), st.integers(1, 5))
+@settings(deadline=None)
+def test_nothing_is_lost_and_nothing_counts_twice(run: Run, by: By, top: int) -> None:
+    rows = group_rows(run, by)
+    for shown in (rows, fold_rows(rows, top)):
+        total = total_row(shown)
+        assert total.kernels == len(run.kernels)
+        assert (total.kernel_s or 0.0) == pytest.approx(sum(k.duration_s for k in run.kernels))
+        if by != "kernel":
+            assert total.calls == len(run.ops)
+    assert len(fold_rows(rows, top)) <= top + 1
+    assert list(rows) == sorted(rows, key=lambda row: -(row.kernel_s or 0.0))
+
+
+@given(runs())
+@settings(deadline=None)
+def test_times_of_operators_are_those_of_their_kernels(run: Run) -> None:
+    times = op_times(run)
+    joined = sum(k.duration_s for k in run.kernels if k.op is not None)
+    assert sum(time_s for time_s in times if time_s is not None) == pytest.approx(joined)
+    assert len(times) == len(run.ops)
+
+
+@given(runs())
+@settings(deadline=None)
+def test_busy_and_idle_make_the_step(run: Run) -> None:
+    for found in trace_activity(run):
+        kernels = [k for k in run.kernels if k.device == found.device]
+        assert found.busy_s + found.idle_s == pytest.approx(found.span_s)
+        assert found.busy_s <= sum(k.duration_s for k in kernels) + 1e-12
+        assert found.busy_s >= max(k.duration_s for k in kernels) - 1e-12
+        assert found.span_s >= (run.traced_s or 0.0)
+        # By brute force: the moments at which something ran.
+        edges = sorted({0.0, found.span_s, *(k.start_s for k in kernels), *(k.start_s + k.duration_s for k in kernels)})
+        busy_s = sum(
+            b - a
+            for a, b in pairwise(edges)
+            if any(k.start_s <= (a + b) / 2 <= k.start_s + k.duration_s for k in kernels)
+        )
+        assert found.busy_s == pytest.approx(busy_s, abs=1e-9)
+        if found.largest_gap is not None:
+            assert found.largest_gap.duration_s <= found.idle_s + 1e-12
+
+
+@given(runs(), st.floats(0.001, 5.0), st.floats(0.0, 200.0))
+@settings(deadline=None)
+def test_the_books_close(run: Run, joules: float, rest_w: float) -> None:
+    domains = {f"gpu{n}": domain_energy(joules * (n + 1), 6.2e-3, rest_w) for n in range(2)}
+    accounts = open_books(replace(run, measurement=measurement(domains=domains)))
+    total = add_accounts(accounts)
+    assert total is not None
+    for account in (*accounts, total):
+        assert (account.idle is None) == (account.rest is None)
+        if account.idle is not None and account.rest is not None:
+            assert account.idle.joules + account.rest.joules == pytest.approx(account.metered.joules)
+            assert account.idle.joules <= account.metered.joules + 1e-12
+
+
+def names(run: Run, by: By) -> dict[str, Any]:
+    return {row.name: row for row in group_rows(run, by)}
+
+
+def test_layers_are_one_row_and_a_few_modules_are_not() -> None:
+    assert "transformer.h.*.mlp.c_fc" in names(gpt2_run(4), "module")
+    assert {"transformer.h.0.mlp.c_fc", "transformer.h.2.mlp.c_fc"} <= set(names(gpt2_run(3), "module"))
+    made = RunBuilder()
+    for n in range(4):
+        made.op("aten::mm", module=f"experts.{n}.w1")
+        made.op("aten::mm", module=f"block{n}.w2")  # a number within a word is part of the name
+    assert {row.where for row in group_rows(made.build(), "op")} == {
+        "experts.*.w1",
+        *(f"block{n}.w2" for n in range(4)),
+    }
+
+
+def test_kernels_without_an_operator_have_rows() -> None:
+    made = RunBuilder()
+    made.op("aten::mm", module="h.0.mlp.fc", compiled=True)
+    made.op("aten::gelu", module="h.0.mlp.act", compiled=True)
+    made.op("aten::add", module="other", compiled=True)
+    made.kernel("fused", 2e-3, module="h.0.mlp", join="module")
+    made.kernel("stray", 1e-3)
+    found = names(made.build(), "op")
+    assert set(found) == {"compiled: h.0.mlp", NOT_JOINED, "aten::add"}
+    assert (found["compiled: h.0.mlp"].calls, found["compiled: h.0.mlp"].kernel_s) == (2, 2e-3)
+    assert (found[NOT_JOINED].calls, found[NOT_JOINED].kernel_s) == (0, 1e-3)
+    assert found["aten::add"].kernel_s is None  # in a compiled region that the trace does not show
+
+
+def test_a_compiled_model_takes_all_its_operators() -> None:
+    made = RunBuilder()
+    made.op("aten::mm", module="a.b", compiled=True)
+    made.op("aten::mm", module=None, compiled=True)
+    made.kernel("fused", 2e-3, module="", join="module")
+    assert names(made.build(), "op")["compiled: (the model)"].calls == 2
+
+
+def test_a_row_by_kernel_names_who_launched_it() -> None:
+    made = RunBuilder()
+    add, mul = made.op("aten::add"), made.op("aten::mul")
+    for op in (add, add, mul):
+        made.kernel("elementwise", 1e-3, op=op)
+    made.kernel("stray", 1e-3)
+    found = names(made.build(), "kernel")
+    assert found["elementwise"].where == "aten::add and 1 more"
+    assert found["stray"].where == NOT_JOINED
+
+
+def test_a_line_is_the_innermost_outside_of_the_framework() -> None:
+    made = RunBuilder()
+    user = made.frame("train.py", 7, "step")
+    library = made.frame("transformers/activations.py", 56, "forward", owner="transformers", parent=user)
+    torch = made.frame("torch/nn/functional.py", 99, "gelu", owner="torch", parent=library)
+    forward = made.op("aten::gelu", frame=torch)
+    made.op("aten::gelu_backward", forward=forward, phase="backward")
+    made.op("aten::lonely")
+    made.op("aten::inside", frame=made.frame("torch/optim/adam.py", 5, "step", owner="torch"))
+    run = made.build()
+    assert [line and line.line for line in (line_of(run, n) for n in range(4))] == [56, 56, None, 5]
+    found = names(run, "line")
+    assert found["activations.py:56"].calls == 2
+    assert found["(no line)"].calls == 1
+
+
+def test_source_text_stands_beside_its_line() -> None:
+    found = names(Gpt2(1).build(), "line")
+    assert found["activations.py:56"].where.startswith("return 0.5 * input")
+    assert found["modeling_gpt2.py:311"].where == "forward"  # no text recorded: its function
+
+
+def test_files_alike_are_told_apart() -> None:
+    assert short_files(["a/x.py", "b/x.py", "c/y.py"]) == {"a/x.py": "a/x.py", "b/x.py": "b/x.py", "c/y.py": "y.py"}
+
+
+def test_waits_of_one_line_are_one() -> None:
+    made = RunBuilder()
+    op = made.op("aten::item", frame=made.frame("a.py", 4, "f"))
+    made.wait("cudaStreamSynchronize", 1e-3, op=op)
+    made.wait("cudaStreamSynchronize", 2e-3, op=op)
+    made.wait("cudaDeviceSynchronize", 5e-3)
+    worst, other = group_waits(made.build())
+    assert (worst.name, worst.frame) == ("cudaDeviceSynchronize", None)
+    assert (other.calls, other.wait_s) == (2, pytest.approx(3e-3))
+
+
+def test_without_a_trace_no_time_is_known() -> None:
+    run = replace(gpt2_run(1), kernels=(), traced_s=None)
+    assert {row.kernel_s for row in group_rows(run, "op")} == {None}
+    assert total_row(group_rows(run, "op")).kernel_s is None
+    traced = replace(run, traced_s=0.1)  # traced, and nothing ran: that is known
+    assert {row.kernel_s for row in group_rows(traced, "op")} == {0.0}
+
+
+def test_many_operators_take_no_time() -> None:
+    run = gpt2_run(300)
+    begin_s = time.perf_counter()
+    for by in BYS:
+        group_rows(run, by)
+    assert time.perf_counter() - begin_s < 3.0
