@@ -23,6 +23,7 @@ RANKS = (
     ("stability", "matching"),
     ("metering",),
     ("energy", "session"),
+    ("child",),
     ("diagnosis", "instrument"),
     ("report",),
     ("cases", "cli"),

@@ -238,9 +238,9 @@ def test_the_ledger_closes() -> None:
     run = gpt2_run(
         measurement=measurement(
             domains={
-                "gpu0": domain_energy(3.1234, 6.2e-3),
-                "gpu1": domain_energy(0.5, 6.2e-3),
-                "cpu": domain_energy(0.2, 6.2e-3, 20.0),
+                "gpu0": domain_energy(3.1234, 7.0e-3),
+                "gpu1": domain_energy(0.6, 7.0e-3),
+                "cpu": domain_energy(0.2, 7.0e-3, 20.0),
             }
         )
     )
@@ -250,12 +250,12 @@ def test_the_ledger_closes() -> None:
         assert parts["idle"]["joules"] + parts["not_split"]["joules"] == pytest.approx(parts["metered"]["joules"])
         assert parts["idle"]["source"] == "attributed"
     # Nothing ran on it: all its idle power × time is idle.
-    assert found["domains"]["gpu1"]["idle"]["joules"] == pytest.approx(75.8 * 6.2e-3)
+    assert found["domains"]["gpu1"]["idle"]["joules"] == pytest.approx(75.8 * 7.0e-3)
     assert found["domains"]["cpu"]["idle"] is None
     assert found["domains"]["cpu"]["not_split"]["joules"] == 0.2
     total = found["total"]
-    assert total["metered"]["joules"] == pytest.approx(3.8234)
-    assert total["idle"]["joules"] + total["not_split"]["joules"] == pytest.approx(3.8234)
+    assert total["metered"]["joules"] == pytest.approx(3.9234)
+    assert total["idle"]["joules"] + total["not_split"]["joules"] == pytest.approx(3.9234)
 
 
 def test_idle_energy_needs_a_trace_that_saw_the_card() -> None:

@@ -1,0 +1,382 @@
+"""Runs to store: one of each kind of record, runs of any size, and random ones."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import fields, is_dataclass
+from typing import Any, get_args
+
+from hypothesis import strategies as st
+
+from joulediff.records import Condition, DeviceState, DomainEnergy, Energy, IdlePower, Kind, Measurement, Source
+from joulediff.runs import (
+    Frame,
+    Join,
+    Kernel,
+    KernelKind,
+    Op,
+    Pass,
+    PassName,
+    PassStatus,
+    Phase,
+    Run,
+    Signature,
+    SourceText,
+    Value,
+    ValueKind,
+    Wait,
+)
+
+NAN, INF = float("nan"), float("inf")
+
+
+def small_run() -> Run:
+    """Return `y = gelu(x @ w)` with every kind of record, and every optional field both set and not."""
+    return Run(
+        label="café",
+        program="step.py:step",
+        created="2025-01-31T12:00:00+00:00",
+        tool="0.1.0",
+        measurement=small_measurement(),
+        traced_s=0.25,
+        passes=(Pass("metered", "done", 4.5), Pass("traced", "partial", 1.0, "the profiler lost events")),
+        notes=("two passes ran different operators",),
+        settings={"allow_tf32": False, "threads": 8, "dropout": 0.1, "backend": "cudnn", "seed": None, "loss": INF},
+        ops=(
+            small_op(0, "aten::mm", (0, 1), (2,), frame=1, module="", module_type="Net"),
+            small_op(1, "aten::gelu_", (2,), (3,), writes=(3,), cpp="at::gelu_\nmain", stream=7, autocast="bfloat16"),
+            small_op(2, "aten::gelu_backward", (3,), (), phase="backward", forward=1, region="loss/gelu"),
+        ),
+        values=(
+            small_value(0, (8, 16), kind="input", signature=0),
+            small_value(1, (16, 4), kind="parameter", name="w"),
+            small_value(2, (8, 4), producer=0, writers=(0,), repeats=3),
+            small_value(3, (8, 4), producer=1, previous=2, writers=(0, 1), name="output.0"),
+            small_value(4, ()),
+        ),
+        signatures=(
+            Signature(128, 0, 0, 0, 5, True, -1.0, 2.0, 0.5, 1.5, 2.5, -0.0, 1e-310),
+            Signature(2**62, 1, 2, 3, 0, False, None, None, NAN, INF, -INF, 0.0, 0.0),
+        ),
+        frames=(Frame("step.py", 3, "step", None, None), Frame("torch/nn/modules.py", 42, "forward", "torch", 0)),
+        kernels=(
+            Kernel("sgemm", "kernel", "cuda:0", 7, 0.001, 2e-5, 0, None, "op", (8, 1, 1), (256, 1, 1)),
+            Kernel("Memcpy HtoD", "memcpy", "cuda:0", 7, 0.002, 1e-6, None, "h.0", "module", size_bytes=4096),
+        ),
+        waits=(Wait("cudaStreamSynchronize", 0.003, 0.001, 1, 0), Wait("cudaDeviceSynchronize", 0.004, 0.001, None, 1)),
+        sources=(SourceText("step.py", 1, "import torch\n\ndef step(): ...\n"),),
+    )
+
+
+def small_measurement() -> Measurement:
+    idle = IdlePower(75.0, 74.0, 76.0, 0.01, 1.0)
+    card = DomainEnergy(energy(10.0), energy(4.0), 300.0, idle, "counter", "NVIDIA H200", True, note="shared")
+    cpu = DomainEnergy(energy(5.0, "estimated"), None, 60.0, None, "power", "Xeon", False, rested=True)
+    state = DeviceState("gpu0", 1980.0, None, 41.0, 700.0, ("SwPowerCap",), (123, 456))
+    return Measurement(
+        label="café",
+        step_s=0.02,
+        repeats=20,
+        steps=4000,
+        energy=energy(10.0),
+        net_energy=Energy(4.0, -INF, INF, "metered"),
+        domains={"gpu0": card, "cpu": cpu},
+        trustworthy=True,
+        warnings=("the clock changed",),
+        conditions=(Condition("clock", False, "1200 MHz", "gpu0", "lock the clocks"), Condition("load", True, "0.1")),
+        states=(state, DeviceState("cpu")),
+        sampling_share=0.004,
+    )
+
+
+def energy(joules: float, source: Any = "metered") -> Energy:
+    return Energy(joules, joules * 0.9, joules * 1.1, source)
+
+
+def small_op(number: int, name: str, inputs: tuple[int, ...], outputs: tuple[int, ...], **more: Any) -> Op:
+    given: dict[str, Any] = {
+        "overload": "default",
+        "arguments": json.dumps([{"tensor": at} for at in range(len(inputs))]),
+        "returns": "[]",
+        "writes": (),
+        "frame": None,
+        "module": None,
+        "module_type": None,
+        "phase": "forward",
+        "forward": None,
+        "thread": 0,
+        "device": "cuda:0",
+        "stream": None,
+        "region": None,
+        "grad": True,
+        "inference": False,
+        "autocast": None,
+        "compiled": False,
+    }
+    return Op(id=number, name=name, inputs=inputs, outputs=outputs, **(given | more))
+
+
+def small_value(number: int, shape: tuple[int, ...], **more: Any) -> Value:
+    given: dict[str, Any] = {
+        "strides": tuple(range(len(shape), 0, -1)),
+        "offset": 0,
+        "dtype": "float32",
+        "device": "cuda:0",
+        "storage": number,
+        "kind": "produced",
+        "name": None,
+        "producer": None,
+        "previous": None,
+        "writers": (),
+        "signature": None,
+        "repeats": 1,
+    }
+    return Value(id=number, shape=shape, **(given | more))
+
+
+def large_run(ops: int, *, seed: int = 1) -> Run:
+    """Return a run of so many operators, as varied as that of a transformer; five values for each."""
+    rng = random.Random(seed)
+    shapes = [(8, 512, 768), (8, 512, 3072), (768, 768), (8, 12, 512, 64), (8, 12, 512, 512)]
+    names = [
+        f"aten::{name}" for name in ("addmm", "view", "transpose", "gelu", "native_layer_norm", "add", "mul", "bmm")
+    ]
+    signatures, frames = max(1, ops * 8 // 5), max(1, 3 * ops)
+    return Run(
+        "large",
+        "gpt2.py:step",
+        "2025-01-31T12:00:00+00:00",
+        "0.1.0",
+        small_measurement(),
+        ops=tuple(
+            small_op(
+                at,
+                rng.choice(names),
+                tuple(rng.randrange(5 * at + 1) for _ in range(rng.randrange(4))),
+                (5 * at,),
+                arguments=json.dumps(
+                    [{"tensor": 0}, rng.choice([1, 2, 768]), {"dtype": "float32"}, rng.random() < 0.1]
+                ),
+                frame=rng.randrange(frames),
+                module=f"transformer.h.{at // 40 % 48}.{rng.choice(['attn', 'mlp', 'ln_1'])}",
+                module_type="Conv1D",
+                stream=7,
+            )
+            for at in range(ops)
+        ),
+        values=tuple(
+            small_value(
+                at,
+                rng.choice(shapes),
+                storage=at // 2,
+                producer=at // 5,
+                writers=(at // 5,),
+                signature=rng.randrange(signatures),
+                previous=at - 1 if at and rng.random() < 0.1 else None,
+            )
+            for at in range(5 * ops)
+        ),
+        signatures=tuple(
+            Signature(2**20, 0, 0, 0, rng.randrange(9), False, *(rng.gauss(0, 1) for _ in range(7)))
+            for _ in range(signatures)
+        ),
+        frames=tuple(
+            Frame(
+                f"site-packages/transformers/models/file{at % 30}.py",
+                rng.randrange(2000),
+                rng.choice(["forward", "_call_impl", "wrapper"]),
+                "transformers",
+                rng.randrange(at) if at else None,
+            )
+            for at in range(frames)
+        ),
+        kernels=tuple(
+            Kernel(
+                f"void at::native::kernel<{rng.randrange(40)}>(int, float*)" + "x" * 80,
+                "kernel",
+                "cuda:0",
+                7,
+                at * 1e-5 + rng.random() * 1e-6,
+                rng.random() * 1e-5,
+                at % ops,
+                None,
+                "op",
+                (rng.randrange(1000), 1, 1),
+                (256, 1, 1),
+            )
+            for at in range(ops * 6 // 5)
+        ),
+        waits=tuple(Wait("cudaStreamSynchronize", at * 1e-3, 1e-4, at, 0) for at in range(ops // 20)),
+        sources=tuple(
+            SourceText(
+                f"file{at}.py", 10, "".join(f"    x{n} = self.layer_{rng.randrange(99)}(x)\n" for n in range(20))
+            )
+            for at in range(min(ops // 10, 300))
+        ),
+    )
+
+
+def exactly(value: Any) -> Any:
+    """Return something that is equal for equal records, also where they hold NaN, and tells 1 from 1.0 and True."""
+    if is_dataclass(value):
+        return (type(value), *(exactly(getattr(value, field.name)) for field in fields(value)))
+    if isinstance(value, tuple | list):
+        return (type(value), *map(exactly, value))
+    if isinstance(value, dict):
+        return [(exactly(key), exactly(each)) for key, each in value.items()]
+    return type(value), repr(value)
+
+
+# Half surrogate pairs cannot be stored; `save` replaces them, which has a test of its own.
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+COUNT = st.integers(0, 2**63 - 1)
+FLOAT = st.floats()
+SIZES = st.lists(COUNT, max_size=4).map(tuple)
+GRID = st.tuples(COUNT, COUNT, COUNT)
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> Run:
+    """Return any run that keeps its own rules."""
+    some = {name: draw(st.integers(0, 4)) for name in ("ops", "values", "signatures", "frames", "kernels", "waits")}
+
+    def of(table: str) -> st.SearchStrategy[int | None]:
+        return st.none() | st.integers(0, some[table] - 1) if some[table] else st.none()
+
+    def several(table: str) -> st.SearchStrategy[tuple[int, ...]]:
+        return st.lists(st.integers(0, some[table] - 1), max_size=3).map(tuple) if some[table] else st.just(())
+
+    def above(row: int) -> st.SearchStrategy[int | None]:
+        return st.none() | st.integers(0, row - 1) if row else st.none()
+
+    def each(table: str, make: Any) -> tuple[Any, ...]:
+        return tuple(draw(make(row)) for row in range(some[table]))
+
+    maybe = st.none() | TEXT
+    return Run(
+        label=draw(TEXT),
+        program=draw(maybe),
+        created=draw(TEXT),
+        tool=draw(TEXT),
+        measurement=draw(st.none() | measurements()),
+        traced_s=draw(st.none() | FLOAT),
+        passes=draw(st.lists(st.builds(Pass, one(PassName), one(PassStatus), FLOAT, maybe), max_size=3).map(tuple)),
+        notes=draw(st.lists(TEXT, max_size=3).map(tuple)),
+        settings=draw(st.dictionaries(TEXT, st.none() | st.booleans() | INT64 | FLOAT | TEXT, max_size=4)),
+        ops=each(
+            "ops",
+            lambda row: st.builds(
+                Op,
+                st.just(row),
+                *[TEXT] * 4,
+                *[several("values")] * 3,
+                of("frames"),
+                maybe,
+                maybe,
+                one(Phase),
+                of("ops"),
+                INT64,
+                TEXT,
+                st.none() | INT64,
+                maybe,
+                st.booleans(),
+                st.booleans(),
+                maybe,
+                st.booleans(),
+                maybe,
+            ),
+        ),
+        values=each(
+            "values",
+            lambda row: st.builds(
+                Value,
+                st.just(row),
+                SIZES,
+                st.lists(INT64, max_size=4).map(tuple),
+                COUNT,
+                TEXT,
+                TEXT,
+                INT64,
+                one(ValueKind),
+                maybe,
+                of("ops"),
+                above(row),
+                several("ops"),
+                of("signatures"),
+                COUNT,
+            ),
+        ),
+        signatures=each(
+            "signatures",
+            lambda _: st.builds(
+                Signature, *[COUNT] * 5, st.booleans(), st.none() | FLOAT, st.none() | FLOAT, *[FLOAT] * 5
+            ),
+        ),
+        frames=each("frames", lambda row: st.builds(Frame, TEXT, INT64, TEXT, maybe, above(row))),
+        kernels=each(
+            "kernels",
+            lambda _: st.builds(
+                Kernel,
+                TEXT,
+                one(KernelKind),
+                TEXT,
+                INT64,
+                FLOAT,
+                FLOAT,
+                of("ops"),
+                maybe,
+                one(Join),
+                st.none() | GRID,
+                st.none() | GRID,
+                st.none() | COUNT,
+            ),
+        ),
+        waits=each("waits", lambda _: st.builds(Wait, TEXT, FLOAT, FLOAT, of("ops"), INT64)),
+        sources=draw(st.lists(st.builds(SourceText, TEXT, INT64, TEXT), max_size=3).map(tuple)),
+    )
+
+
+def one(literal: Any) -> st.SearchStrategy[Any]:
+    return st.sampled_from(get_args(literal))
+
+
+def energies() -> st.SearchStrategy[Energy]:
+    ordered = st.lists(st.floats(allow_nan=False), min_size=3, max_size=3).map(sorted)
+    return st.builds(lambda e, source: Energy(e[1], e[0], e[2], source), ordered, one(Source))
+
+
+def measurements() -> st.SearchStrategy[Measurement]:
+    maybe = st.none() | TEXT
+    number = st.none() | FLOAT
+    idle = st.builds(IdlePower, FLOAT, FLOAT, FLOAT, FLOAT, FLOAT)
+    domain = st.builds(
+        DomainEnergy,
+        energies(),
+        st.none() | energies(),
+        FLOAT,
+        st.none() | idle,
+        one(Kind),
+        TEXT,
+        st.booleans(),
+        st.booleans(),
+        maybe,
+    )
+    pids = st.lists(COUNT, max_size=2).map(tuple)
+    words = st.lists(TEXT, max_size=2).map(tuple)
+    return st.builds(
+        Measurement,
+        TEXT,
+        FLOAT,
+        COUNT,
+        COUNT,
+        energies(),
+        st.none() | energies(),
+        st.dictionaries(TEXT, domain, max_size=2),
+        st.booleans(),
+        words,
+        st.lists(st.builds(Condition, TEXT, st.booleans(), TEXT, maybe, maybe), max_size=2).map(tuple),
+        st.lists(st.builds(DeviceState, TEXT, number, number, number, number, words, pids), max_size=2).map(tuple),
+        FLOAT,
+    )

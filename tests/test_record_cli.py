@@ -1,0 +1,400 @@
+"""`joulediff record` as a user meets it: real processes, and programs that do everything a program may do."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import joulediff
+from cli_builders import make_domain, steady, write_program, write_script
+from joulediff.archive import load
+from joulediff.cli import main
+from joulediff.cli.record import name_file
+
+PLAIN = "def build():\n    return lambda: sum(range(20_000))\n"
+SHORT = ("--step-seconds", "0.3", "--wait", "0")
+TRACEBACK = "Traceback (most recent call last)"
+# Prints when its tenth call begins and then takes its time: the moment for a test to interfere.
+SLOW_AFTER_NINE = """
+    import time
+    calls = 0
+    def build():
+        def step():
+            global calls
+            calls += 1
+            if calls == 10:
+                print("ready", flush=True)
+            time.sleep(0.02 if calls < 10 else 0.3)
+        return step
+"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def meter(tmp_path: Path) -> str:
+    """A steady meter, on a file that is named relative to the folder the test runs in."""
+    write_script(tmp_path / "steady.json", (make_domain(window_s=0.05), steady(50.0)))
+    return "scripted:steady.json"
+
+
+@pytest.fixture
+def start(tmp_path: Path, meter: str) -> Callable[..., subprocess.Popen[str]]:
+    def run(*words: str, **options: Any) -> subprocess.Popen[str]:
+        own = list(words[words.index("--") :]) if "--" in words else []
+        command = [sys.executable, "-m", "joulediff", "record", *words[: len(words) - len(own)], "--meter", meter]
+        # A session of its own, as under a scheduler: no terminal sends Ctrl-C to both processes.
+        pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        everything = {**pipes, "text": True, "cwd": tmp_path, "start_new_session": True, **options}
+        return subprocess.Popen([*command, *SHORT, *own], **everything)
+
+    return run
+
+
+@pytest.fixture
+def record(start: Callable[..., subprocess.Popen[str]]) -> Callable[..., Ended]:
+    def run(*words: str, stdin: str = "") -> Ended:
+        with start(*words) as process:
+            out, err = process.communicate(stdin, timeout=60)
+        return Ended(process.returncode, out, err)
+
+    return run
+
+
+def test_a_plain_program_has_its_energy_recorded(start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+    write_program(tmp_path / "plain.py", PLAIN)
+    with open_terminal() as (terminal, seen), start("plain.py", "--label", "my step/1", stderr=terminal) as process:
+        out, _ = process.communicate("", timeout=60)
+    assert process.returncode in (0, 2)
+    assert re.search(r"^my step/1  \S+ m?J ± \S+% a step   \S+ [mµ]s a step$", out, re.M)
+    assert re.search(r"^the program has loaded no framework .* energy and no operator$", out, re.M)
+    assert re.search(r"^my-step-1\.jd  \S+ kB", out, re.M)
+    assert out.endswith("next: joulediff show my-step-1.jd\n")
+    assert re.search(r"metered 1/3: measuring  \d+%", b"".join(seen).decode(errors="replace"))
+    run = load(tmp_path / "my-step-1.jd")
+    assert (run.label, run.program, run.tool) == ("my step/1", "plain.py", joulediff.__version__)
+    assert run.measurement is not None
+    assert run.measurement.domains["cpu"].power_w == pytest.approx(50.0)
+    assert [each.status for each in run.passes] == ["done", "skipped", "skipped"]
+    assert any("no framework" in note for note in run.notes)
+
+
+@contextmanager
+def open_terminal() -> Iterator[tuple[int, list[bytes]]]:
+    """Open a pseudo-terminal; the list holds what was shown on it once it is closed."""
+    ours, theirs = pty.openpty()
+    seen: list[bytes] = []
+
+    def drain() -> None:
+        try:
+            while chunk := os.read(ours, 65536):
+                seen.append(chunk)
+        except OSError:
+            return  # the other end is closed
+
+    reader = threading.Thread(target=drain)
+    reader.start()
+    try:
+        yield theirs, seen
+    finally:
+        os.close(theirs)
+        reader.join()
+        os.close(ours)
+
+
+UNRULY = """
+    import atexit, ctypes, os, signal, sys, threading, time
+    from pathlib import Path
+    import neighbour
+
+    print("argv", sys.argv, __name__)
+    print("read", sys.stdin.readline().strip())
+    print("to stderr", file=sys.stderr)
+    atexit.register(print, "at exit")
+
+    def build():
+        os.write(1, b"from below\\n")
+        sys.stdout.flush()
+        ctypes.CDLL(None).puts(b"from C")
+        ctypes.CDLL(None).fflush(None)
+        os.mkdir("elsewhere")
+        os.chdir("elsewhere")
+        sys.argv[:] = ["mine", "own"]
+        sys.path[:] = ["/nowhere"]
+        os.environ["PYTHONPATH"] = "/nowhere"
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGCHLD):
+            signal.signal(number, lambda *_: None)
+        threading.Thread(target=lambda: time.sleep(600), daemon=True).start()
+        if ctypes.CDLL(None).fork() == 0:  # holds the pipe, unknown to Python
+            Path("pid").write_text(str(os.getpid()))
+            os.close(0); os.close(1); os.close(2)
+            time.sleep(600)
+            os._exit(0)
+
+        def step():
+            if os.fork() == 0:
+                return 0
+            os.wait()
+            return sum(range(20_000))
+
+        return step
+"""
+
+
+def test_an_unruly_program_is_recorded(record: Callable[..., Ended], tmp_path: Path) -> None:
+    write_program(tmp_path / "unruly.py", UNRULY)
+    write_program(tmp_path / "neighbour.py", "")
+    try:
+        ended = record("unruly.py", "-o", "out.jd", "--", "--epochs", "3", "-o", "x", stdin="a line\n")
+    finally:
+        os.kill(int((tmp_path / "elsewhere" / "pid").read_text()), signal.SIGKILL)
+    assert ended.code in (0, 2), ended.err
+    assert ended.err == "to stderr\n"
+    lines = ended.out.splitlines()
+    said = ["argv ['unruly.py', '--epochs', '3', '-o', 'x'] unruly", "read a line", "from below", "from C", "at exit"]
+    assert sorted(lines[:5]) == sorted(said)
+    assert lines[-1] == "next: joulediff show out.jd"
+    assert load(tmp_path / "out.jd").label == "unruly"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("raise OSError('no data')", r"build\(\) in bad\.py raised OSError: no data \(bad\.py:3\)"),
+        ("import sys; sys.exit(3)", r"build\(\) in bad\.py raised SystemExit: 3 \(bad\.py:3\)"),
+        ("return lambda: 1 / 0", r"the step raised ZeroDivisionError: .* \(bad\.py:3\) in its call number 1"),
+        ("import sys; return lambda: sys.exit(4)", r"the step raised SystemExit: 4 \(bad\.py:3\) in its call number 1"),
+        ("return lambda: os._exit(5)", r"the program ended its process with exit code 5 \(metered 1/3: warming up\)"),
+        (
+            "return lambda: os.kill(os.getpid(), 9)",
+            r"killed by SIGKILL \(metered 1/3: .*\)\n  it may have run out of memory",
+        ),
+        ("return lambda: bytearray(1 << 60)", r"the step raised MemoryError .*\n  it ran out of memory"),
+        ("return lambda: os.closerange(3, 256)", r"lost contact with the program"),
+    ],
+)
+def test_a_program_that_fails(record: Callable[..., Ended], tmp_path: Path, body: str, said: str) -> None:
+    write_program(tmp_path / "bad.py", f"import os\ndef build():\n    {body}\n")
+    (tmp_path / "bad.jd").write_text("an older run")
+    ended = record("bad.py")
+    assert ended.code == 1
+    assert re.search(said, ended.err)
+    assert ended.err.startswith("joulediff: ")
+    assert ended.err.endswith("nothing was recorded; bad.jd is as it was\n")
+    assert TRACEBACK not in ended.err
+    assert ended.out == ""
+    assert (tmp_path / "bad.jd").read_text() == "an older run"
+
+
+def test_vv_shows_the_traceback_of_the_child(record: Callable[..., Ended], tmp_path: Path) -> None:
+    write_program(tmp_path / "bad.py", "def build():\n    raise OSError('no data')\n")
+    ended = record("bad.py", "-vv")
+    assert "raise OSError('no data')" in ended.err
+    assert "joulediff: build() in bad.py raised OSError" in ended.err
+
+
+def test_a_step_that_fails_keeps_what_was_measured(record: Callable[..., Ended], tmp_path: Path) -> None:
+    text = """
+        import time
+        calls = 0
+        def build():
+            def step():
+                global calls
+                calls += 1
+                time.sleep(0.02)
+                if calls == 12:
+                    raise ValueError("out of data")
+            return step
+    """
+    write_program(tmp_path / "fails.py", text)
+    ended = record("fails.py")
+    assert ended.code == 1
+    assert "joulediff: the step raised ValueError: out of data (fails.py:10) in its call number 12" in ended.err
+    assert "fails.jd keeps what was recorded (part of metered): joulediff show fails.jd" in ended.err
+    run = load(tmp_path / "fails.jd")
+    assert [(each.name, each.status) for each in run.passes] == [("metered", "partial")]
+    assert run.measurement is not None
+    assert not run.measurement.trustworthy
+
+
+def test_ctrl_c_keeps_what_was_recorded(start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+    """It comes twice: sent to both processes, and passed on by the parent, which sees no terminal."""
+    write_program(tmp_path / "slow.py", SLOW_AFTER_NINE)
+    with start("slow.py") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == "joulediff: stopped\n  slow.jd keeps what was recorded (part of metered): joulediff show slow.jd\n"
+    assert load(tmp_path / "slow.jd").passes[0].status == "partial"
+
+
+def test_a_child_does_not_outlive_its_parent(start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+    """Standard output ends only when nobody holds it any more."""
+    write_program(tmp_path / "slow.py", SLOW_AFTER_NINE)
+    with start("slow.py") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.kill()
+        out, err = process.communicate(timeout=60)
+    assert (out, err) == ("", "")
+
+
+LINEAR = """
+    import os
+    import torch
+    from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+    def build():
+        torch.manual_seed(0)
+        model, x = torch.nn.Linear(8, 4), torch.randn(2, 8)
+        def step():
+            if {die} and _get_current_dispatch_mode() is not None:
+                os.kill(os.getpid(), 9)
+            return torch.relu(model(x))
+        return step
+"""
+
+
+def test_operators_and_kernels_are_counted(record: Callable[..., Ended], tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    write_program(tmp_path / "linear.py", LINEAR.format(die=False))
+    ended = record("linear.py")
+    assert ended.code in (0, 2), ended.err
+    counted = re.search(r"^(\d+) operators, (\d+) kernels?$", ended.out, re.M)
+    assert counted is not None
+    run = load(tmp_path / "linear.jd")
+    assert [each.status for each in run.passes] == ["done"] * 3
+    assert (len(run.ops), len(run.kernels)) == tuple(map(int, counted.groups()))
+    assert "aten::addmm" in {op.name for op in run.ops}
+
+
+def test_a_program_that_is_killed_late_leaves_the_passes_before(record: Callable[..., Ended], tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    write_program(tmp_path / "dies.py", LINEAR.format(die=True))
+    ended = record("dies.py")
+    assert ended.code == 1
+    assert "killed by SIGKILL (captured 3/3: " in ended.err
+    assert "dies.jd keeps what was recorded (metered, traced): joulediff show dies.jd" in ended.err
+    assert [each.name for each in load(tmp_path / "dies.jd").passes] == ["metered", "traced"]
+
+
+FOREIGN = """
+    import sys
+    import numpy, psutil, scipy, joulediff
+    for name in ("click", "rich", "pyarrow", "pytest"):
+        try:
+            __import__(name)
+        except ImportError:
+            continue
+        raise AssertionError(f"{name} is not of this environment")
+
+    def build():
+        print("prefix", sys.prefix)
+        print("scipy", scipy.__file__)
+        return lambda: sum(range(20_000))
+"""
+
+
+def make_environment(folder: Path) -> Path:
+    """Make an environment of this Python with numpy as its only package, and return its interpreter."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=60)
+    import numpy
+
+    site = next(folder.glob("lib/python*/site-packages"))
+    installed = Path(numpy.__file__).parents[1]
+    for package in installed.glob("numpy*"):
+        (site / package.name).symlink_to(package)
+    return folder / "bin" / "python"
+
+
+def test_another_environment_without_joulediff(record: Callable[..., Ended], tmp_path: Path) -> None:
+    python = make_environment(tmp_path / "env")
+    write_program(tmp_path / "foreign.py", FOREIGN)
+    ended = record("foreign.py", "--python", str(python))
+    assert ended.code in (0, 2), ended.err
+    assert f"prefix {tmp_path / 'env'}\n" in ended.out
+    import scipy
+
+    assert f"scipy {scipy.__file__}\n" in ended.out
+    assert load(tmp_path / "foreign.jd").measurement is not None
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run in this process what must end before any other is started, and return what it said."""
+    monkeypatch.chdir(tmp_path)
+    write_program(tmp_path / "plain.py", PLAIN)
+
+    def run(*words: str) -> str:
+        with pytest.raises(SystemExit) as caught:
+            main(["record", *words])
+        out, err = capfd.readouterr()
+        assert caught.value.code == 1
+        assert out == ""
+        return err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("nowhere/out.jd", "its folder does not exist"),
+        (".", "it is a folder"),
+        ("/dev/null", "it is not an ordinary file"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_refused_first(refused: Callable[..., str], place: str, why: str) -> None:
+    assert (
+        refused("plain.py", "-o", place) == f"joulediff: cannot write {place} ({why})\n  choose another file for -o\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "Missing argument"),
+        (("plain.py", "other.py"), "unexpected extra argument (other.py)"),
+        (("plain.py", "--python", "nowhere/python"), "there is no Python at nowhere/python"),
+        (("plain.py", "--step-seconds", "soon"), "'soon' is not a valid float"),
+    ],
+)
+def test_a_users_mistake_is_told_and_nothing_else(
+    refused: Callable[..., str], words: tuple[str, ...], said: str
+) -> None:
+    assert said in refused(*words)
+
+
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [
+        ("hf", "hf.jd"),
+        ("hf:big", "hf-big.jd"),
+        ("../../etc/passwd", "etc-passwd.jd"),
+        ("größer als 10%", "größer-als-10.jd"),
+        ("...", "run.jd"),
+        ("", "run.jd"),
+        ("x" * 300, "x" * 60 + ".jd"),
+    ],
+)
+def test_a_label_becomes_a_file_name(label: str, name: str) -> None:
+    assert name_file(label) == name
