@@ -1,4 +1,4 @@
-"""What `make demo` shows: the machine's meters, then two ways to compute GELU, and the ratio of their energy."""
+"""What `make demo` shows: this machine's meters, two ways to compute GELU recorded, and where their energy goes."""
 
 import json
 import subprocess
@@ -7,6 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / ".demo"
+NAMES = ("gelu_eager", "gelu_fused")
 
 
 def joulediff(*arguments):
@@ -20,18 +21,20 @@ def joulediff(*arguments):
 def main():
     OUT.mkdir(exist_ok=True)
     joulediff("doctor")
-    found = {}
-    for name in ("gelu_eager", "gelu_fused"):
-        place = OUT / f"{name}.json"
+    for name in NAMES:
         # Exit code 2 is a number to be taken with care, which a busy laptop may well give.
-        if joulediff("measure", f"examples/{name}.py", "--wait", "5", "--json", f".demo/{name}.json") == 1:
+        if joulediff("record", f"examples/{name}.py", "-o", f".demo/{name}.jd", "--wait", "5") == 1:
             sys.exit(1)
-        found[name] = json.loads(place.read_text())
-    eager, fused = found["gelu_eager"]["energy"], found["gelu_fused"]["energy"]
-    low, high = eager["low"] / fused["high"], eager["high"] / max(fused["low"], 1e-30)
-    ratio = eager["joules"] / fused["joules"]
+    for name in NAMES:
+        if joulediff("show", f".demo/{name}.jd", "--json", f".demo/{name}.json") != 0:
+            sys.exit(1)
+    eager, fused = (json.loads((OUT / f"{name}.json").read_text()) for name in NAMES)
+    a, b = eager["step"]["energy"], fused["step"]["energy"]
+    low, high = a["low"] / b["high"], a["high"] / max(b["low"], 1e-30)
+    operators = [sum(op["calls"] for op in run["ops"]) for run in (eager, fused)]
     print(  # noqa: T201
-        f"GELU written out uses {ratio:.1f}x the energy of the fused one ({low:.1f} to {high:.1f}, {eager['source']})."
+        f"GELU written out ({operators[0]} operators) uses {a['joules'] / b['joules']:.1f}x the energy "
+        f"of the fused one ({operators[1]}): {low:.1f} to {high:.1f}, {a['source']}."
     )
 
 

@@ -1,0 +1,77 @@
+"""Does the metered pass slow the program down? Its step time against a plain loop's, in turns.
+
+    python benchmarks/unwatched.py [--rounds 7] [--seconds 2] [--json FILE]
+
+GPT-2 small, random weights: fp16 8x512 on a GPU, fp32 1x32 on a CPU with one thread. Prints the ratio of each round
+and their median. A plain loop timed twice tells how much the machine itself moves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from joulediff.metering import measure, measure_idle
+from joulediff.meters import open_meters
+
+
+def build():
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    on_gpu = torch.cuda.is_available()
+    device, shape = ("cuda", (8, 512)) if on_gpu else ("cpu", (1, 32))
+    model = GPT2LMHeadModel(GPT2Config()).eval().to(device)
+    model = model.half() if on_gpu else model
+    ids = torch.randint(0, 50257, shape, device=device)
+
+    def step():
+        with torch.inference_mode():
+            return model(ids).logits
+
+    return step
+
+
+def time_loop(step, seconds):
+    sync = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+    step()
+    sync()
+    begin_s, count = time.perf_counter(), 0
+    while time.perf_counter() - begin_s < seconds:
+        for _ in range(10):
+            step()
+        sync()
+        count += 10
+    return (time.perf_counter() - begin_s) / count
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    step, rows = build(), []
+    with open_meters("auto") as meters:
+        idle = measure_idle(meters, wait_s=5.0)
+        for _ in range(options.rounds):
+            before_s = time_loop(step, options.seconds)
+            metered_s = measure(step, meter=meters, idle=idle, seconds=options.seconds).step_s
+            after_s = time_loop(step, options.seconds)
+            rows.append({"plain_s": (before_s + after_s) / 2, "metered_s": metered_s, "twice": after_s / before_s})
+            print(f"plain {rows[-1]['plain_s'] * 1e3:8.3f} ms   metered {metered_s * 1e3:8.3f} ms   "
+                  f"ratio {metered_s / rows[-1]['plain_s']:.4f}   plain twice {rows[-1]['twice']:.4f}")  # fmt: skip
+    ratios = [row["metered_s"] / row["plain_s"] for row in rows]
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    print(f"{device}: metered against plain, median ratio {statistics.median(ratios):.4f}")
+    if options.json:
+        Path(options.json).write_text(json.dumps({"device": device, "rounds": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
