@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from joulediff.archive import to_wire
+from joulediff.child.endings import ChildTraceback, Stopped
 from joulediff.child.interpreter import Interpreter
-from joulediff.child.launch import ChildTraceback, Stopped, record_in_child
+from joulediff.child.launch import record_in_child
 from joulediff.child.request import Request, from_text, to_text
 from joulediff.errors import ArchiveError, JoulediffError, ProgramError
 from joulediff.runs import Pass, Run
@@ -125,7 +126,7 @@ def test_a_program_that_does_not_end_after_its_recording_is_ended(
     child: Callable[[str], Interpreter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("joulediff.child.launch.LINGER_S", 0.2)
-    body = "s = Sender(fd); s.run(wire); s.done(); os.close(fd); time.sleep(60)"
+    body = "s = Sender(fd); s.run(wire); s.done(); time.sleep(60)"
     assert record_in_child(REQUEST, interpreter=child(body), keep=lambda _: None) == METERED
 
 

@@ -30,6 +30,10 @@ def ends() -> Iterator[list[int]]:
         os.close(fd)
 
 
+def frame(kind: int, body: bytes) -> bytes:
+    return HEADER.pack(b"jd", kind, len(body)) + body
+
+
 def received(fd: int) -> list[Message]:
     return list(Inbox().feed(os.read(fd, 1 << 16)))
 
@@ -163,14 +167,20 @@ os.write(1, os.read(ours, 100)[7:])
         HEADER.pack(b"jd", 9, 0),
         HEADER.pack(b"jd", 1, 5000),
         HEADER.pack(b"jd", 2, (1 << 30) + 1),
-        HEADER.pack(b"jd", 4, 1) + b"x",
+        frame(4, b"x"),
         *(
             HEADER.pack(b"jd", 1, len(body)) + body
             for body in (b"{", b"[]", b'{"text": 3}', b'{"text": "a", "share": 2}')
         ),
-        *(HEADER.pack(b"jd", 1, len(body)) + body for body in (b'{"text": "a", "share": NaN}', b'{"words": "a"}')),
-        *(HEADER.pack(b"jd", 3, len(body)) + body for body in (b'{"sort": "x", "what": "a"}', b'{"sort": "error"}')),
-        HEADER.pack(b"jd", 3, 47) + b'{"sort": "error", "what": "a", "exit_code": 77}',
+        frame(1, b"{"),
+        frame(1, b"[]"),
+        frame(1, b'{"text": 3}'),
+        frame(1, b'{"text": "a", "share": 2}'),
+        frame(1, b'{"text": "a", "share": NaN}'),
+        frame(1, b'{"words": "a"}'),
+        frame(3, b'{"sort": "x", "what": "a"}'),
+        frame(3, b'{"sort": "error"}'),
+        frame(3, b'{"sort": "error", "what": "a", "exit_code": 77}'),
     ],
 )
 def test_what_is_no_message_is_refused(data: bytes) -> None:

@@ -125,8 +125,10 @@ def test_the_finder_offers_joulediff_alone() -> None:
             except ImportError:
                 continue
             raise AssertionError(name)
+        sys.path[:] = []
+        import mmap, statistics
     """
-    wiring = {"own": {"joulediff": str(SOURCE)}, "lent": {"psutil": find_interpreter().lent["psutil"]}}
+    wiring = {"own": {"joulediff": [str(SOURCE)]}, "lent": {"psutil": [find_interpreter().lent["psutil"]]}}
     words = [sys.executable, "-I", "-S", "-c", textwrap.dedent(code), finder.__file__, json.dumps(wiring)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

@@ -36,3 +36,7 @@ class NotCovered(JoulediffError):
 
 class ProgramError(JoulediffError):
     """The user's program cannot be found, loaded or run."""
+
+
+class ArchiveError(JoulediffError):
+    """A recorded run cannot be written, or what is read is not one."""

@@ -79,24 +79,29 @@ def write_json(record: Measurement | Checkup, place: str) -> None:
     try:
         Path(place).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise _unwritable(place, error.strerror or str(error)) from error
+        raise _unwritable(place, error.strerror or str(error), "--json") from error
 
 
-def refuse_unwritable(place: str | None) -> None:
-    """Raise where JSON surely cannot be written to `place`, before a measurement is spent on it."""
-    if place is None or place == "-":
+def refuse_unwritable(place: str | None, option: str = "--json", *, replaced: bool = False) -> None:
+    """Raise where a file surely cannot be written to `place`, before a measurement is spent on it.
+
+    A file that is `replaced` is written beside its place and moved there, which only its folder must allow.
+    """
+    if place is None or (place == "-" and not replaced):
         return
-    path = Path(place)
+    path = Path(os.path.realpath(place)) if replaced else Path(place)
     if path.is_dir():
-        raise _unwritable(place, "it is a folder")
+        raise _unwritable(place, "it is a folder", option)
     if not path.parent.is_dir():
-        raise _unwritable(place, "its folder does not exist")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise _unwritable(place, "no permission")
+        raise _unwritable(place, "its folder does not exist", option)
+    if replaced and path.exists() and not path.is_file():
+        raise _unwritable(place, "it is not an ordinary file", option)
+    if not os.access(path if path.exists() and not replaced else path.parent, os.W_OK):
+        raise _unwritable(place, "no permission", option)
 
 
-def _unwritable(place: str, why: str) -> JoulediffError:
-    return JoulediffError(f"cannot write {place} ({why})", fix="choose another file for --json")
+def _unwritable(place: str, why: str, option: str) -> JoulediffError:
+    return JoulediffError(f"cannot write {place} ({why})", fix=f"choose another file for {option}")
 
 
 @contextmanager

@@ -1,0 +1,146 @@
+"""The child's side: build the program, record it, and tell the parent how it goes.
+
+Runs inside the user's environment, where only numpy, psutil and scipy need to be. The program has this
+process to itself: no thread of ours beside the meters' own, and its prints, its input and its signals are its own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import sys
+import traceback
+from typing import TYPE_CHECKING, get_args
+
+from joulediff.child.forks import end_copies, is_ours
+from joulediff.child.pipe import LOST_CODE, Disconnected, Failure, Sender
+from joulediff.child.request import Request, file_of, from_text
+from joulediff.errors import JoulediffError
+from joulediff.programs import UserCodeFailed, describe, load_step
+from joulediff.runs import PassName, Run
+from joulediff.stability.watch import Watch
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+PACKAGES = ("numpy", "psutil", "scipy")
+_PASSES = get_args(PassName)
+_OUT_OF_MEMORY = ("MemoryError", "OutOfMemoryError", "ResourceExhaustedError")
+
+
+class _Teller(Watch):
+    """Sends each stage, with the number of its pass, and keeps what the step raised."""
+
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+        self.sent: Run | None = None
+        self.failure: tuple[BaseException, int] | None = None
+
+    def stage(self, text: str, share: float | None = None) -> None:
+        name, colon, rest = text.partition(":")
+        number = f" {_PASSES.index(name) + 1}/{len(_PASSES)}" if name in _PASSES else ""
+        self._sender.stage(f"{name}{number}{colon}{rest}", share)
+
+    def failed(self, error: BaseException, call: int) -> None:
+        self.failure = (error, call)
+
+    def checkpoint(self, run: Run) -> None:
+        from joulediff.archive import to_wire
+
+        self._sender.run(to_wire(run))
+        self.sent = run
+
+
+def main() -> None:
+    """Record what `sys.argv` asks for and exit."""
+    fd, text = sys.argv[-2:]
+    request, sender = from_text(text), Sender(int(fd))
+    sys.argv[:] = [file_of(request.program), *request.arguments]
+    end_copies()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _stop)
+    try:
+        sys.exit(_serve(request, sender))
+    except Disconnected:
+        sys.exit(LOST_CODE)
+
+
+def _serve(request: Request, sender: Sender) -> int:
+    teller = _Teller(sender)
+    try:
+        sender.stage("building the program")
+        _load_ourselves()
+        _record(request, teller)
+        sender.done()
+    except Disconnected:
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever ends the program, the parent tells it
+        failure = _explain(error, teller)
+        sender.failed(failure)
+        return 130 if failure.sort == "stopped" else failure.exit_code
+    return 0
+
+
+def _load_ourselves() -> None:
+    """Import what recording needs before the program can change where imports come from."""
+    try:
+        for name in ("scipy.special", "joulediff.archive", "joulediff.session"):
+            importlib.import_module(name)
+    except ImportError as error:
+        raise JoulediffError(
+            f"joulediff cannot run under {sys.executable}: {error}",
+            fix=f"{sys.executable} -m pip install --upgrade {' '.join(PACKAGES)}",
+        ) from error
+
+
+def _record(request: Request, teller: _Teller) -> None:
+    from joulediff.session import record
+
+    run = record(
+        load_step(request.program),
+        label=request.label,
+        program=request.program,
+        seconds=request.seconds,
+        meter=request.meter,
+        wait_s=request.wait_s,
+        cpu_watts=request.cpu_watts,
+        clock_offset_s=request.clock_offset_s,
+        source=request.source,
+        cpp=request.cpp,
+        checkpoint=teller.checkpoint,
+        watch=teller,
+    )
+    if run is not teller.sent:
+        teller.checkpoint(run)
+
+
+def _stop(_: int, __: FrameType | None) -> None:
+    """Stop once: a second Ctrl-C must not break off the keeping of what was recorded (the parent kills then)."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _explain(error: BaseException, teller: _Teller) -> Failure:
+    trace = "".join(traceback.format_exception(error))
+    if isinstance(error, KeyboardInterrupt):
+        return Failure("stopped", "stopped", trace=trace)
+    if teller.failure is not None and teller.failure[0] is error and not _raised_here(error):
+        what = f"the step raised {describe(error)} in its call number {teller.failure[1]}"
+        return Failure("error", what, _advise(error), trace=trace)
+    if isinstance(error, UserCodeFailed):
+        return Failure("error", error.what, error.fix or _advise(error.__cause__), trace=trace)
+    if isinstance(error, JoulediffError):
+        return Failure("error", error.what, error.fix, exit_code=error.exit_code, trace=trace)
+    return Failure("fault", describe(error), trace=trace)
+
+
+def _raised_here(error: BaseException) -> bool:
+    """Return whether it was raised in our own code, which a step runs through while it is captured."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and is_ours(frames[-1].filename)
+
+
+def _advise(error: BaseException | None) -> str | None:
+    if type(error).__name__ not in _OUT_OF_MEMORY:
+        return None
+    return "it ran out of memory: give it a smaller input, or end other programs that hold memory of the device"

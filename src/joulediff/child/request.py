@@ -1,0 +1,50 @@
+"""What the parent asks of the child: plain data, handed over as an argument."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+
+from joulediff.meters import FILE_METERS
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One program to record, and how. `arguments` are the program's own."""
+
+    program: str
+    label: str
+    seconds: float
+    wait_s: float
+    arguments: tuple[str, ...] = ()
+    meter: str = "auto"
+    cpu_watts: float | None = None
+    clock_offset_s: float = 0.0
+    source: bool = True
+    cpp: bool = False
+
+
+def to_text(request: Request) -> str:
+    """Return a request as JSON. Files are named in full: a program may change its folder."""
+    return json.dumps({**asdict(request), "meter": _absolute(request.meter)})
+
+
+def from_text(text: str) -> Request:
+    """Return the request that `to_text` wrote."""
+    fields = json.loads(text)
+    return Request(**{**fields, "arguments": tuple(fields["arguments"])})
+
+
+def file_of(program: str) -> str:
+    """Return the file of `FILE.py[:name]`, as it was written."""
+    place, colon, name = program.rpartition(":")
+    return place if colon and name.isidentifier() else program
+
+
+def _absolute(meters: str) -> str:
+    parts = (part.strip().partition(":") for part in meters.split(","))
+    return ",".join(
+        f"{name}:{os.path.abspath(path)}" if name in FILE_METERS and path else name + colon + path  # noqa: PTH100
+        for name, colon, path in parts
+    )

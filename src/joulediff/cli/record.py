@@ -1,0 +1,170 @@
+"""`joulediff record`: a program's energy, operators and kernels, in one file."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from joulediff.cli.options import meter_options
+
+if TYPE_CHECKING:
+    from joulediff.runs import Run
+
+# File systems allow 255 bytes, and a letter may take four.
+NAME_CHARS = 60
+_OWN = "joulediff.record.arguments"
+
+
+class _Command(click.Command):
+    """Leaves everything after `--` to the program."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        at = args.index("--") if "--" in args else len(args)
+        ctx.meta[_OWN] = tuple(args[at + 1 :])
+        return super().parse_args(ctx, args[:at])
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- ARGUMENTS]"]
+
+
+@click.command("record", cls=_Command)
+@click.argument("program", metavar="FILE.py[:name]")
+@click.option("-o", "--output", metavar="RUN.jd", help="File to write.  [LABEL.jd in this folder]")
+@click.option("--label", metavar="TEXT", help="Name of the program in reports.  [its file]")
+@click.option("--python", metavar="PATH", help="Python of the environment to run the program in.  [this one]")
+@click.option(
+    "--step-seconds", "--seconds", default=4.0, show_default=True, metavar="S", help="Time to measure for, at most."
+)
+@click.option("--wait", "wait_s", default=30.0, show_default=True, metavar="S", help="Longest wait for quiet.")
+@click.option("--no-source", is_flag=True, help="Keep no lines of source code in the file.")
+@click.option("--cpp", is_flag=True, help="Keep C++ frames of every operator; recording is slower.")
+@meter_options
+@click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    program: str,
+    output: str | None,
+    label: str | None,
+    python: str | None,
+    step_seconds: float,
+    wait_s: float,
+    no_source: bool,  # noqa: FBT001
+    cpp: bool,  # noqa: FBT001
+    clock_offset: float,
+    meter: str,
+    cpu_watts: float | None,
+) -> int:
+    """Record a program in a process of its own, and write a file that holds its run.
+
+    FILE.py defines build(), which sets up once and returns the step: a function without
+    arguments. FILE.py:name and package.module:name name another builder. What follows -- is
+    the program's own sys.argv.
+    """
+    from joulediff.child.interpreter import find_interpreter
+    from joulediff.child.launch import record_in_child
+    from joulediff.child.request import Request
+    from joulediff.cli.output import Progress, refuse_unwritable
+    from joulediff.errors import JoulediffError
+    from joulediff.programs import label_of
+
+    label = label or label_of(program)
+    file = _File(output or name_file(label))
+    refuse_unwritable(file.shown, "-o", replaced=True)
+    request = Request(
+        program,
+        label,
+        step_seconds,
+        wait_s,
+        ctx.meta[_OWN],
+        meter=meter,
+        cpu_watts=cpu_watts,
+        clock_offset_s=clock_offset,
+        source=not no_source,
+        cpp=cpp,
+    )
+    interpreter = find_interpreter(python)
+    try:
+        with Progress() as progress:
+            progress.stage("starting")
+            run = record_in_child(request, interpreter=interpreter, keep=file.keep, watch=progress)
+    except JoulediffError as error:
+        error.fix = "\n  ".join(filter(None, [error.fix, file.tell_kept()]))
+        raise
+    return _summarise(run, file)
+
+
+def name_file(label: str) -> str:
+    """Return the file that a run of this label is written to: what is unsafe in a name becomes a dash."""
+    safe = re.sub(r"[^\w.+=@,-]+", "-", label).strip("-.")
+    return f"{safe[:NAME_CHARS] or 'run'}.jd"
+
+
+@dataclass(slots=True)
+class _File:
+    """Where the run goes, and what of it is there."""
+
+    shown: str
+    kept: Run | None = None
+
+    def keep(self, run: Run) -> None:
+        from joulediff.archive import save
+
+        save(run, self.shown)
+        self.kept = run
+
+    def tell_kept(self) -> str:
+        if self.kept is None:
+            old = f"; {self.shown} is as it was" if Path(self.shown).exists() else ""
+            return f"nothing was recorded{old}"
+        finished = [str(each.name) for each in self.kept.passes if each.status == "done"]
+        finished += [f"part of {each.name}" for each in self.kept.passes if each.status == "partial"]
+        return f"{self.shown} keeps what was recorded ({', '.join(finished)}): {self.show}"
+
+    @property
+    def show(self) -> str:
+        """The command that shows it."""
+        return f"joulediff show {shlex.quote(self.shown)}"
+
+
+def _summarise(run: Run, file: _File) -> int:
+    """Print a run in a few lines and return the exit code."""
+    from rich.text import Text
+
+    from joulediff.cli.output import open_console
+    from joulediff.report.terminal import format_interval
+    from joulediff.units import format_si, format_time
+
+    console, found = open_console(), run.measurement
+    lines = [_count(run)]
+    warnings = found.warnings if found is not None else ()
+    told = f"   {_plural(len(warnings), 'warning')}" if warnings else ""
+    lines.append(f"{file.shown}  {format_si(Path(file.shown).stat().st_size, 'B')}{told}")
+    if found is not None:
+        lines.insert(0, f"{run.label}  {format_interval(found.energy)} a step   {format_time(found.step_s)} a step")
+        if not found.trustworthy:
+            lines += [*(f"! {warning}" for warning in warnings), "Not trustworthy: see above."]
+    for wrapped in (part for line in lines for part in Text(line).wrap(console, console.width)):
+        wrapped.rstrip()  # what was a blank between words does not travel with a copied line
+        console.print(wrapped, soft_wrap=True)
+    console.print(Text(f"next: {file.show}"), soft_wrap=True)
+    failed = [each for each in run.passes if each.status == "failed"]
+    for each in failed:
+        click.echo(f"joulediff: the {each.name} pass failed: {each.note or 'no reason is known'}", err=True)
+    return 1 if failed else 0 if found is None or found.trustworthy else 2
+
+
+def _count(run: Run) -> str:
+    if run.ops or run.kernels:
+        return f"{_plural(len(run.ops), 'operator')}, {_plural(len(run.kernels), 'kernel')}"
+    skipped = [each.note for each in run.passes if each.status == "skipped" and each.note]
+    return skipped[0] if skipped else "no operators"
+
+
+def _plural(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"

@@ -1,0 +1,120 @@
+"""The child's side of a recording: what it says about an end, in which words."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from joulediff.child.main import _explain, _load_ourselves, _stop, _Teller
+from joulediff.child.pipe import Inbox, Message, Sender, Stage
+from joulediff.errors import JoulediffError, NotCovered
+from joulediff.programs import UserCodeFailed
+
+
+class OutOfMemoryError(RuntimeError):
+    """As torch names its own."""
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[int, int]]:
+    pair = os.pipe()
+    yield pair
+    for fd in pair:
+        os.close(fd)
+
+
+@pytest.fixture
+def teller(ends: tuple[int, int]) -> _Teller:
+    return _Teller(Sender(ends[1]))
+
+
+def raised(error: BaseException) -> BaseException:
+    with pytest.raises(type(error)) as caught:
+        raise error
+    return caught.value
+
+
+def test_a_stage_has_the_number_of_its_pass(ends: tuple[int, int], teller: _Teller) -> None:
+    teller.stage("metered: measuring", 0.4)
+    teller.stage("captured: running the step")
+    teller.stage("something else: now")
+    found: list[Message] = list(Inbox().feed(os.read(ends[0], 4096)))
+    assert found == [
+        Stage("metered 1/3: measuring", 0.4),
+        Stage("captured 3/3: running the step"),
+        Stage("something else: now"),
+    ]
+
+
+def test_what_the_step_raised_is_its_own(teller: _Teller) -> None:
+    error = raised(ValueError("no"))
+    teller.failed(error, 7)
+    found = _explain(error, teller)
+    assert found.sort == "error"
+    assert re.fullmatch(r"the step raised ValueError: no \(test_child_main.py:\d+\) in its call number 7", found.what)
+    assert "ValueError: no" in found.trace
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")])
+@pytest.mark.parametrize("place", ["build", "step"])
+def test_out_of_memory_is_advised(teller: _Teller, error: BaseException, place: str) -> None:
+    if place == "step":
+        teller.failed(raised(error), 1)
+        found = _explain(error, teller)
+    else:
+        failed = UserCodeFailed("build() in x.py raised MemoryError")
+        failed.__cause__ = error
+        found = _explain(failed, teller)
+    assert found.sort == "error"
+    assert found.fix is not None
+    assert "it ran out of memory" in found.fix
+
+
+def test_errors_of_ours_keep_their_advice_and_their_code(teller: _Teller) -> None:
+    found = _explain(NotCovered("no meter gave a number", fix="joulediff doctor"), teller)
+    assert (found.sort, found.what, found.fix, found.exit_code) == (
+        "error",
+        "no meter gave a number",
+        "joulediff doctor",
+        2,
+    )
+
+
+def test_anything_else_is_a_fault(teller: _Teller) -> None:
+    assert _explain(raised(LookupError("a hole")), teller).sort == "fault"
+
+
+def test_a_fault_is_not_blamed_on_the_step_that_ran_through_it(teller: _Teller) -> None:
+    with pytest.raises(TypeError) as caught:
+        list(Inbox().feed(None))  # type: ignore[arg-type]
+    teller.failed(caught.value, 1)
+    assert _explain(caught.value, teller).sort == "fault"
+
+
+def test_ctrl_c_is_a_stop_even_in_the_step(teller: _Teller) -> None:
+    error = raised(KeyboardInterrupt())
+    teller.failed(error, 3)
+    assert _explain(error, teller).sort == "stopped"
+
+
+def test_ctrl_c_counts_once() -> None:
+    before = signal.signal(signal.SIGINT, _stop)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_an_environment_that_cannot_run_us_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.special", None)
+    with pytest.raises(JoulediffError) as caught:
+        _load_ourselves()
+    assert "joulediff cannot run under" in caught.value.what
+    assert "-m pip install --upgrade numpy psutil scipy" in str(caught.value.fix)
