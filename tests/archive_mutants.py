@@ -12,97 +12,31 @@ import random
 import struct
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from copy import deepcopy
-from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
-from joulediff.archive.container import pack, unpack
+from archive_parquet import Page, Parts, put_together, set_body, take_apart, varint
+from joulediff.archive.container import NO_TIME, pack, unpack
 from joulediff.archive.limits import MANIFEST, table_entry
 from joulediff.archive.schema import TABLES
-from joulediff.archive.thrift import (
-    BINARY,
-    BYTE,
-    DOUBLE,
-    FALSE,
-    I16,
-    I32,
-    I64,
-    LIST,
-    STRUCT,
-    TRUE,
-    Struct,
-    Typed,
-    read_struct,
-)
+from joulediff.archive.thrift import BINARY, I16, I32, I64, LIST, STRUCT, Struct, Typed
 
-ODD_INTS = (
-    0,
-    1,
-    2,
-    3,
-    7,
-    255,
-    256,
-    1000,
-    65535,
-    2**20,
-    2**24,
-    2**28,
-    2**31 - 1,
-    2**31,
-    2**32 - 1,
-    2**40,
-    2**62,
-    2**63 - 1,
-)
-ODD_VALUES = (
-    None,
-    True,
-    -1,
-    0,
-    2**31,
-    10**19,
-    10**30,
-    0.5,
-    1e308,
-    float("nan"),
-    "",
-    "x",
-    "\ud800",
-    [],
-    {},
-    [[]],
-    {"a": {}},
-)
-ODD_CELLS = (
-    None,
-    -1,
-    0,
-    1,
-    5,
-    10**6,
-    2**31,
-    2**63 - 1,
-    -(2**63),
-    0.5,
-    float("nan"),
-    True,
-    "",
-    "forward",
-    "8,8",
-    "-1",
-    "x" * 300,
-)
+_LARGE = tuple(2**bits - less for bits in (16, 20, 24, 28, 31, 32, 40, 63) for less in (0, 1))
+ODD_INTS = (0, 1, 2, 3, 7, 255, 256, 1000, *_LARGE)
+ODD_NUMBERS = (-1, 0, 1, 5, 10**6, 2**31, 2**63 - 1, -(2**63), 0.5, 1e308, float("nan"))
+ODD_VALUES = (None, True, *ODD_NUMBERS, 10**19, 10**30, "", "x", "\ud800", [], {}, [[]], {"a": {}})
+ODD_CELLS = (None, True, *ODD_NUMBERS, "", "forward", "8,8", "-1", "x" * 300)
 
 Mutator = Callable[[random.Random, bytes], bytes]
 
 
-def mutate(seed: int, bases: list[bytes]) -> tuple[str, bytes]:
+def mutate(seed: int, bases: list[bytes], *, without: Collection[str] = ()) -> tuple[str, bytes]:
     """Return the kind of mutant that a seed makes, and its bytes."""
     rng = random.Random(seed)
-    kind = rng.choices(list(KINDS), [weight for _, weight in KINDS.values()])[0]
+    kinds = [kind for kind in KINDS if kind not in without]
+    kind = rng.choices(kinds, [KINDS[kind][1] for kind in kinds])[0]
     return kind, KINDS[kind][0](rng, rng.choice(bases))
 
 
@@ -170,7 +104,7 @@ def zip_entries(rng: random.Random, base: bytes) -> bytes:
         warnings.simplefilter("ignore")
         for each, content in entries:
             method = zipfile.ZIP_DEFLATED if change == "deflate" and each == name else zipfile.ZIP_STORED
-            container.writestr(each, content, method)
+            container.writestr(zipfile.ZipInfo(each, NO_TIME), content, method)
     return sink.getvalue()
 
 
@@ -248,56 +182,6 @@ def footer_bytes(rng: random.Random, base: bytes) -> bytes:
 
 
 # The tables: structures.
-
-
-@dataclass
-class Page:
-    header: Struct
-    body: bytes
-
-
-@dataclass
-class Parts:
-    """A Parquet table taken apart."""
-
-    footer: Struct
-    columns: list[list[Page]]
-
-    @property
-    def chunks(self) -> list[Struct]:
-        groups = self.footer[4].value
-        return [chunk.value[3].value for chunk in groups[0].value[1].value] if groups else []
-
-
-def take_apart(data: bytes) -> Parts:
-    size = int.from_bytes(data[-8:-4], "little")
-    footer, _ = read_struct(memoryview(data), len(data) - 8 - size)
-    parts = Parts(footer, [])
-    for chunk in parts.chunks if footer[3].value else []:
-        at = chunk[11].value if 11 in chunk else chunk[9].value
-        end, pages = at + chunk[7].value, []
-        while at < end:
-            header, at = read_struct(memoryview(data), at)
-            pages.append(Page(header, data[at : at + header[3].value]))
-            at += header[3].value
-        parts.columns.append(pages)
-    return parts
-
-
-def put_together(parts: Parts) -> bytes:
-    """Return a table whose offsets are right, whatever else was changed."""
-    data = bytearray(b"PAR1")
-    for chunk, pages in zip(parts.chunks, parts.columns, strict=False):
-        begin = len(data)
-        for at, page in enumerate(pages):
-            if at == 0 and 11 in chunk:
-                chunk[11] = Typed(I64, begin)
-            if at == (1 if 11 in chunk and len(pages) > 1 else 0):
-                chunk[9] = Typed(I64, len(data))
-            data += write_struct(page.header) + page.body
-        chunk[7] = Typed(I64, len(data) - begin)
-    footer = write_struct(parts.footer)
-    return bytes(data) + footer + struct.pack("<L", len(footer)) + b"PAR1"
 
 
 def footer_field(rng: random.Random, base: bytes) -> bytes:
@@ -391,50 +275,6 @@ def change_struct(rng: random.Random, node: Struct) -> None:
         node[number] = Typed(I32, rng.choice(ODD_INTS))
 
 
-def set_body(page: Page, plain: bytes) -> None:
-    import pyarrow as pa
-
-    page.body = pa.compress(plain, codec="zstd", asbytes=True)
-    page.header[2], page.header[3] = Typed(I32, len(plain)), Typed(I32, len(page.body))
-
-
-def write_struct(node: Struct) -> bytes:
-    data, last = bytearray(), 0
-    for number in sorted(node):
-        kind, value = node[number]
-        data.append((number - last) << 4 | kind)
-        data += write_value(kind, value)
-        last = number
-    return bytes(data) + b"\0"
-
-
-def write_value(kind: int, value: Any) -> bytes:
-    if kind in (TRUE, FALSE):
-        return b""
-    if kind in (I16, I32, I64):
-        bits = {I16: 16, I32: 32, I64: 64}[kind]
-        return varint((value << 1 ^ value >> 200) & (2**bits - 1))
-    if kind == BINARY:
-        return varint(len(value)) + value
-    if kind in (BYTE, DOUBLE):
-        return bytes(value)
-    if kind == STRUCT:
-        return write_struct(value)
-    item = value[0].type if value else BYTE
-    begin = bytes([len(value) << 4 | item]) if len(value) < 15 else bytes([0xF0 | item]) + varint(len(value))
-    if item in (TRUE, FALSE):
-        return begin + bytes(TRUE if each.value else FALSE for each in value)
-    return begin + b"".join(write_value(item, each.value) for each in value)
-
-
-def varint(value: int) -> bytes:
-    data = bytearray()
-    while value > 127:
-        data.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*data, value])
-
-
 # The tables: cells and columns.
 
 
@@ -523,9 +363,9 @@ def with_table(rng: random.Random, base: bytes, change: Callable[[Any], Any]) ->
 # Bombs: files that are sound, or nearly, and say very much in a few bytes.
 
 
-def rows_bomb(rng: random.Random, base: bytes) -> bytes:
+def rows_bomb(rng: random.Random, base: bytes, *, rows: int | None = None) -> bytes:
     """Many equal rows in one run of a run-length encoding."""
-    rows = int(10 ** rng.uniform(3, 9.3))
+    rows = rows or int(10 ** rng.uniform(3, 9.3))
     entries = entries_of(base)
     parts = take_apart(entries[table_entry("frames")])
     for chunk, pages in zip(parts.chunks, parts.columns, strict=True):
@@ -653,3 +493,4 @@ KINDS: dict[str, tuple[Mutator, int]] = {
     "bomb of sizes": (sizes_bomb, 1),
     "bomb of a page": (page_size_bomb, 1),
 }
+BOMBS = tuple(kind for kind in KINDS if kind.startswith("bomb"))

@@ -47,6 +47,7 @@ def record(
     source: bool = True,
     cpp: bool = False,
     path: str | Path | None = None,
+    root: Path | None = None,
     checkpoint: Checkpoint | None = None,
     clock: Clock | None = None,
     watch: Watch | None = None,
@@ -54,6 +55,7 @@ def record(
     """Return the record of one step of a program.
 
     `seconds` bounds the metered pass. `source` embeds the lines around recorded ones; `cpp` adds C++ frames.
+    The user's files are named from `root` on, the current folder by default.
     After each pass the run so far is saved at `path` and given to `checkpoint`. Exceptions of `step` pass through.
     """
     run = Run(label, program, datetime.now(timezone.utc).isoformat(timespec="seconds"), __version__)
@@ -66,10 +68,10 @@ def record(
             checkpoint(run)
 
     session = _Session(run, _Counted(step), watch or Watch(), keep)
-    root = Path.cwd()
+    folder = root or Path.cwd()  # before the step can change it
 
     def open_watcher() -> Recorder | None:
-        return open_recorder(session.step, names=step, root=root, source=source, cpp=cpp)
+        return open_recorder(session.step, names=step, root=folder, source=source, cpp=cpp)
 
     with ExitStack() as stack:
         recorder = open_watcher()

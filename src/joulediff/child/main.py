@@ -10,6 +10,7 @@ import importlib
 import signal
 import sys
 import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from joulediff.child.forks import end_copies, is_ours
@@ -96,6 +97,7 @@ def _load_ourselves() -> None:
 def _record(request: Request, teller: _Teller) -> None:
     from joulediff.session import record
 
+    root = Path.cwd()  # building the program may change it
     run = record(
         load_step(request.program),
         label=request.label,
@@ -107,6 +109,7 @@ def _record(request: Request, teller: _Teller) -> None:
         clock_offset_s=request.clock_offset_s,
         source=request.source,
         cpp=request.cpp,
+        root=root,
         checkpoint=teller.checkpoint,
         watch=teller,
     )

@@ -60,7 +60,8 @@ def cli(ctx: click.Context) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    verbose = sum(word.count("v") for word in words if re.fullmatch("-v+", word)) + words.count("--verbose") > 1
+    own = words[: words.index("--")] if "--" in words else words  # what follows is the program's
+    verbose = sum(word.count("v") for word in own if re.fullmatch("-v+", word)) + own.count("--verbose") > 1
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without ± shows ?, which beats a crash

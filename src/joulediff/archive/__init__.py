@@ -1,0 +1,10 @@
+"""A run in one file, `.jd`, and as bytes between two processes.
+
+Both forms hold the same tables (`tables`) and pass the same checks (`check`); a file is never trusted.
+"""
+
+from joulediff.archive.reader import load
+from joulediff.archive.wire import from_wire, to_wire
+from joulediff.archive.writer import save
+
+__all__ = ["from_wire", "load", "save", "to_wire"]

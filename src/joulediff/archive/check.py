@@ -1,0 +1,119 @@
+"""The checks every run passes before it is written and after it is read.
+
+They work on plain cells, whatever brought them, so the file and the wire are held to the same rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import NoneType
+from typing import Any, cast
+
+from joulediff.archive.plain import is_unicode, shown
+from joulediff.archive.schema import FORMAT, SCHEMA, TABLES, Column, Tables
+from joulediff.archive.sizes import parse_sizes
+from joulediff.errors import ArchiveError
+
+# The longest thing worth a cell: a source file, or the arguments of an operator that was given a long list.
+MAX_TEXT_CHARS = 2**24
+INT64 = (-(2**63), 2**63 - 1)
+TYPES: dict[str, type] = {"id": int, "int": int, "float": float, "bool": bool, "text": str, "sizes": str}
+
+
+def check_version(manifest: Any) -> int:
+    """Return the format of a run this version can read."""
+    if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
+        raise ArchiveError("it holds no recorded run", fix="name a .jd file that joulediff recorded")
+    found, least = manifest.get("format"), manifest.get("min_reader")
+    if type(found) is not int or type(least) is not int or not 1 <= least <= found:
+        raise ArchiveError(f"its format {shown(found)} for readers from {shown(least)} makes no sense")
+    if least > FORMAT:
+        raise ArchiveError(
+            f"it has format {found} for readers of format {least} or later, and this joulediff reads up to {FORMAT}",
+            fix=f"update this joulediff (it was recorded by {shown(manifest.get('tool'))}): pip install -U joulediff",
+        )
+    return found
+
+
+def sound(manifest: Any, rows: Mapping[str, int], read: Callable[[str, str], Any]) -> Tables:
+    """Return the tables and columns this version knows; raises ArchiveError at the first that is wrong.
+
+    `rows` has the tables there are; `read` returns the cells of a table's column, or None where it has none.
+    One column is read at a time, and equal references become one object: memory is what limits a reader.
+    """
+    version = check_version(manifest)
+    for name, columns in TABLES.items():
+        if name not in rows and any(column.since <= version for column in columns):
+            raise ArchiveError(f"its table {name} is missing")
+    numbers = list(range(max(rows.values(), default=0)))
+    counts = {name: rows.get(name, 0) for name in TABLES}
+
+    def cells_of(name: str, column: Column) -> list[Any]:
+        if column.since > version:
+            return [column.default] * counts[name]
+        cells = read(name, column.name)
+        _check_column(name, column, cells, counts)
+        if column.kind == "id" or column.refers is not None:
+            return [None if cell is None else numbers[cell] for cell in cells]
+        return cast("list[Any]", cells)
+
+    return Tables(manifest, {n: {c.name: cells_of(n, c) for c in columns} for n, columns in TABLES.items()})
+
+
+def _check_column(table: str, column: Column, cells: Any, rows: Mapping[str, int]) -> None:
+    place = f"its table {table}, column {column.name}"
+    if not isinstance(cells, list):
+        raise ArchiveError(f"its table {table} has no column {column.name}")
+    if len(cells) != rows[table]:
+        raise ArchiveError(f"{place} has {len(cells)} rows, and its table {rows[table]}")
+    kinds = set(map(type, cells)) - ({NoneType} if column.optional else set())
+    if wrong := kinds - {TYPES[column.kind]}:
+        raise ArchiveError(f"{place} holds {min(each.__name__ for each in wrong)}, not {TYPES[column.kind].__name__}")
+    present = [cell for cell in cells if cell is not None] if column.optional else cells
+    if not present:
+        return
+    if column.kind in ("text", "sizes"):
+        _check_texts(place, column, set(present))
+    elif column.kind == "id" and any(cell != at for at, cell in enumerate(cells)):
+        raise ArchiveError(f"{place} does not count 0, 1, 2 and so on")
+    elif column.kind == "int":
+        _check_numbers(place, column, cells, min(present), max(present), rows)
+
+
+def _check_texts(place: str, column: Column, texts: set[str]) -> None:
+    if column.among and (odd := texts.difference(column.among)):
+        raise ArchiveError(f"{place} holds {shown(min(odd))}, which is none of {', '.join(column.among)}")
+    for text in texts:
+        if len(text) > MAX_TEXT_CHARS:
+            raise ArchiveError(f"{place} holds a text of {len(text)} characters; {MAX_TEXT_CHARS} are allowed")
+        if column.kind == "sizes":
+            _check_sizes(place, column, text)
+        elif not is_unicode(text):
+            raise ArchiveError(f"{place} holds text that is not Unicode")
+
+
+def _check_sizes(place: str, column: Column, text: str) -> None:
+    try:
+        sizes = parse_sizes(text)
+    except ValueError as error:
+        raise ArchiveError(f"{place}: {error}") from None
+    if column.length is not None and len(sizes) != column.length:
+        raise ArchiveError(f"{place} holds {len(sizes)} sizes, not {column.length}")
+    if column.least is not None and any(size < column.least for size in sizes):
+        raise ArchiveError(f"{place} holds the negative size {min(sizes)}")
+
+
+def _check_numbers(
+    place: str, column: Column, cells: list[Any], lowest: int, highest: int, rows: Mapping[str, int]
+) -> None:
+    low, high = (INT64[0] if column.least is None else column.least), INT64[1]
+    if column.refers is not None:
+        low, high = 0, rows[column.refers] - 1
+    if lowest < low or highest > high:
+        odd = lowest if lowest < low else highest
+        note = f"refers to row {odd} of {rows[column.refers]} in {column.refers}" if column.refers else ""
+        raise ArchiveError(f"{place}, row {cells.index(odd)} {note or f'holds {odd}, which is out of range'}")
+    if column.earlier:
+        for at, cell in enumerate(cells):
+            if cell is not None and cell >= at:
+                raise ArchiveError(f"{place}, row {at} refers to row {cell}, which is not above it")

@@ -1,0 +1,112 @@
+"""The ZIP around the tables: stored entries side by side, nothing compressed, nothing to extract.
+
+`zipfile` writes it. It is read here instead, because this reader needs less than a ZIP may be: every size is
+checked before it is used, and an entry is a view of the file's bytes, never a copy or a path.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import NamedTuple
+
+from joulediff.archive.plain import shown
+from joulediff.errors import ArchiveError
+
+BEGIN = b"PK\x03\x04"
+# Nine tables and a manifest, with room for later versions.
+MAX_ENTRIES = 64
+# A .jd file has no time of its own, so that equal runs make equal files.
+NO_TIME = (1980, 1, 1, 0, 0, 0)
+
+_END = struct.Struct("<4s4H2LH")
+_ENTRY = struct.Struct("<4s6H3L5H2L")
+_LOCAL = struct.Struct("<4s5H3L2H")
+_NAME = re.compile(rb"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_UTF8_FLAG = 0x800
+_CUT = "its end is missing: it was cut off, or something was added to it"
+
+
+class _Entry(NamedTuple):
+    name: bytes
+    begin: int
+    """Of its own header, which stands before its data."""
+    end: int
+    data: memoryview
+
+
+def pack(entries: Mapping[str, bytes]) -> bytes:
+    """Return a ZIP of stored entries."""
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED, allowZip64=False) as container:
+        for name, data in entries.items():
+            container.writestr(zipfile.ZipInfo(name, NO_TIME), data)
+    return sink.getvalue()
+
+
+def unpack(data: bytes) -> dict[str, memoryview]:
+    """Return the entries of a ZIP that `pack` could have written; raises ArchiveError for any other."""
+    view = memoryview(data)
+    directory, count = _find_directory(view)
+    entries, at = [], directory
+    for _ in range(count):
+        entry, at = _read_entry(view, at, directory)
+        entries.append(entry)
+    if at != len(view) - _END.size:
+        raise ArchiveError("its list of entries is damaged")
+    entries.sort(key=lambda entry: entry.begin)
+    if any(a.end > b.begin for a, b in pairwise(entries)):
+        raise ArchiveError("two of its entries overlap")
+    if len({entry.name for entry in entries}) < len(entries):
+        raise ArchiveError("two of its entries have the same name")
+    return {entry.name.decode(): entry.data for entry in entries}
+
+
+def _find_directory(view: memoryview) -> tuple[int, int]:
+    if len(view) < _END.size:
+        raise ArchiveError(_CUT)
+    mark, disk, first_disk, here, count, size, begin, comment = _END.unpack_from(view, len(view) - _END.size)
+    if mark != b"PK\x05\x06" or comment:
+        raise ArchiveError(_CUT)
+    if disk or first_disk or here != count or begin + size != len(view) - _END.size:
+        raise ArchiveError("its list of entries is damaged")
+    if count > MAX_ENTRIES:
+        raise ArchiveError(f"it has {count} entries, and {MAX_ENTRIES} is the most a run has")
+    return begin, count
+
+
+def _read_entry(view: memoryview, at: int, directory: int) -> tuple[_Entry, int]:
+    if at + _ENTRY.size > len(view):
+        raise ArchiveError("its list of entries is damaged")
+    mark, _, _, flags, method, _, _, crc, packed, size, named, extra, comment, disk, _, _, begin = _ENTRY.unpack_from(
+        view, at
+    )
+    name = bytes(view[at + _ENTRY.size : at + _ENTRY.size + named])
+    if mark != b"PK\x01\x02" or disk:
+        raise ArchiveError("its list of entries is damaged")
+    if not _NAME.fullmatch(name):
+        raise ArchiveError(f"an entry is named {shown(ascii(name)[1:])}, which is no name of a table")
+    if flags & ~_UTF8_FLAG or method or packed != size:
+        raise ArchiveError(f"its entry {name.decode()} is compressed or encrypted, and a run's never are")
+    begins = _begin_of_data(view, name, flags, begin, directory)
+    if begins + size > directory:
+        raise ArchiveError(f"its entry {name.decode()} claims {size} bytes, more than there are")
+    data = view[begins : begins + size]
+    if zlib.crc32(data) != crc:
+        raise ArchiveError(f"the bytes of its entry {name.decode()} have changed since it was written")
+    return _Entry(name, begin, begins + size, data), at + _ENTRY.size + named + extra + comment
+
+
+def _begin_of_data(view: memoryview, name: bytes, flags: int, begin: int, directory: int) -> int:
+    if begin + _LOCAL.size > directory:
+        raise ArchiveError(f"its entry {name.decode()} lies outside of the file")
+    mark, _, own_flags, own_method, _, _, _, _, _, named, extra = _LOCAL.unpack_from(view, begin)
+    own_name = view[begin + _LOCAL.size : begin + _LOCAL.size + named]
+    if mark != BEGIN or own_flags != flags or own_method or own_name != name:
+        raise ArchiveError(f"its entry {name.decode()} is not where its list of entries says")
+    return begin + _LOCAL.size + int(named) + int(extra)

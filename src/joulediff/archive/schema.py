@@ -1,0 +1,141 @@
+"""What a stored run consists of: flat tables, and for each column what may stand in it.
+
+Nested columns are left out on purpose: they let a few bytes stand for very many cells. A tuple of records
+is a table, a tuple of numbers the short text `8,512,768`, and a list of references a table of pairs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from joulediff.runs import Join, KernelKind, Phase, ValueKind
+
+SCHEMA = "joulediff.run"
+FORMAT = 1
+"""The format this version writes, and the newest one it reads."""
+MIN_READER = 1
+"""The oldest reader that understands what this version writes."""
+
+Role = Literal["in", "out", "write"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table, and what its cells must be.
+
+    `id` is the number of the row itself; `sizes` a text of numbers between commas.
+    """
+
+    name: str
+    kind: Literal["id", "int", "float", "bool", "text", "sizes"]
+    optional: bool = False
+    refers: str | None = None
+    """The table whose rows it numbers."""
+    earlier: bool = False
+    """It refers to a row above its own, so that following it always ends."""
+    among: tuple[str, ...] = ()
+    least: int | None = None
+    length: int | None = None
+    """How many numbers a `sizes` must have."""
+    since: int = 1
+    """The format that brought it; a file of an older one has `default` in every row."""
+    default: bool | int | float | str | None = None
+
+
+@dataclass(slots=True)
+class Tables:
+    """A run as plain data: the manifest, and the cells of each table by column."""
+
+    manifest: dict[str, Any]
+    columns: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
+
+
+TABLES: dict[str, tuple[Column, ...]] = {
+    "ops": (
+        Column("id", "id"),
+        Column("name", "text"),
+        Column("overload", "text"),
+        Column("arguments", "text"),
+        Column("returns", "text"),
+        Column("frame", "int", optional=True, refers="frames"),
+        Column("module", "text", optional=True),
+        Column("module_type", "text", optional=True),
+        Column("phase", "text", among=get_args(Phase)),
+        Column("forward", "int", optional=True, refers="ops"),
+        Column("thread", "int"),
+        Column("device", "text"),
+        Column("stream", "int", optional=True),
+        Column("region", "text", optional=True),
+        Column("grad", "bool"),
+        Column("inference", "bool"),
+        Column("autocast", "text", optional=True),
+        Column("compiled", "bool"),
+        Column("cpp", "text", optional=True),
+    ),
+    "op_values": (
+        Column("op", "int", refers="ops"),
+        Column("role", "text", among=get_args(Role)),
+        Column("position", "int", least=0),
+        Column("value", "int", refers="values"),
+    ),
+    "values": (
+        Column("id", "id"),
+        Column("shape", "sizes", least=0),
+        Column("strides", "sizes"),
+        Column("offset", "int", least=0),
+        Column("dtype", "text"),
+        Column("device", "text"),
+        Column("storage", "int"),
+        Column("kind", "text", among=get_args(ValueKind)),
+        Column("name", "text", optional=True),
+        Column("producer", "int", optional=True, refers="ops"),
+        Column("previous", "int", optional=True, refers="values", earlier=True),
+        Column("signature", "int", optional=True, refers="signatures"),
+        Column("repeats", "int", least=0),
+    ),
+    "value_writers": (
+        Column("value", "int", refers="values"),
+        Column("op", "int", refers="ops"),
+    ),
+    "signatures": (
+        *(Column(name, "int", least=0) for name in ("count", "nans", "positive_infs", "negative_infs", "zeros")),
+        Column("integral", "bool"),
+        Column("low", "float", optional=True),
+        Column("high", "float", optional=True),
+        *(Column(name, "float") for name in ("sum_x", "sum_abs", "sum_x2", "sum_x3", "sum_x4")),
+    ),
+    "frames": (
+        Column("file", "text"),
+        Column("line", "int"),
+        Column("function", "text"),
+        Column("owner", "text", optional=True),
+        Column("parent", "int", optional=True, refers="frames", earlier=True),
+    ),
+    "kernels": (
+        Column("name", "text"),
+        Column("kind", "text", among=get_args(KernelKind)),
+        Column("device", "text"),
+        Column("stream", "int"),
+        Column("start_s", "float"),
+        Column("duration_s", "float"),
+        Column("op", "int", optional=True, refers="ops"),
+        Column("module", "text", optional=True),
+        Column("join", "text", among=get_args(Join)),
+        Column("grid", "sizes", optional=True, least=0, length=3),
+        Column("block", "sizes", optional=True, least=0, length=3),
+        Column("size_bytes", "int", optional=True, least=0),
+    ),
+    "waits": (
+        Column("name", "text"),
+        Column("start_s", "float"),
+        Column("duration_s", "float"),
+        Column("op", "int", optional=True, refers="ops"),
+        Column("thread", "int"),
+    ),
+    "sources": (
+        Column("file", "text"),
+        Column("first", "int"),
+        Column("text", "text"),
+    ),
+}

@@ -1,0 +1,139 @@
+"""A run as tables and back: the one conversion that the file and the wire share.
+
+A record's fields are its table's columns. The tuples of references in `Op` and `Value` are the tables
+`op_values` and `value_writers`, whose rows stand in the order of their owners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from itertools import accumulate, compress, pairwise
+from types import NoneType
+from typing import Any, get_type_hints
+
+from joulediff.archive.check import TYPES, sound
+from joulediff.archive.plain import from_plain, to_plain, to_scalar
+from joulediff.archive.schema import FORMAT, MIN_READER, SCHEMA, TABLES, Column, Tables
+from joulediff.archive.sizes import parse_sizes
+from joulediff.errors import ArchiveError
+from joulediff.runs import Frame, Kernel, Op, Run, Signature, SourceText, Value, Wait
+
+RECORDS: dict[str, type] = {
+    "ops": Op,
+    "values": Value,
+    "signatures": Signature,
+    "frames": Frame,
+    "kernels": Kernel,
+    "waits": Wait,
+    "sources": SourceText,
+}
+HEAD = tuple(field.name for field in fields(Run) if field.name not in RECORDS)
+ROLES = {"in": "inputs", "out": "outputs", "write": "writes"}
+
+
+def to_tables(run: Run) -> Tables:
+    """Return a run as tables that `from_tables` takes back; raises ArchiveError where it contradicts itself."""
+    head = {name: to_plain(getattr(run, name)) for name in HEAD}
+    from_head(head)
+    columns = {name: _to_columns(name, getattr(run, name)) for name in RECORDS}
+    columns["op_values"] = _uses(run.ops)
+    columns["value_writers"] = {
+        "value": [value.id for value in run.values for _ in value.writers],
+        "op": [op for value in run.values for op in value.writers],
+    }
+    return check_tables({"schema": SCHEMA, "format": FORMAT, "min_reader": MIN_READER, **head}, columns)
+
+
+def check_tables(manifest: Any, columns: Mapping[str, Any]) -> Tables:
+    """Return what is known of tables that are in memory already; raises ArchiveError where they are wrong."""
+    rows = {}
+    for name in TABLES.keys() & columns.keys():
+        first = columns[name].get(TABLES[name][0].name) if isinstance(columns[name], Mapping) else None
+        if not isinstance(first, list):
+            raise ArchiveError(f"its table {name} has no column {TABLES[name][0].name}")
+        rows[name] = len(first)
+    return sound(manifest, rows, lambda table, column: columns[table].get(column))
+
+
+def from_tables(tables: Tables) -> Run:
+    """Return the run that sound tables hold, and take them apart; raises ArchiveError where they hold none."""
+    columns = tables.columns
+    uses, writers = columns.pop("op_values"), columns.pop("value_writers")
+    for role, field in ROLES.items():
+        chosen = [each == role for each in uses["role"]]
+        owners, values, places = (list(compress(uses[name], chosen)) for name in ("op", "value", "position"))
+        columns["ops"][field] = gather(len(columns["ops"]["id"]), owners, values, "op_values", places)
+    columns["values"]["writers"] = gather(
+        len(columns["values"]["id"]), writers["value"], writers["op"], "value_writers"
+    )
+    found = from_head(tables.manifest)
+    found.update({name: _from_columns(name, columns.pop(name)) for name in RECORDS})
+    return Run(**found)
+
+
+def from_head(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a run that its manifest holds."""
+    hints = get_type_hints(Run)
+    missing = [name for name in ("label", "created", "tool") if name not in manifest]
+    if missing:
+        raise ArchiveError(f"{missing[0]} is missing in its manifest")
+    head = {"program": None} | {name: manifest[name] for name in HEAD if name in manifest}
+    return {name: from_plain(hints[name], value, name) for name, value in head.items()}
+
+
+def gather(
+    count: int, owners: Sequence[int], items: Sequence[int], table: str, places: Sequence[int] | None = None
+) -> list[tuple[int, ...]]:
+    """Return the items of each of `count` owners; `places`, where given, must number them from 0."""
+    if any(a > b for a, b in pairwise(owners)):
+        raise ArchiveError(f"the rows of its table {table} are out of order")
+    sizes = [0] * count
+    for owner in owners:
+        sizes[owner] += 1
+    if places is not None and any(a != b for a, b in zip(places, _numbered(sizes), strict=True)):
+        raise ArchiveError(f"the positions in its table {table} are not 0, 1, 2 and so on")
+    return [tuple(items[a:b]) for a, b in pairwise(accumulate(sizes, initial=0))]
+
+
+def _numbered(sizes: Iterable[int]) -> Iterable[int]:
+    return (place for size in sizes for place in range(size))
+
+
+def _uses(ops: Sequence[Op]) -> dict[str, list[Any]]:
+    rows = [
+        (op.id, role, place, value)
+        for op in ops
+        for role, field in ROLES.items()
+        for place, value in enumerate(getattr(op, field))
+    ]
+    names = [column.name for column in TABLES["op_values"]]
+    return {name: [row[at] for row in rows] for at, name in enumerate(names)}
+
+
+def _to_columns(name: str, records: Sequence[Any]) -> dict[str, list[Any]]:
+    return {
+        column.name: _to_cells(column, [getattr(record, column.name) for record in records]) for column in TABLES[name]
+    }
+
+
+def _to_cells(column: Column, cells: list[Any]) -> list[Any]:
+    if column.kind == "sizes":
+        texts = {cell: None if cell is None else ",".join(map(str, cell)) for cell in set(cells)}
+        return [texts[cell] for cell in cells]
+    if column.kind == "text":
+        texts = {cell: to_scalar(cell) for cell in set(cells)}
+        return [texts[cell] for cell in cells]
+    if set(map(type, cells)) <= {TYPES[column.kind], NoneType}:
+        return cells
+    plain = [to_scalar(cell) for cell in cells]
+    return [float(cell) if type(cell) is int else cell for cell in plain] if column.kind == "float" else plain
+
+
+def _from_columns(name: str, columns: dict[str, list[Any]]) -> tuple[Any, ...]:
+    for column in TABLES[name]:
+        if column.kind == "sizes":
+            cells = columns[column.name]
+            sizes = {text: None if text is None else parse_sizes(text) for text in set(cells)}
+            columns[column.name] = [sizes[text] for text in cells]
+    return tuple(map(RECORDS[name], *(columns[field.name] for field in fields(RECORDS[name]))))

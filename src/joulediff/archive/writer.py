@@ -1,0 +1,89 @@
+"""Writes a run to a file that is there as a whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+from joulediff.archive.container import pack
+from joulediff.archive.limits import (
+    JSON_FACTOR,
+    MANIFEST,
+    MAX_FILE_BYTES,
+    MAX_MANIFEST_BYTES,
+    PADDING,
+    missing_bytes,
+    table_entry,
+)
+from joulediff.archive.parquet import encode, inspect, memory_bytes
+from joulediff.archive.tables import to_tables
+from joulediff.errors import ArchiveError
+from joulediff.runs import Run
+
+_ELSEWHERE = "name a file in a folder that exists, is writable and has room"
+_REPORT = "the recorder contradicts itself: please report it, with this message"
+
+
+def save(run: Run, path: str | os.PathLike[str]) -> None:
+    """Write a run to `path`, in place of what may be there.
+
+    A process that is killed meanwhile leaves the previous file or none, and at worst a scratch file beside it.
+    """
+    try:
+        data = pack(to_entries(run))
+        _write(Path(os.path.realpath(path)), data)
+    except ArchiveError as error:
+        raise ArchiveError(f"{path} was not written: {error.what}", fix=error.fix or _REPORT) from error
+    except (OSError, ValueError) as error:  # a name with a null character is a ValueError
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise ArchiveError(f"{path} was not written: {reason}", fix=_ELSEWHERE) from error
+
+
+def to_entries(run: Run) -> dict[str, bytes]:
+    """Return what a run's file contains, by name."""
+    tables = to_tables(run)
+    packed = {name: encode(name, cells) for name, cells in tables.columns.items()}
+    footers = {name: inspect(name, memoryview(data)) for name, data in packed.items()}
+    listed = {
+        name: {"rows": footers[name].rows, "size_bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        for name, data in packed.items()
+    }
+    manifest = json.dumps({**tables.manifest, "tables": listed}, indent=1).encode()
+    if len(manifest) > MAX_MANIFEST_BYTES:
+        raise ArchiveError(
+            f"the label, notes and settings of the run take {len(manifest)} bytes",
+            fix=f"shorten them to {MAX_MANIFEST_BYTES} bytes",
+        )
+    entries = {MANIFEST: manifest, **{table_entry(name): data for name, data in packed.items()}}
+    return _padded(entries, sum(memory_bytes(name, footer) for name, footer in footers.items()))
+
+
+def _padded(entries: dict[str, bytes], memory: int) -> dict[str, bytes]:
+    size = sum(map(len, entries.values()))
+    padding = missing_bytes(size, memory + JSON_FACTOR * len(entries[MANIFEST]))
+    if size + padding > MAX_FILE_BYTES:
+        raise ArchiveError(
+            f"the run takes {size + padding} bytes, and {MAX_FILE_BYTES} is the most a file has",
+            fix="record fewer steps, or a smaller program",
+        )
+    return entries | ({PADDING: bytes(padding)} if padding else {})
+
+
+def _write(target: Path, data: bytes) -> None:
+    # A device or a pipe would be replaced by a file, not written to.
+    if target.exists() and not target.is_file():
+        raise ArchiveError("it is no file", fix="name a file, such as run.jd")
+    scratch = target.with_name(f".joulediff-{secrets.token_hex(8)}.tmp")
+    try:
+        with scratch.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(target)
+    finally:
+        with suppress(OSError):
+            scratch.unlink(missing_ok=True)
