@@ -22,8 +22,44 @@ _ASTRAY = 10 * _MISSED
 """What a path may spend before it counts as lost. One that only opens composite operators spends less."""
 _KEPT = 15 / 16
 """How much of what was spent still counts after the next operator."""
-_ALIKE = 12
+_ALIKE = 8
 """Operators in a row that are not alike by chance."""
+_BRIDGED = 1_000_000
+"""Calls times operators that can be searched with no limit in about a second."""
+
+Pairs = list[tuple[int, int]]
+
+
+def align(
+    calls: Sequence[str], ends: Sequence[int], ops: Sequence[str], *, unsure: Collection[str] = ()
+) -> list[tuple[int, int]]:
+    """Return pairs of a call and an operator of one name, in the order of both, no call below another.
+
+    `calls` are names in pre-order; `ends[i]` is the place after the last call below `calls[i]`. Operators with
+    a name in `unsure` may lack a call.
+    """
+    sides = _Sides(calls, ends, ops, unsure)
+    # Nearly all steps agree: then the cheapest path alone is right, and found ten times faster.
+    found = _search(sides, margin=0)
+    missing = {*range(len(ops))} - {op for _, op in found}
+    return found if all(ops[op] in unsure for op in missing) else _search(sides, margin=_MARGIN, finds_back=True)
+
+
+class _Sides:
+    def __init__(self, calls: Sequence[str], ends: Sequence[int], ops: Sequence[str], unsure: Collection[str]) -> None:
+        self.calls, self.ends, self.ops, self.unsure = calls, ends, ops, unsure
+        self.places: dict[str, list[int]] = {}
+        """Where in the sequence a name is."""
+        for op, name in enumerate(ops):
+            self.places.setdefault(name, []).append(op)
+        self.tolls = [0, *accumulate(0 if name in unsure else _MISSED for name in ops)]
+        """What it costs to miss all operators before one."""
+
+    def between(self, call: int, op: int, call_end: int, op_end: int) -> _Sides:
+        """Return a part of both sides. Calls that reach beyond it can be opened and nothing else."""
+        names = [self.calls[at] if self.ends[at] <= call_end else "" for at in range(call, call_end)]
+        ends = [min(end, call_end) - call for end in self.ends[call:call_end]]
+        return _Sides(names, ends, self.ops[op:op_end], self.unsure)
 
 
 class _Match(NamedTuple):
@@ -39,6 +75,10 @@ class _Path(NamedTuple):
     home: _Match | None
     """The last match before it began to go astray."""
 
+    @property
+    def last_call(self) -> int:
+        return -1 if self.last is None else self.last.call
+
     def pace(self, cost: int) -> _Path:
         return _Path(self.cost + cost, self.astray + cost, self.last, self.home)
 
@@ -48,27 +88,10 @@ class _Path(NamedTuple):
         return _Path(self.cost + cost, astray, match, match if astray < _MARGIN else self.home)
 
 
-def align(
-    calls: Sequence[str], ends: Sequence[int], ops: Sequence[str], *, unsure: Collection[str] = ()
-) -> list[tuple[int, int]]:
-    """Return pairs of a call and an operator of one name, in the order of both, no call below another.
-
-    `calls` are names in pre-order; `ends[i]` is the place after the last call below `calls[i]`. Operators with
-    a name in `unsure` may lack a call.
-    """
-    # Nearly all steps agree: then the cheapest path alone is right, and found ten times faster.
-    found = _search(calls, ends, ops, unsure, margin=0)
-    missing = {*range(len(ops))} - {op for _, op in found}
-    return found if all(ops[op] in unsure for op in missing) else _search(calls, ends, ops, unsure, margin=_MARGIN)
-
-
-def _search(
-    calls: Sequence[str], ends: Sequence[int], ops: Sequence[str], unsure: Collection[str], *, margin: int
-) -> list[tuple[int, int]]:
-    places = _places_of(ops)
-    toll = [0, *accumulate(0 if name in unsure else _MISSED for name in ops)]
-    likeness = _Likeness(calls, ends, ops) if margin else None
-    # From a call to the paths that reach it, each by the next operator it expects.
+def _search(sides: _Sides, *, margin: int, finds_back: bool = False) -> Pairs:
+    calls, ends, tolls = sides.calls, sides.ends, sides.tolls
+    likeness = _Likeness(sides) if finds_back else None
+    # From a call to the paths that reach it, each by the operator it expects next.
     paths: dict[int, dict[int, _Path]] = {0: {0: _Path(0, 0.0, None, None)}}
     ahead, ahead_at = paths[0][0], 0
     call = 0
@@ -81,88 +104,95 @@ def _search(
         if call < ahead_at and ahead.cost < best.cost:
             best = ahead
         if likeness and best.astray > _ASTRAY and (place := likeness.find_after(best.home)) is not None:
-            call = place[0]
-            ahead, ahead_at = _Path(0, 0.0, best.home, best.home), 0
-            paths = {call: {place[1]: ahead}}
+            call, op = place
+            home = _bridge(sides, best.home, call, op)
+            ahead, ahead_at = _Path(0, 0.0, home, home), call
+            paths = {call: {op: ahead}}
             continue
-        limit = best.cost + margin
-        known = places.get(calls[call], ())
-        for op, path in _undominated(here, toll):
-            if path.cost > limit:
+        known = sides.places.get(calls[call], [])
+        for op, path in _undominated(here, tolls):
+            if path.cost > best.cost + margin:
                 continue
             _offer(paths.setdefault(call + 1, {}), op, path.pace(1 if known else 0))
             if (at := bisect_left(known, op)) == len(known):
                 continue
-            leap = path.leap(toll[known[at]] - toll[op], call, known[at])
-            if leap.cost <= limit:
+            leap = path.leap(tolls[known[at]] - tolls[op], call, known[at])
+            if leap.cost <= best.cost + margin:
                 _offer(paths.setdefault(ends[call], {}), known[at] + 1, leap)
                 if call >= ahead_at or leap.cost <= ahead.cost:
                     ahead, ahead_at = leap, ends[call]
         call += 1
-    arrived = paths[len(calls)] 
-    last = min(arrived, key=lambda op: arrived[op].cost - toll[op])
-    return list(_follow(arrived[last].last))[::-1]
+    arrived = paths[len(calls)]
+    nearest = min(arrived, key=lambda op: arrived[op].cost - tolls[op])
+    return _pairs(arrived[nearest].last)
 
 
-def _places_of(names: Sequence[str]) -> dict[str, list[int]]:
-    places: dict[str, list[int]] = {}
-    for at, name in enumerate(names):
-        places.setdefault(name, []).append(at)
-    return places
+def _undominated(paths: Mapping[int, _Path], tolls: Sequence[int]) -> Iterator[tuple[int, _Path]]:
+    """Yield the paths that no other one can join as cheaply by missing operators."""
+    lowest: float = float("inf")
+    for op in sorted(paths):
+        if (rest := paths[op].cost - tolls[op]) < lowest:
+            lowest = rest
+            yield op, paths[op]
+
+
+def _offer(paths: dict[int, _Path], op: int, path: _Path) -> None:
+    """Keep the cheaper path; of two that cost the same the one that found its operators earlier."""
+    old = paths.get(op)
+    if old is None or path.cost < old.cost or (path.cost == old.cost and path.last_call < old.last_call):
+        paths[op] = path
+
+
+def _pairs(match: _Match | None) -> Pairs:
+    found = []
+    while match is not None:
+        found.append((match.call, match.op))
+        match = match.before
+    return found[::-1]
+
+
+def _bridge(sides: _Sides, home: _Match | None, call_end: int, op_end: int) -> _Match | None:
+    """Return the matches up to `home` and, where the gap is not too wide, those from there to a place."""
+    call, op = (sides.ends[home.call], home.op + 1) if home else (0, 0)
+    if (call_end - call) * (op_end - op) <= _BRIDGED:
+        for inner_call, inner_op in _search(sides.between(call, op, call_end, op_end), margin=_BRIDGED):
+            home = _Match(home, call + inner_call, op + inner_op)
+    return home
 
 
 class _Likeness:
     """Finds where both sides run alike for a while, taking for operators the topmost calls with their names."""
 
-    def __init__(self, calls: Sequence[str], ends: Sequence[int], ops: Sequence[str]) -> None:
-        self._calls = list(_topmost(calls, ends, {*ops}))
-        self._names = [calls[call] for call in self._calls]
+    def __init__(self, sides: _Sides) -> None:
+        self._calls = [*_topmost(sides)]
+        self._names = [sides.calls[call] for call in self._calls]
         self._places: dict[tuple[str, ...], list[int]] = {}
-        for op in range(len(ops) - _ALIKE + 1):
-            self._places.setdefault(tuple(ops[op : op + _ALIKE]), []).append(op)
+        for op in range(len(sides.ops) - _ALIKE + 1):
+            self._places.setdefault(tuple(sides.ops[op : op + _ALIKE]), []).append(op)
         self._last = -1
 
     def find_after(self, home: _Match | None) -> tuple[int, int] | None:
-        """Return the nearest such place, as call and operator; each time a later one."""
-        first_call, first_op = (home.call + 1, home.op + 1) if home else (0, 0)
+        """Return the nearest such place, as call and operator; each time one that is further on."""
+        call, op = (home.call + 1, home.op + 1) if home else (0, 0)
+        first = bisect_left(self._calls, max(call, self._last + 1))
         nearest: tuple[int, int, int] | None = None
-        first = bisect_left(self._calls, max(first_call, self._last + 1))
         for at in range(first, len(self._calls) - _ALIKE + 1):
             if nearest is not None and at - first >= nearest[0]:
                 break
             places = self._places.get(tuple(self._names[at : at + _ALIKE]), [])
-            if (next_ := bisect_left(places, first_op)) < len(places):
-                found = (at - first + places[next_] - first_op, self._calls[at], places[next_])
-                nearest = min(nearest or found, found)
+            if (found := bisect_left(places, op)) < len(places):
+                place = (at - first + places[found] - op, self._calls[at], places[found])
+                nearest = min(nearest or place, place)
         if nearest is None:
             return None
         self._last = nearest[1]
         return nearest[1:]
 
 
-def _topmost(calls: Sequence[str], ends: Sequence[int], names: Collection[str]) -> Iterator[int]:
+def _topmost(sides: _Sides) -> Iterator[int]:
     call = 0
-    while call < len(calls):
-        if calls[call] in names:
+    while call < len(sides.calls):
+        is_known = sides.calls[call] in sides.places
+        if is_known:
             yield call
-        call = ends[call] if calls[call] in names else call + 1
-
-
-def _undominated(paths: Mapping[int, _Path], toll: Sequence[int]) -> Iterator[tuple[int, _Path]]:
-    """Yield the paths that no other one can join as cheaply by missing operators."""
-    lowest: float = float("inf")
-    for op in sorted(paths):
-        if (rest := paths[op].cost - toll[op]) < lowest:
-            lowest = rest
-            yield op, paths[op]
-
-
-def _offer(paths: dict[int, _Path], op: int, path: _Path) -> None:
-    if op not in paths or path.cost < paths[op].cost:
-        paths[op] = path
-
-
-def _follow(match: _Match | None) -> Iterator[tuple[int, int]]:
-    while match is not None:
-        yield match.call, match.op
-        match = match.before
+        call = sides.ends[call] if is_known else call + 1

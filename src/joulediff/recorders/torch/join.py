@@ -1,0 +1,158 @@
+"""Join what a device did in the traced step to the operators of the captured one.
+
+The two steps ran apart, so the join is by order: operators are found in the profiler's tree of calls, and a
+kernel belongs to the operator whose call launched it. No kernel is dropped: one without operator stays
+with its compiled module, or with none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from joulediff.recorders.torch.compiled import find_regions, find_work, is_compiled
+from joulediff.recorders.torch.differences import find_differences
+from joulediff.recorders.torch.match import Matched, match_ops
+from joulediff.recorders.torch.traced import Call, Traced
+from joulediff.runs import Kernel, Op, Wait
+
+_TRITON = "triton::"
+# Before version 3 Triton appended how the arguments were specialised: `add_kernel_0d1d2de`.
+_TRITON_SUFFIX = re.compile(r"_\d[\dcde]*$")
+_NAME_CHARS = 60
+
+Regions = Mapping[int, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """What devices did, by operator. `agreed`: both steps ran the same operators in the same order."""
+
+    kernels: tuple[Kernel, ...]
+    waits: tuple[Wait, ...]
+    notes: tuple[str, ...]
+    agreed: bool
+
+
+def join(traced: Traced, ops: Sequence[Op], *, compiled_modules: Sequence[str] = ()) -> Joined:
+    """Return the kernels and waits of a traced step with the operators of the captured one.
+
+    `compiled_modules` are the paths of compiled modules in the order in which the captured step entered them.
+    """
+    modules = compiled_modules or [*dict.fromkeys(op.module for op in ops if op.compiled and op.module is not None)]
+    regions = find_regions(traced.calls, modules)
+    own = [op for op in ops if not (regions and is_compiled(op, ops))]
+    shown = [op for op in own if not op.name.startswith(_TRITON)]
+    matched = match_ops(traced.calls, shown, outside=regions)
+    differences = find_differences(traced.calls, shown, matched, outside=regions)
+    kernels, triton_notes = _join_triton(
+        _join_launches(traced, matched, regions), [op for op in own if op.name.startswith(_TRITON)]
+    )
+    numbers = _number_threads(traced, matched)
+    host = [*_host_work(traced, ops, matched, numbers), *_host_work_of_regions(traced, regions, numbers)]
+    if not kernels:
+        host += [_to_kernel(traced.calls[at], numbers) for at in differences.traced]
+    return Joined(
+        kernels=tuple(sorted([*kernels, *host], key=lambda kernel: kernel.start_s)),
+        waits=tuple(_join_waits(traced, matched, numbers)),
+        notes=(*differences.notes, *triton_notes, *_note_alone(kernels)),
+        agreed=not (differences.notes or triton_notes),
+    )
+
+
+def _join_launches(traced: Traced, matched: Matched, regions: Regions) -> Iterator[Kernel]:
+    """Yield the kernels in the order of their launches."""
+    for launch in traced.launches:
+        call = _above(traced.calls, launch.call, matched.ops)
+        region = _above(traced.calls, launch.call, regions)
+        module = None if region is None else regions[region]
+        if call is not None:
+            yield replace(launch.kernel, op=matched.ops[call], join="op")
+        elif module is not None:
+            yield replace(launch.kernel, module=module, join="module")
+        else:
+            yield launch.kernel
+
+
+def _join_triton(kernels: Iterator[Kernel], ops: Sequence[Op]) -> tuple[list[Kernel], list[str]]:
+    """Give kernels that no call launched to the Triton functions of their name, in order."""
+    waiting: dict[str, list[int]] = {}
+    for op in reversed(ops):
+        waiting.setdefault(op.name.removeprefix(_TRITON), []).append(op.id)
+    captured = {name: len(left) for name, left in waiting.items()}
+    traced: Counter[str] = Counter()
+    joined = []
+    for kernel in kernels:
+        name = kernel.name if kernel.name in waiting else _TRITON_SUFFIX.sub("", kernel.name)
+        is_triton = kernel.join == "none" and name in waiting
+        traced[name] += is_triton
+        has_op = is_triton and waiting[name]
+        joined.append(replace(kernel, op=waiting[name].pop(), join="op") if has_op else kernel)
+    notes = [
+        f"the captured step launched the Triton kernel {name} {count} times, the traced one {traced[name]} times"
+        for name, count in captured.items()
+        if traced[name] != count
+    ]
+    return joined, notes
+
+
+def _host_work(traced: Traced, ops: Sequence[Op], matched: Matched, numbers: Mapping[int, int]) -> Iterator[Kernel]:
+    """Yield a kernel for each operator on the processor, unless it launched something on a device."""
+    launching = {_above(traced.calls, launch.call, matched.ops) for launch in traced.launches}
+    for at, op in matched.ops.items():
+        if ops[op].device == "cpu" and at not in launching:
+            yield replace(_to_kernel(traced.calls[at], numbers), op=op, join="op")
+
+
+def _host_work_of_regions(traced: Traced, regions: Regions, numbers: Mapping[int, int]) -> Iterator[Kernel]:
+    """Yield a kernel for each graph of a compiled region, unless the region launched something on a device."""
+    launching = {_above(traced.calls, launch.call, regions) for launch in traced.launches}
+    for region, module in regions.items():
+        for at in find_work(traced.calls, region) if region not in launching else ():
+            kernel = _to_kernel(traced.calls[at], numbers)
+            yield kernel if module is None else replace(kernel, module=module, join="module")
+
+
+def _to_kernel(call: Call, numbers: Mapping[int, int]) -> Kernel:
+    return Kernel(
+        name=call.name,
+        kind="cpu",
+        device="cpu",
+        stream=numbers[call.thread],
+        start_s=call.start_s,
+        duration_s=call.duration_s,
+        op=None,
+        module=None,
+        join="none",
+    )
+
+
+def _join_waits(traced: Traced, matched: Matched, numbers: Mapping[int, int]) -> Iterator[Wait]:
+    for pause in traced.pauses:
+        call = _above(traced.calls, pause.call, matched.ops)
+        op = None if call is None else matched.ops[call]
+        yield replace(pause.wait, op=op, thread=numbers[pause.wait.thread])
+
+
+def _number_threads(traced: Traced, matched: Matched) -> dict[int, int]:
+    """Return the captured step's number for each traced thread; those it did not have follow after its own."""
+    threads = {call.thread for call in traced.calls} | {pause.wait.thread for pause in traced.pauses}
+    alone = sorted(threads - matched.threads.keys() - {0})
+    first = max(matched.threads.values(), default=0) + 1
+    return {0: 0, **matched.threads, **{thread: first + at for at, thread in enumerate(alone)}}
+
+
+def _note_alone(kernels: Sequence[Kernel]) -> Iterator[str]:
+    alone = [kernel for kernel in kernels if kernel.join == "none"]
+    if alone:
+        count = "1 kernel" if len(alone) == 1 else f"{len(alone)} kernels"
+        yield f"{count} ran outside of any captured operator, first {alone[0].name[:_NAME_CHARS]}"
+
+
+def _above(calls: Sequence[Call], at: int | None, marked: Container[int]) -> int | None:
+    """Return the nearest marked call, from `at` upwards."""
+    while at is not None and at not in marked:
+        at = calls[at].parent
+    return at

@@ -1,0 +1,124 @@
+"""The traced pass: one step under PyTorch's own profiler.
+
+The profiler is warmed up with a step of its own, because its first events pay for setting it up. Random numbers
+are seeded alike before each of the two, so the step runs what the captured one runs.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from joulediff.errors import JoulediffError
+from joulediff.recorders.torch.chrome import FENCE, STEP, read_trace
+from joulediff.recorders.torch.traced import Traced
+
+Step = Callable[[], object]
+
+_WARM_UP = "joulediff.warm"
+_LOG_LEVEL = "KINETO_LOG_LEVEL"
+# Above every level of Kineto's messages: at 5 PyTorch 2.13 still writes "profiler_start" to standard error.
+_SILENT = "6"
+
+
+def trace_step(step: Step, *, begin: Callable[[], None] | None = None) -> Traced:
+    """Run `step` twice under the profiler and return what it saw of the second time.
+
+    `begin` runs before each, to seed random numbers. The step's exceptions pass through, and no profiler is
+    left running.
+    """
+    with tempfile.TemporaryDirectory(prefix="joulediff-") as folder:
+        path = Path(folder) / "trace.json"
+        write_trace(step, path, begin=begin)
+        return read_trace(path)
+
+
+def write_trace(step: Step, path: Path, *, begin: Callable[[], None] | None = None) -> None:
+    """Run `step` twice under the profiler and write its trace to `path`."""
+    from torch.profiler import record_function
+
+    with _profiling() as profiler:
+        for name in (_WARM_UP, STEP):
+            if begin is not None:
+                begin()
+            _synchronise()
+            with record_function(name):
+                output = step()
+                with record_function(FENCE):
+                    _synchronise()
+            del output
+            if not _is_profiled():
+                raise _another_profiler("the step runs a profiler of its own")
+    profiler.export_chrome_trace(str(path))
+
+
+@contextmanager
+def _profiling() -> Iterator[Any]:
+    """Run the profiler, and stop it whatever happens."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    if _is_profiled():
+        raise _another_profiler("one is active in this process already")
+    activities = [ProfilerActivity.CPU]
+    if torch.cuda.is_initialized():
+        activities.append(ProfilerActivity.CUDA)
+    profiler = profile(activities=activities, record_shapes=False, with_stack=False, profile_memory=False)
+    try:
+        with _silence():
+            profiler.start()
+    except RuntimeError as error:
+        raise _another_profiler(str(error)) from error
+    try:
+        yield profiler
+    finally:
+        # Stopped by another one, it crashes the process if it is stopped again (2.13).
+        if _is_profiled():
+            with _silence():
+                profiler.stop()
+
+
+def _is_profiled() -> bool:
+    """Return whether a profiler is active, in this thread or another. Two at once can crash the process (2.13)."""
+    import torch
+
+    enabled = getattr(torch.autograd, "_profiler_enabled", lambda: False)
+    return enabled() or getattr(torch.autograd.profiler, "_is_profiler_enabled", False)
+
+
+def _another_profiler(why: str) -> JoulediffError:
+    return JoulediffError(
+        f"the step cannot be traced beside another PyTorch profiler: {why}",
+        fix="record without it (look for torch.profiler, torch.autograd.profiler, emit_nvtx or emit_itt)",
+    )
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep the profiler's remarks about itself from the user: they are about how we use it."""
+    had = os.environ.get(_LOG_LEVEL)
+    os.environ.setdefault(_LOG_LEVEL, _SILENT)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*Profiler clears events at the end of each cycle")
+            yield
+    finally:
+        if had is None:
+            del os.environ[_LOG_LEVEL]
+
+
+def _synchronise() -> None:
+    """Wait for every device on which the program has begun to work."""
+    import torch
+
+    if torch.cuda.is_initialized():
+        has_context = getattr(torch._C, "_cuda_hasPrimaryContext", lambda _: True)  # noqa: SLF001
+        for index in filter(has_context, range(torch.cuda.device_count())):
+            torch.cuda.synchronize(index)
+    elif torch.backends.mps.is_available():
+        torch.mps.synchronize()
