@@ -15,14 +15,24 @@ from types import CodeType, FrameType
 
 from joulediff.runs import Frame
 
-_PACKAGE = Path(__file__).resolve().parents[1]
+STANDARD_LIBRARY = "python"
+
+_PACKAGE = Path(__file__).parents[1]
 _OURS = str(_PACKAGE) + os.sep
 _CASES = str(_PACKAGE / "cases") + os.sep
-_SITES = tuple({str(Path(sysconfig.get_path(k)).resolve()) + os.sep for k in ("purelib", "platlib")})
-_STANDARD = tuple({str(Path(sysconfig.get_path(k)).resolve()) + os.sep for k in ("stdlib", "platstdlib")})
 _PACKAGE_FOLDERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
-STANDARD_LIBRARY = "python"
+
+def _folders(*kinds: str) -> tuple[str, ...]:
+    """Return folders of Python's own, also under the name they have without links: frames may show either."""
+    paths = [Path(sysconfig.get_path(kind)) for kind in kinds]
+    return tuple(dict.fromkeys(str(path) + os.sep for each in paths for path in (each, each.resolve())))
+
+
+_SITES = _folders("purelib", "platlib")
+_STANDARD = _folders("stdlib", "platstdlib")
+# What generates code says so in place of a file: Python's import system, torch.fx.
+_GENERATED = (("<frozen", STANDARD_LIBRARY), ("<eval_with_key>", "torch"), ("<torch_package", "torch"))
 
 
 class CallPaths:
@@ -36,7 +46,8 @@ class CallPaths:
         self._stop = stop
         self._root = str(root or Path.cwd()) + os.sep
         self._paths: dict[tuple[int, ...], int | None] = {}
-        self._places: dict[tuple[int | None, CodeType, int], int] = {}
+        self._places: dict[tuple[int | None, int, int], int] = {}
+        self._numbers: dict[Frame, int] = {}
         self._codes: list[CodeType] = []
         self._named: dict[str, tuple[str, str | None]] = {}
         self.frames: list[Frame] = []
@@ -50,17 +61,20 @@ class CallPaths:
         """Return the place in `frames` of the path that ends in `frame`; None for an empty one."""
         stop, at = self._stop, frame
         key: list[int] = []
+        add = key.append
         while at is not None:
             code = at.f_code
             if code is stop:
                 break
-            key.append(id(code))
-            key.append(at.f_lasti)
+            add(id(code))
+            add(at.f_lasti)
             at = at.f_back
-        found = self._paths.get(tuple(key), -1)
-        if found == -1:
-            found = self._paths[tuple(key)] = self._add(frame)
-        return found
+        path = tuple(key)
+        try:
+            return self._paths[path]
+        except KeyError:
+            found = self._paths[path] = self._add(frame)
+            return found
 
     def _add(self, frame: FrameType | None) -> int | None:
         chain = []
@@ -73,12 +87,18 @@ class CallPaths:
             self._codes.append(code)  # its id is part of a key, so it must not be reused
             if code.co_filename.startswith(_OURS) and not code.co_filename.startswith(_CASES):
                 continue
-            key = (parent, code, each.f_lasti)
-            if key not in self._places:
-                self._places[key] = len(self.frames)
-                self.frames.append(self._frame(each, parent))
-            parent = self._places[key]
+            place = (parent, id(code), each.f_lasti)
+            if place not in self._places:
+                self._places[place] = self._number(self._frame(each, parent))
+            parent = self._places[place]
         return parent
+
+    def _number(self, frame: Frame) -> int:
+        """Return the place of a frame in `frames`: two calls in one line share one."""
+        if frame not in self._numbers:
+            self._numbers[frame] = len(self.frames)
+            self.frames.append(frame)
+        return self._numbers[frame]
 
     def _frame(self, frame: FrameType, parent: int | None) -> Frame:
         code = frame.f_code
@@ -93,11 +113,11 @@ class CallPaths:
 def name_file(file: str, root: str) -> tuple[str, str | None]:
     """Return how a file is called in a record, and the library it belongs to; None for the user's own code."""
     if file.startswith("<"):
-        return file, STANDARD_LIBRARY if file.startswith("<frozen") else None
+        return file, next((owner for begin, owner in _GENERATED if file.startswith(begin)), None)
     for folder in (*_SITES, *_PACKAGE_FOLDERS):
         _, found, rest = file.rpartition(folder)
         if found:
-            return rest, rest.split(os.sep)[0].removesuffix(".py")
+            return rest, rest.partition(os.sep)[0].removesuffix(".py")
     for folder in _STANDARD:
         if file.startswith(folder):
             return file.removeprefix(folder), STANDARD_LIBRARY

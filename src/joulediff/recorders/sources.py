@@ -17,7 +17,7 @@ MAX_FILE_BYTES = 4_000_000
 
 
 def read_sources(frames: Iterable[Frame], files: Mapping[str, str]) -> tuple[SourceText, ...]:
-    """Return excerpts around the frames' lines; `files` says where each frame's file is. What cannot be read is left out."""
+    """Return excerpts around the frames' lines, where they can be read; `files` says where each frame's file is."""
     wanted: dict[str, set[int]] = {}
     for frame in frames:
         around = AROUND_OWN if frame.owner is None else AROUND_LIBRARY

@@ -55,12 +55,12 @@ class Encoder:
             if isinstance(value, self._tensor):
                 key.append(0)
                 tensors.append(value)
-            elif kind is list or kind is tuple:
-                key.append(kind)
-                key.append(self._key(value, tensors))
             elif kind in _PLAIN:
                 key.append(kind)  # 1, 1.0 and True are equal
-                key.append(value)
+                key.append(value or repr(value))  # so are 0.0 and -0.0
+            elif isinstance(value, list | tuple):
+                key.append(kind)
+                key.append(self._key(value, tensors))
             else:
                 key.append(repr(value))
         return tuple(key)
@@ -75,6 +75,7 @@ class Encoder:
 
 
 _PLAIN = frozenset({int, float, bool, str, type(None)})
+_NAMED = ("dtype", "layout", "memory_format", "qscheme")
 
 
 def _scalar(value: Any) -> Any:
@@ -88,8 +89,8 @@ def _scalar(value: Any) -> Any:
         number = float(value)
         return number if math.isfinite(number) else {"float": str(number)}
     if isinstance(value, complex):
-        return {"complex": [value.real, value.imag]}
-    for name in ("dtype", "layout", "memory_format"):
+        return {"complex": [_scalar(value.real), _scalar(value.imag)]}
+    for name in _NAMED:
         if isinstance(value, getattr(torch, name)):
             return {name: str(value).removeprefix("torch.")}
     if isinstance(value, torch.device):
@@ -126,8 +127,9 @@ def _value(plain: Any, tensors: Any, depth: int) -> Any:
     if kind == "float":
         return float(content)
     if kind == "complex":
-        return complex(*content)
-    if kind in ("dtype", "layout", "memory_format"):
+        real, imaginary = (_value(each, (), depth) for each in content)
+        return complex(real, imaginary)
+    if kind in _NAMED:
         found = getattr(torch, content)
         if not isinstance(found, getattr(torch, kind)):
             raise ValueError(content)

@@ -1,16 +1,17 @@
 """The captured pass: every operator the framework dispatches, with the values it reads and makes.
 
-A dispatch mode sees each ATen operator below autograd and autocast, in every thread that works for the
-step. Each is run exactly as the program asked; tensors are signed when they are made and never kept.
+A dispatch mode sees each ATen operator below autograd and autocast, in the thread that calls the step and in
+autograd's. Each is run exactly as the program asked; tensors are signed when they are made and never kept.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,26 +21,33 @@ from typing import TYPE_CHECKING, Any
 from joulediff.recorders.callpath import CallPaths
 from joulediff.recorders.regions import current_region
 from joulediff.recorders.torch.arguments import Encoder
+from joulediff.recorders.torch.composite import run_parts
 from joulediff.recorders.torch.models import Holdings, clean_name, find_holdings
-from joulediff.recorders.torch.modules import ModulePaths, is_compiled
-from joulediff.recorders.torch.outputs import named_tensors
-from joulediff.recorders.torch.schema import Schemas
+from joulediff.recorders.torch.modules import ModulePaths
+from joulediff.recorders.torch.outputs import is_made_of_tensors, named_tensors
+from joulediff.recorders.torch.schema import Facts, Schemas, named
 from joulediff.recorders.torch.signature import Signers
 from joulediff.recorders.torch.values import Name, Values
 from joulediff.recorders.torch.watching import watch_autocast, watch_optimizers, watch_triton
-from joulediff.runs import Frame, Op, Phase, Signature, Value
+from joulediff.runs import Frame, Op, Phase, Signature, Value, ValueKind
 
 if TYPE_CHECKING:
     import torch
 
 Step = Callable[[], object]
 
-# Marks of the profiler and questions about a tensor: no work of the program's.
-SKIPPED_NAMESPACES = ("profiler", "prim")
+_DISPATCH_FILES = ("_dynamo/eval_frame.py", "torch/_compile.py", "_python_dispatch.py")
 # C++ frames worth showing; the others are the machinery that takes the picture.
 _CPP_NAMES = ("at::", "c10::impl", "torch::autograd", "torch::jit", "torch::nn")
-# The functions that torch.compile puts around the program's own.
+# The functions that torch.compile puts around the program's own, and the files of optimizers.
 _COMPILER_FUNCTIONS = ("_TorchDynamoContext.", "OptimizedModule.", "compile_wrapper")
+_OPTIMIZER_FILES = f"torch{os.sep}optim{os.sep}"
+# The function from which autograd's engine runs.
+_BACKWARD_CALL = "_engine_run_backward"
+# Compiled functions run as they are written, with hooks on every module.
+_OWN_WARNINGS = (r"Using `torch.compile\(module\)` when there are global hooks", "flex_attention called without torch.compile")
+# What `torch.tensor` hands to the dispatcher: a constant of the program, although no operator made it.
+_CONSTANT = "aten::lift_fresh"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +116,7 @@ class _Draft:
     inference: bool
     autocast: str | None
     cpp: object = None
+    compiled: bool = False
 
 
 class _Recorder:
@@ -126,15 +135,17 @@ class _Recorder:
         self._by_sequence: dict[int, int] = {}
         self._streams: dict[int, int] = {}
         self._devices: dict[Any, str] = {}
-        self._optimizing: set[int] = set()
-        self._autocast: str | None = None
-        self._busy = False
+        self._autocast: dict[int, str | None] = {}
+        self._inside: set[int] = set()
         self._lock = threading.RLock()
         self._cpp = cpp
         self._modules: ModulePaths | None = None
-        self._parameters: dict[str, torch.Tensor] = {}
+        self._process = os.getpid()
+        self._mode: Any = None
+        self._made_of_tensors: dict[Any, bool] = {}
         self._sequence_number = getattr(torch._C._autograd, "_get_sequence_nr", lambda: 0)  # noqa: SLF001
         self._autograd_node = getattr(torch._C, "_current_autograd_node", lambda: None)  # noqa: SLF001
+        self._first_sequence = 0
 
     def call(self, step: Step) -> object:
         """Call the step. Call paths end here."""
@@ -144,15 +155,16 @@ class _Recorder:
     def attached(self) -> Iterator[None]:
         with ExitStack() as stack:
             self._modules = ModulePaths(self._holdings.models, met=self._name_model)
-            for name, tensor in self._holdings.tensors.items():
-                self._values.name(tensor, Name("input", name))
             stack.callback(self._modules.close)
-            stack.enter_context(watch_optimizers(self._begin_optimizer, self._end_optimizer))
+            for name, tensor in self._holdings.tensors.items():
+                self._name("input", name, tensor)
+            stack.enter_context(watch_optimizers(self._name_state))
             stack.enter_context(watch_autocast(self._note_autocast))
             stack.enter_context(watch_triton(self._run_triton))
+            stack.enter_context(_without_own_warnings())
             stack.enter_context(_eagerly(self._torch))
-            stack.enter_context(_without_warning_of_hooks(self._holdings))
-            stack.enter_context(_make_mode(self))
+            self._mode = stack.enter_context(_make_mode(self))
+            self._first_sequence = self._sequence_number()
             yield
 
     def wait(self) -> None:
@@ -162,57 +174,68 @@ class _Recorder:
 
     def dispatch(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         """Run one operator and note it."""
-        if any(hasattr(kind, "__tensor_flatten__") for kind in types):
-            return NotImplemented  # a tensor made of tensors: the operators on its parts come next
-        facts = self._schemas.of(func)
-        if self._busy or facts.namespace in SKIPPED_NAMESPACES:
+        me = threading.get_ident()
+        if me in self._inside or os.getpid() != self._process:  # the latter in a worker that the step started
             return func(*args, **kwargs)
-        with self._lock:
-            text, tensors = self._encoder.arguments(args, kwargs)
-            read = self._values.read
-            inputs = tuple([read(tensor) for tensor in tensors])
-            changed = facts.changed(args, kwargs) if facts.may_change else ()
-            for tensor in changed:
-                self._values.before_write(tensor)
-        self._busy = True
+        if types and any(self._is_made_of_tensors(kind) for kind in types):
+            return NotImplemented  # the operators on its parts come next
+        facts = self._schemas.of(func)
+        if facts is None or facts.is_composite:
+            return run_parts(self._mode, func, args, kwargs)
+        if not facts.is_work:
+            return func(*args, **kwargs)
+        self._inside.add(me)
         try:
+            with self._lock:
+                text, tensors = self._encoder.arguments(args, kwargs)
+                read = self._values.read
+                inputs = tuple([read(tensor) for tensor in tensors])
+                changed = facts.changed(args, kwargs) if facts.may_change else ()
+                self._values.before_write(changed)
             output = func(*args, **kwargs)
+            with self._lock:
+                self._note(facts, text, tensors, inputs, changed, output, _caller())
         finally:
-            self._busy = False
-        with self._lock:
-            self._note(facts.name, facts.overload, text, tensors, inputs, changed, output, _caller())
+            self._inside.discard(me)
         return output
+
+    def _is_made_of_tensors(self, kind: Any) -> bool:
+        found = self._made_of_tensors.get(kind)
+        if found is None:
+            found = self._made_of_tensors[kind] = is_made_of_tensors(kind)
+        return found
 
     def _note(
         self,
-        name: str,
-        overload: str,
+        facts: Facts,
         text: str,
         tensors: list[Any],
         inputs: tuple[int, ...],
-        changed: Any,
+        changed: Sequence[Any],
         output: object,
-        frame: Any,
+        frame: FrameType | None,
     ) -> None:
-        torch, number = self._torch, len(self._drafts)
-        writes = tuple([self._values.write(tensor, number) for tensor in changed])
+        torch, number, me = self._torch, len(self._drafts), threading.get_ident()
+        if facts.is_blank:
+            self._values.leave_blank(number)
+        writes = self._values.write(changed, number) if changed else ()
         returns, made = self._encoder.returns(output)
         outputs = tuple([self._values.make(tensor, number) for tensor in made])
         phase, forward = self._phase(number)
         device, stream = self._where(made, tensors)
-        thread = self._threads.setdefault(threading.get_ident(), len(self._threads))
+        thread = self._threads.setdefault(me, len(self._threads))
         assert self._modules is not None
         self._drafts.append(
             _Draft(
-                name=name,
-                overload=overload,
+                name=facts.name,
+                overload=facts.overload,
                 arguments=text,
                 returns=returns,
                 inputs=inputs,
                 outputs=outputs,
                 writes=writes,
                 frame=self._paths.here(frame),
-                place=self._modules.here(),
+                place=self._modules.here(me),
                 phase=phase,
                 forward=forward,
                 thread=thread,
@@ -221,20 +244,20 @@ class _Recorder:
                 region=current_region(),
                 grad=torch.is_grad_enabled(),
                 inference=torch.is_inference_mode_enabled(),
-                autocast=self._autocast if thread == 0 else None,
+                autocast=self._autocast.get(me),
                 cpp=torch._C._profiler.gather_traceback(False, False, True) if self._cpp else None,  # noqa: SLF001
             )
         )
 
     def _phase(self, number: int) -> tuple[Phase, int | None]:
-        node = self._autograd_node()
-        if node is not None:
-            return "backward", self._by_sequence.get(node._sequence_nr())  # noqa: SLF001
-        if threading.get_ident() in self._optimizing:
-            return "optimizer", None
         # Autograd numbers an operator just before it runs; the first one to show a number is its owner.
-        self._by_sequence.setdefault(self._sequence_number() - 1, number)
-        return "forward", None
+        sequence = self._sequence_number()
+        if sequence > self._first_sequence:
+            self._by_sequence.setdefault(sequence - 1, number)
+        node = self._autograd_node()
+        if node is None:
+            return "forward", None
+        return "backward", self._by_sequence.get(node._sequence_nr())  # noqa: SLF001
 
     def _where(self, made: list[Any], tensors: list[Any]) -> tuple[str, int | None]:
         """Return the device that worked, and the number of its stream."""
@@ -252,25 +275,29 @@ class _Recorder:
         raw = self._torch._C._cuda_getCurrentRawStream(busiest.index)  # noqa: SLF001
         return name, self._streams.setdefault(raw, len(self._streams))
 
-    def _run_triton(self, name: str, run: Callable[[], object], args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+    def _run_triton(
+        self, name: str, run: Callable[[], object], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> object:
         """Run a Triton kernel that the program launches itself, and note it as an operator.
 
-        What it writes nobody says, so its tensors are signed before and after.
+        What it writes nobody says, so its tensors are signed before and after. One without contents is only there
+        to be written.
         """
-        if self._busy:
+        me = threading.get_ident()
+        if me in self._inside:
             return run()
-        self._busy = True
+        self._inside.add(me)
         try:
             text, tensors = self._encoder.arguments(args, kwargs)
             inputs = tuple(self._values.read(tensor) for tensor in tensors)
-            for tensor in tensors:
-                self._values.before_write(tensor)
+            self._values.before_write(tensors)
             before = [self._sign(tensor) for tensor in tensors]
             output = run()
-            changed = [t for t, old in zip(tensors, before, strict=True) if self._sign(t) != old]
-            self._note(f"triton::{name}", "", text, tensors, inputs, changed, None, _caller())
+            pairs = zip(tensors, inputs, before, strict=True)
+            changed = [t for t, value, old in pairs if self._values.is_blank(value) or self._sign(t) != old]
+            self._note(named(f"triton::{name}"), text, tensors, inputs, changed, None, _caller())
         finally:
-            self._busy = False
+            self._inside.discard(me)
         return output
 
     def _sign(self, tensor: torch.Tensor) -> str:
@@ -280,31 +307,29 @@ class _Recorder:
         signers.sign(tensor, extent_of(tensor.shape, tensor.stride()))
         return repr(signers.finish())  # NaN equals itself in text
 
-    def _begin_optimizer(self, optimizer: Any) -> None:
-        self._optimizing.add(threading.get_ident())
-        names = {id(p): name for name, p in self._parameters.items()}
-        kind = type(optimizer).__name__
+    def _name_state(self, optimizer: Any) -> None:
         for parameter, state in optimizer.state.items():
-            of = names.get(id(parameter), "?")
-            for key, tensor in state.items():
-                if isinstance(tensor, self._torch.Tensor):
-                    self._values.name(tensor, Name("input", f"{kind}.{key}.{of}"))
-
-    def _end_optimizer(self) -> None:
-        self._optimizing.discard(threading.get_ident())
+            if isinstance(parameter, self._torch.Tensor) and isinstance(state, Mapping):
+                of = self._values.name_of(parameter) or "?"
+                for key, tensor in state.items():
+                    self._name("input", f"{type(optimizer).__name__}.{key}.{of}", tensor)
 
     def _note_autocast(self, state: str | None) -> None:
-        self._autocast = state
+        self._autocast[threading.get_ident()] = state
 
     def _name_model(self, root: str, model: torch.nn.Module) -> None:
-        for kind, pairs in (
-            ("parameter", model.named_parameters(remove_duplicate=False)),
-            ("buffer", model.named_buffers(remove_duplicate=False)),
-        ):
-            for path, tensor in pairs:
-                name = ".".join(part for part in (root, clean_name(path)) if part)
-                self._values.name(tensor, Name(kind, name))  # type: ignore[arg-type]
-                self._parameters[name] = tensor
+        for path, tensor in model.named_parameters(remove_duplicate=False):
+            name = _join(root, clean_name(path))
+            self._name("parameter", name, tensor)
+            self._name("input", f"{name}.grad", tensor.grad if tensor.is_leaf else None)
+        for path, tensor in model.named_buffers(remove_duplicate=False):
+            self._name("buffer", _join(root, clean_name(path)), tensor)
+
+    def _name(self, kind: ValueKind, name: str, thing: object) -> None:
+        with self._lock:
+            for text, tensor in named_tensors(thing, name):
+                if not self._torch.nn.parameter.is_lazy(tensor):
+                    self._values.name(tensor, Name(kind, text))
 
     def _name_outputs(self, output: object) -> tuple[tuple[str, int], ...]:
         found = []
@@ -320,25 +345,39 @@ class _Recorder:
             outputs = self._name_outputs(output)
             values = self._values.finish()
         frames = tuple(self._paths.frames)
-        inside = _compiled_frames(frames)
+        self._learn_from_frames(frames)
+        constants = [value for draft in self._drafts if draft.name == _CONSTANT for value in draft.inputs]
         texts = self._cpp_texts()
-        for draft in self._drafts:
-            if draft.forward is not None and draft.place[0] is None:
-                draft.place = self._drafts[draft.forward].place
-        ops = tuple(_to_op(number, draft, inside, texts) for number, draft in enumerate(self._drafts))
-        compiled = tuple(self._modules.compiled) if self._modules is not None else ()
-        changed = tuple(None if name is None else name.text for name in self._values.changed())
         return Captured(
-            ops=ops,
+            ops=tuple(_to_op(number, draft, texts[number]) for number, draft in enumerate(self._drafts)),
             values=values,
             signatures=tuple(self._signers.finish()),
             frames=frames,
             outputs=outputs,
-            compiled_modules=compiled,
-            changed=changed,
+            compiled_modules=tuple(self._modules.compiled) if self._modules is not None else (),
+            changed=tuple(None if name is None else name.text for name in self._values.changed(fresh=constants)),
             files=self._paths.files,
             step_s=step_s,
         )
+
+    def _learn_from_frames(self, frames: Sequence[Frame]) -> None:
+        """Say what only a call path tells; a backward operator is where its forward one is.
+
+        Autograd computes gradients from C++. Python code with gradients on, inside of it, is a forward pass that is
+        computed again.
+        """
+        compiled = _inside(frames, lambda f: f.owner == "torch" and f.function.startswith(_COMPILER_FUNCTIONS))
+        optimizer = _inside(frames, lambda f: f.owner == "torch" and f.file.startswith(_OPTIMIZER_FILES))
+        for draft in self._drafts:
+            draft.compiled = draft.frame in compiled
+            if draft.phase == "forward" and draft.frame in optimizer and draft.place[0] is None:
+                draft.phase = "optimizer"  # in a module it is the closure that an optimizer calls
+            if draft.grad and draft.frame is not None and frames[draft.frame].function != _BACKWARD_CALL:
+                draft.forward = None
+            if draft.forward is not None:
+                forward = self._drafts[draft.forward]
+                draft.compiled |= forward.compiled
+                draft.place = forward.place if draft.place[0] is None else draft.place
 
     def _cpp_texts(self) -> list[str | None]:
         if not self._cpp:
@@ -356,11 +395,11 @@ def _caller() -> FrameType | None:
 
 
 def _is_dispatch(code: CodeType) -> bool:
-    """Return whether this is the wrapper that PyTorch puts around a mode's method."""
-    return code.co_name == "_fn" and code.co_filename.endswith("eval_frame.py")
+    """Return whether this is a wrapper that PyTorch puts around a mode's method."""
+    return code.co_filename.endswith(_DISPATCH_FILES) and code.co_name in ("_fn", "inner", "__torch_dispatch__")
 
 
-def _to_op(number: int, draft: _Draft, compiled: set[int], cpp: list[str | None]) -> Op:
+def _to_op(number: int, draft: _Draft, cpp: str | None) -> Op:
     return Op(
         id=number,
         name=draft.name,
@@ -382,25 +421,34 @@ def _to_op(number: int, draft: _Draft, compiled: set[int], cpp: list[str | None]
         grad=draft.grad,
         inference=draft.inference,
         autocast=draft.autocast,
-        compiled=draft.frame in compiled,
-        cpp=cpp[number],
+        compiled=draft.compiled,
+        cpp=cpp,
     )
 
 
-def _compiled_frames(frames: tuple[Frame, ...]) -> set[int]:
-    """Return the frames that lie inside of a compiled function."""
+def _inside(frames: Sequence[Frame], is_entry: Callable[[Frame], bool]) -> set[int]:
+    """Return the frames that are such an entry or lie inside of one."""
     inside: set[int] = set()
     for number, frame in enumerate(frames):
-        is_entry = frame.owner == "torch" and frame.function.startswith(_COMPILER_FUNCTIONS)
-        if frame.parent in inside or is_entry:
+        if frame.parent in inside or is_entry(frame):
             inside.add(number)
     return inside
+
+
+def _join(root: str, name: str) -> str:
+    return f"{root}.{name}" if root and name else root or name
 
 
 def _make_mode(recorder: _Recorder) -> Any:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Capture(TorchDispatchMode):  # type: ignore[misc]
+        supports_higher_order_operators = True
+
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            return False  # nothing is compiled meanwhile, so it need not be kept out
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> object:
             return recorder.dispatch(func, types, args, kwargs or {})
 
@@ -419,12 +467,18 @@ def _eagerly(torch: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _without_warning_of_hooks(holdings: Holdings) -> Iterator[None]:
-    """Keep PyTorch from warning the user of hooks that are ours. Other warnings pass."""
-    modules = (module for model in holdings.models.values() for module in model.modules())
-    if not any(is_compiled(module) for module in modules):
-        yield
+def _without_own_warnings() -> Iterator[None]:
+    """Keep PyTorch from warning the user of what is our doing. Other warnings pass."""
+    if "torch._dynamo" not in sys.modules:
+        yield  # nothing is compiled
         return
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r"Using `torch.compile\(module\)` when there are global hooks")
+    before = list(warnings.filters)
+    for message in _OWN_WARNINGS:
+        warnings.filterwarnings("ignore", message=message)
+    ours = [each for each in warnings.filters if each not in before]
+    try:
         yield
+    finally:
+        for each in ours:
+            if each in warnings.filters:
+                warnings.filters.remove(each)  # type: ignore[attr-defined]

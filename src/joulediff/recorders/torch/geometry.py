@@ -5,13 +5,14 @@ Two tensors with one `Extent` hold the same elements: a permuted, reshaped or sq
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 Dims = tuple[tuple[int, int], ...]
 
 
-class Extent(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Extent:
     """The elements a tensor sees: `dims` are (size, stride), outermost first, as few as can be."""
 
     dims: Dims
@@ -57,24 +58,36 @@ def extent_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> Extent:
 def overlap(first: Dims, first_at: int, second: Dims, second_at: int) -> bool:
     """Return whether two sets of elements, with their offsets in one storage, may share any.
 
-    Exact for pieces cut from one matrix by rows or columns; else True where the ranges meet.
+    Exact for slices of one tensor that take different rows or columns; else True where the ranges meet.
     """
     if _is_empty(first) or _is_empty(second):
         return False
     if first_at + _reach(first) <= second_at or second_at + _reach(second) <= first_at:
         return False
-    pitch = _common_pitch(first, second)
-    if pitch is None:
-        return True
-    a, b = first_at % pitch, second_at % pitch
-    a_width, b_width = _row_width(first, pitch), _row_width(second, pitch)
-    if a + a_width > pitch or b + b_width > pitch:
-        return True  # a row that runs over into the next
-    return a < b + b_width and b < a + a_width
+    for pitch in _common_pitches(first, second):
+        a, b = first_at % pitch, second_at % pitch
+        first_row, second_row = _row(first, pitch), _row(second, pitch)
+        if a + _reach(first_row) <= pitch and b + _reach(second_row) <= pitch:
+            return overlap(first_row, a, second_row, b)
+    return True
+
+
+def covers(first: Dims, first_at: int, second: Dims, second_at: int) -> bool:
+    """Return whether the first set surely holds every element of the second, of which there are any.
+
+    It does where it has no gaps, or is the same.
+    """
+    if _is_empty(second):
+        return False
+    if first == second:
+        return first_at == second_at
+    is_dense = len(first) == 1 and first[0][1] == 1
+    return is_dense and first_at <= second_at and second_at + _reach(second) <= first_at + first[0][0]
 
 
 def _is_empty(dims: Dims) -> bool:
-    return any(size == 0 for size, _ in dims)
+    """Return whether there are no elements; `extent_of` writes that in one way only."""
+    return dims == ((0, 1),)
 
 
 def _reach(dims: Dims) -> int:
@@ -82,14 +95,13 @@ def _reach(dims: Dims) -> int:
     return 1 + sum((size - 1) * stride for size, stride in dims)
 
 
-def _common_pitch(first: Dims, second: Dims) -> int | None:
-    """Return the longest stride that both sets are rows of, if they are."""
-    strides = {stride for _, stride in first} & {stride for _, stride in second}
-    for pitch in sorted(strides, reverse=True):
-        if pitch > 1 and all(s % pitch == 0 or s < pitch for dims in (first, second) for _, s in dims):
-            return pitch
-    return None
+def _common_pitches(first: Dims, second: Dims) -> list[int]:
+    """Return the strides that both sets are rows of, the longest first."""
+    common = {stride for _, stride in first} & {stride for _, stride in second}
+    strides = [stride for dims in (first, second) for _, stride in dims]
+    rows = [pitch for pitch in common if pitch > 1 and all(s % pitch == 0 or s < pitch for s in strides)]
+    return sorted(rows, reverse=True)
 
 
-def _row_width(dims: Dims, pitch: int) -> int:
-    return 1 + sum((size - 1) * stride for size, stride in dims if stride < pitch)
+def _row(dims: Dims, pitch: int) -> Dims:
+    return tuple(dim for dim in dims if dim[1] < pitch)

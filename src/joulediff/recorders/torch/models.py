@@ -9,6 +9,8 @@ import functools
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -82,7 +84,7 @@ def _parts(thing: Any) -> Iterator[tuple[str, object]]:
     elif inspect.isfunction(thing):
         yield from _function_parts(thing)
     elif isinstance(thing, Mapping):
-        yield from ((str(key), each) for key, each in list(thing.items())[:MAX_ITEMS] if isinstance(key, str | int))
+        yield from ((str(key), each) for key, each in islice(thing.items(), MAX_ITEMS) if isinstance(key, str | int))
     elif isinstance(thing, list | tuple):
         yield from ((str(i), each) for i, each in enumerate(thing[:MAX_ITEMS]))
     elif not isinstance(thing, type) and not inspect.ismodule(thing):
@@ -96,11 +98,20 @@ def _function_parts(function: Any) -> Iterator[tuple[str, object]]:
     wrapped = getattr(function, "__wrapped__", None)
     if wrapped is not None:
         yield "", wrapped
-    try:
-        variables = inspect.getclosurevars(function)
-    except (TypeError, ValueError):
-        return
-    yield from variables.nonlocals.items()
-    yield from variables.globals.items()
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:
+            continue  # nothing in it yet
+    names = dict.fromkeys(_names_in(function.__code__))
+    yield from ((name, function.__globals__[name]) for name in names if name in function.__globals__)
     yield from ((f"default{i}", each) for i, each in enumerate(function.__defaults__ or ()))
     yield from (function.__kwdefaults__ or {}).items()
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    """Yield the global names that a function uses, also in its comprehensions and inner functions."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)

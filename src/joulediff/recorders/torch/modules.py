@@ -6,8 +6,9 @@ Hooks of the framework itself, on all modules at once, tell when one begins and 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from joulediff.recorders.torch.models import clean_name
 
@@ -18,6 +19,13 @@ Place = tuple[str | None, str | None]
 """A module's path and its class."""
 
 _NOWHERE: Place = (None, None)
+_WRAPPER = "OptimizedModule"
+
+
+class _Entered(NamedTuple):
+    module: torch.nn.Module
+    place: Place
+    is_compiled: bool
 
 
 class ModulePaths:
@@ -26,10 +34,9 @@ class ModulePaths:
     def __init__(self, models: Mapping[str, torch.nn.Module], *, met: Callable[[str, torch.nn.Module], None]) -> None:
         from torch.nn.modules import module as hooks
 
-        self._names: dict[int, str] = {}
-        self._held: list[object] = []
+        self._places: dict[int, tuple[weakref.ref[torch.nn.Module], Place]] = {}
         self._met = met
-        self._stacks: dict[int, list[Place]] = {}
+        self._stacks: dict[int, list[_Entered]] = {}
         self.compiled: list[str] = []
         """The paths of compiled modules, in the order they were entered."""
         for name, model in models.items():
@@ -44,43 +51,52 @@ class ModulePaths:
         while self._handles:
             self._handles.pop().remove()
 
-    def here(self) -> Place:
-        """Return the module that this thread is in."""
-        stack = self._stacks.get(threading.get_ident())
-        return stack[-1] if stack else _NOWHERE
+    def here(self, thread: int) -> Place:
+        """Return the module that a thread is in."""
+        stack = self._stacks.get(thread)
+        return stack[-1].place if stack else _NOWHERE
 
     def _adopt(self, root: str, model: torch.nn.Module) -> None:
-        self._held.append(model)  # ids stay its own
         for path, module in model.named_modules():
-            name = clean_name(path)
-            self._names.setdefault(id(module), ".".join(part for part in (root, name) if part))
+            if self._find(module) is None:
+                name = ".".join(part for part in (root, clean_name(path)) if part)
+                self._places[id(module)] = (weakref.ref(module), (name, _class_of(module)))
         self._met(root, model)
+
+    def _find(self, module: torch.nn.Module) -> Place | None:
+        reference, place = self._places.get(id(module), (None, _NOWHERE))
+        return place if reference is not None and reference() is module else None
 
     def _enter(self, module: torch.nn.Module, _: Any) -> None:
         stack = self._stacks.setdefault(threading.get_ident(), [])
-        name = self._names.get(id(module))
-        if name is None:
+        place = self._find(module)
+        if place is None:
             # A model the step does not hold itself: named after the module it is called from, and its class.
-            outer = stack[-1][0] if stack else None
-            root = ".".join(part for part in (outer, type(module).__name__) if part)
-            self._adopt(root, module)
-            name = self._names[id(module)]
-        if is_compiled(module) and not any(place[1] == _COMPILED for place in stack):
-            self.compiled.append(name)
-            stack.append((name, _COMPILED))
-        else:
-            stack.append((name, type(module).__name__))
+            outer = stack[-1].place[0] if stack else None
+            self._adopt(".".join(part for part in (outer, _class_of(module)) if part), module)
+            place = self._find(module) or _NOWHERE
+        compiled = is_compiled(module)
+        if compiled and not any(entered.is_compiled for entered in stack):
+            self.compiled.append(place[0] or "")
+        stack.append(_Entered(module, place, compiled))
 
-    def _leave(self, *_: Any) -> None:
-        stack = self._stacks.get(threading.get_ident())
-        if stack:
-            stack.pop()
-
-
-_COMPILED = "OptimizedModule"
+    def _leave(self, module: torch.nn.Module, *_: Any) -> None:
+        stack = self._stacks.get(threading.get_ident(), [])
+        # Those above it were left by something else than an Exception; it is not there itself where a hook before
+        # ours failed.
+        for depth in range(len(stack) - 1, -1, -1):
+            if stack[depth].module is module:
+                del stack[depth:]
+                return
 
 
 def is_compiled(module: torch.nn.Module) -> bool:
     """Return whether `torch.compile` or `Module.compile` was applied to a module."""
-    compiled_call = getattr(module, "_compiled_call_impl", None)
-    return type(module).__name__ == _COMPILED or compiled_call is not None
+    return type(module).__name__ == _WRAPPER or module.__dict__.get("_compiled_call_impl") is not None
+
+
+def _class_of(module: torch.nn.Module) -> str:
+    """Return the class of a module as it is written; a scripted one remembers it."""
+    import torch
+
+    return str(module.original_name if isinstance(module, torch.jit.ScriptModule) else type(module).__name__)

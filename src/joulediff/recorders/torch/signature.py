@@ -1,20 +1,21 @@
 """Sign a tensor when it is produced: counts, extremes and power sums, in double precision, in one pass.
 
 Signing reads the data where it lies and keeps no reference to it. The order of elements does not
-matter, so a dense tensor is read as its memory lies, and one with gaps row by row. On CUDA the sums stay
-on the device until `finish`: no signature waits for another.
+matter, so a tensor is read as its memory lies, each element once however often it is seen. On CUDA the sums
+stay on the device until `finish`: no signature waits for another.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from joulediff.recorders.torch.geometry import Extent, extent_of
+from joulediff.recorders.torch.geometry import Dims, Extent, extent_of
 from joulediff.runs import Signature
 
 if TYPE_CHECKING:
@@ -27,8 +28,13 @@ LOW, HIGH = len(SUMS), len(SUMS) + 1
 NANS, UPS, DOWNS, ZEROS, FRACTIONS = range(HIGH + 1, HIGH + 1 + len(COUNTS))
 WIDTH = FRACTIONS + 1
 
-# Elements converted to double at a time on the CPU: four such blocks fit a core's second-level cache.
+# Elements converted to double at a time on the CPU, and summed at a time. Blocks fit a core's second-level cache. PyTorch
+# starts threads above 32768 elements (at::internal::GRAIN_SIZE), OpenBLAS above 10000 (interface/dot.c): those wait for
+# cores that the program keeps busy, and on two busy ones a captured step took 30 times as long.
 BLOCK = 32768
+STRETCH = 8192
+# Beyond it the fourth power of a double may overflow.
+HUGE = 1e76
 
 
 class Signer(Protocol):
@@ -45,20 +51,27 @@ class Signers:
     """The signer of each device, opened when first needed; signatures are numbered as they are asked for."""
 
     def __init__(self) -> None:
+        import torch
+
+        self._without_modes = torch._C._DisableTorchDispatch  # noqa: SLF001
+        self._without_overrides = torch._C.DisableTorchFunction  # noqa: SLF001
         self._signers: dict[str, Signer] = {}
         self._promises: list[Callable[[], Signature]] = []
 
     def sign(self, tensor: torch.Tensor, extent: Extent) -> int | None:
         """Return the number of the signature of `tensor`; None for a kind of tensor that cannot be read."""
         kind = tensor.device.type
-        if kind not in self._signers:
-            self._signers[kind] = _open_signer(kind)
-        flat = as_elements(tensor)
-        if flat is None:
+        if kind == "meta" or not _is_readable(tensor.__class__, tensor.dtype):
             return None
-        if flat is not tensor:
-            extent = extent_of(flat.shape, flat.stride())
-        self._promises.append(self._signers[kind].sign(flat, extent))
+        # The program's own modes and subclasses see nothing of it.
+        alone = self._without_modes()
+        try:
+            with self._without_overrides():
+                if kind not in self._signers:
+                    self._signers[kind] = _open_signer(kind)
+                self._promises.append(self._signers[kind].sign(*_as_real(tensor, extent)))
+        finally:
+            del alone
         return len(self._promises) - 1
 
     def finish(self) -> list[Signature]:
@@ -68,15 +81,54 @@ class Signers:
         return [promise() for promise in self._promises]
 
 
-def as_elements(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return the tensor with real elements: complex ones as pairs; None if it has no plain memory."""
+def make_signature(rows: np.ndarray, count: int) -> Signature:
+    """Return the signature of `count` elements from rows of partial results."""
+    sums = rows[:, : len(SUMS)].sum(axis=0)
+    counts = rows[:, NANS : FRACTIONS + 1].sum(axis=0)
+    nans, up, down, zeros, fractions = (int(n) for n in counts)
+    finite = count - nans - up - down
+    # Which of 0.0 and -0.0 is the lower depends on their order: adding 0.0 makes them one.
+    low, high = (float(rows[:, LOW].min()) + 0.0, float(rows[:, HIGH].max()) + 0.0) if finite else (None, None)
+    return Signature(count, nans, up, down, zeros, not fractions, low, high, *(float(s) for s in sums))
+
+
+EMPTY = Signature(0, 0, 0, 0, 0, True, None, None, *([0.0] * len(SUMS)))
+
+
+@lru_cache(maxsize=1024)
+def _is_readable(kind: type, dtype: torch.dtype) -> bool:
+    """Return whether tensors of a class and type have memory of their own, with numbers in it."""
     import torch
 
-    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
-        return None
-    if tensor.is_complex():
-        return torch.view_as_real(tensor.resolve_conj())
-    return tensor
+    if kind.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:  # type: ignore[attr-defined]  # noqa: SLF001
+        return False
+    if dtype.is_complex:
+        return True
+    alone = torch._C._DisableTorchDispatch()  # noqa: SLF001
+    try:
+        torch.zeros(16, dtype=torch.uint8, device="cpu").view(dtype).to(torch.float64)
+    except RuntimeError:
+        return False
+    finally:
+        del alone
+    return True
+
+
+def _as_real(tensor: torch.Tensor, extent: Extent) -> tuple[torch.Tensor, Extent]:
+    """Return the elements as plain real numbers, complex ones as pairs."""
+    import torch
+
+    if not (tensor.is_complex() or tensor.is_neg()):
+        return tensor, extent
+    tensor = _distinct(tensor, extent).resolve_conj().resolve_neg()
+    tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    return tensor, extent_of(tensor.shape, tensor.stride())
+
+
+def _distinct(tensor: torch.Tensor, extent: Extent) -> torch.Tensor:
+    """Return a view with every element once."""
+    sizes, strides = zip(*extent.dims, strict=True) if extent.dims else ((), ())
+    return tensor.as_strided(sizes, strides, tensor.storage_offset())
 
 
 def _open_signer(kind: str) -> Signer:
@@ -86,17 +138,7 @@ def _open_signer(kind: str) -> Signer:
         from joulediff.recorders.torch.signature_kernel import KernelSigner
 
         return KernelSigner()
-    return _DeviceSigner()
-
-
-def make_signature(rows: np.ndarray, count: int) -> Signature:
-    """Return the signature of `count` elements from rows of partial results."""
-    sums = rows[:, : len(SUMS)].sum(axis=0)
-    counts = rows[:, NANS : FRACTIONS + 1].sum(axis=0)
-    nans, up, down, zeros, fractions = (int(n) for n in counts)
-    finite = count - nans - up - down
-    low, high = (float(rows[:, LOW].min()), float(rows[:, HIGH].max())) if finite else (None, None)
-    return Signature(count, nans, up, down, zeros, not fractions, low, high, *(float(s) for s in sums))
+    return _FetchingSigner()
 
 
 class _PlainSigner:
@@ -104,89 +146,102 @@ class _PlainSigner:
 
     def __init__(self) -> None:
         import torch
-        from scipy.linalg.blas import dasum
+        from scipy.linalg.blas import dasum, ddot
 
+        self._dot, self._sum_abs = ddot, dasum
+        self._x, self._square, self._ones = _aligned(BLOCK), _aligned(BLOCK), _aligned(STRETCH)
+        self._ones.fill(1.0)
         with torch.inference_mode(False):  # a tensor made in inference mode could not be written outside of it
-            self._block = torch.empty(BLOCK, dtype=torch.float64)
-        self._sum_abs = dasum
-        self._x = self._block.numpy()
-        self._square, self._ones = np.empty(BLOCK), np.ones(BLOCK)
-        self._is_zero = np.empty(BLOCK, dtype=bool)
+            self._block = torch.from_numpy(self._x)
 
     def sign(self, tensor: torch.Tensor, extent: Extent) -> Callable[[], Signature]:
-        count = extent.count
+        count, is_fractional = extent.count, False
         if not count:
             return lambda: EMPTY
-        flat = _flatten(tensor, extent)
-        rows = np.zeros((-(-count // BLOCK), WIDTH))
-        for row, start in zip(rows, range(0, count, BLOCK), strict=True):
-            piece = flat[start : start + BLOCK]
-            size = piece.shape[0]
-            self._block[:size].copy_(piece)
-            self._fill(row, size)
-        return lambda: make_signature(rows, count)
+        rows = []
+        for offset, dims in _blocks(tensor.storage_offset(), extent.dims or ((1, 1),)):
+            x = self._load(tensor, offset, dims)
+            row = self._measure(x)
+            if not is_fractional:
+                is_fractional = tensor.dtype.is_floating_point and _has_fractions(x)
+            rows.append([*row, is_fractional])
+        return lambda: make_signature(np.array(rows), count)
 
     def finish(self) -> None:
         pass
 
-    def _fill(self, row: np.ndarray, size: int) -> None:
-        x, square = self._x[:size], self._square[:size]
+    def _load(self, tensor: torch.Tensor, offset: int, dims: Dims) -> np.ndarray:
+        """Return elements as doubles, in the block."""
+        sizes, strides = zip(*dims, strict=True)
+        size = math.prod(sizes)
+        self._block[:size].view(sizes).copy_(tensor.as_strided(sizes, strides, offset))
+        return self._x[:size]
+
+    def _measure(self, x: np.ndarray) -> list[float]:
+        """Return a row without fractions."""
+        low, high = float(np.minimum.reduce(x)), float(np.maximum.reduce(x))
+        if low > -HUGE and high < HUGE:  # never with NaN, which numpy takes for the least and the greatest of all
+            return [*self._sums(x), low, high, 0, 0, 0, self._count_zeros(x)]
         with np.errstate(all="ignore"):
-            total_square = x.dot(x)
-            absent = 0 if math.isfinite(total_square) else _take_out_nonfinite(x, row)
-            np.multiply(x, x, out=square)
-            row[: len(SUMS)] = (
-                x.dot(self._ones[:size]),
-                self._sum_abs(x),
-                x.dot(x) if absent else total_square,
-                x.dot(square),
-                square.dot(square),
-            )
-            if not absent:
-                row[LOW], row[HIGH] = x.min(), x.max()
-                if row[LOW] <= 0 <= row[HIGH]:
-                    row[ZEROS] = np.count_nonzero(np.equal(x, 0.0, out=self._is_zero[:size]))
-            if not _looks_fractional(x):
-                row[FRACTIONS] = np.count_nonzero(x != np.floor(x))
-            else:
-                row[FRACTIONS] = 1
+            others = _take_out_nonfinite(x)
+            return [*self._sums(x), *others]
+
+    def _sums(self, x: np.ndarray) -> list[float]:
+        square, dot, parts = np.multiply(x, x, out=self._square[: x.size]), self._dot, []
+        for at in range(0, x.size, STRETCH):
+            a, b = x[at : at + STRETCH], square[at : at + STRETCH]
+            parts.append((dot(a, self._ones[: a.size]), self._sum_abs(a), self._sum_abs(b), dot(a, b), dot(b, b)))
+        return [sum(part) for part in zip(*parts, strict=True)]
+
+    def _count_zeros(self, x: np.ndarray) -> int:
+        """Return how many elements are zero: none, if the least square is not."""
+        return 0 if np.minimum.reduce(self._square[: x.size]) else int(np.count_nonzero(x == 0.0))
 
 
-def _take_out_nonfinite(x: np.ndarray, row: np.ndarray) -> int:
-    """Count what is not finite, note the extremes of the rest, and put zeros in its place."""
+def _aligned(count: int) -> np.ndarray:
+    """Return memory for doubles that begins with a cache line: BLAS adds up in another order where it does not."""
+    memory = np.empty(count + _LINE)
+    start = -(memory.ctypes.data // memory.itemsize) % _LINE
+    return memory[start : start + count]
+
+
+_LINE = 8
+
+
+def _blocks(offset: int, dims: Dims) -> Iterator[tuple[int, Dims]]:
+    """Cut elements into blocks: the offset and dimensions of each."""
+    (size, stride), *inner = dims
+    rows = BLOCK // math.prod(count for count, _ in inner)
+    for at in range(0, size, max(rows, 1)):
+        if rows:
+            yield offset + at * stride, ((min(rows, size - at), stride), *inner)
+        else:
+            yield from _blocks(offset + at * stride, tuple(inner))
+
+
+def _take_out_nonfinite(x: np.ndarray) -> list[float]:
+    """Return the extremes of the finite elements, and how many others and zeros there are; the others become zeros."""
     finite = np.isfinite(x)
-    row[NANS], row[UPS], row[DOWNS] = np.isnan(x).sum(), np.isposinf(x).sum(), np.isneginf(x).sum()
-    row[LOW] = x.min(initial=math.inf, where=finite)
-    row[HIGH] = x.max(initial=-math.inf, where=finite)
-    row[ZEROS] = np.count_nonzero(x == 0.0)
+    low, high = x.min(initial=math.inf, where=finite), x.max(initial=-math.inf, where=finite)
+    counts = [np.isnan(x).sum(), np.isposinf(x).sum(), np.isneginf(x).sum(), np.count_nonzero(x == 0.0)]
     x[~finite] = 0.0
-    return int(x.size - finite.sum())
+    return [low, high, *counts]
 
 
-def _looks_fractional(x: np.ndarray) -> bool:
-    """Return whether one of the first few elements is no whole number: then the others need no look."""
-    return any(not float(each).is_integer() for each in x[:8])
+def _has_fractions(x: np.ndarray) -> bool:
+    """Return whether any element is no whole number; mostly one of the first is none."""
+    return any(not float(each).is_integer() for each in x[:8]) or bool(np.any(x != np.floor(x)))
 
 
-class _DeviceSigner:
-    """For devices without a kernel of ours: the same results from the framework's own reductions."""
+class _FetchingSigner:
+    """For devices without a kernel of ours: each tensor is fetched and signed at once."""
 
     def __init__(self) -> None:
         self._plain = _PlainSigner()
 
     def sign(self, tensor: torch.Tensor, extent: Extent) -> Callable[[], Signature]:
-        return self._plain.sign(_flatten(tensor, extent).cpu(), Extent(((extent.count, 1),), extent.repeats))
+        here = _distinct(tensor, extent).cpu()
+        return self._plain.sign(here, extent_of(here.shape, here.stride()))
 
     def finish(self) -> None:
         pass
-
-
-def _flatten(tensor: torch.Tensor, extent: Extent) -> torch.Tensor:
-    """Return the elements in one dimension: a view where they lie side by side, else a copy."""
-    if extent.is_dense:
-        return tensor.as_strided((extent.count,), (1,), tensor.storage_offset())
-    sizes, strides = zip(*extent.dims, strict=True)
-    return tensor.as_strided(sizes, strides, tensor.storage_offset()).reshape(-1)
-
-
-EMPTY = Signature(0, 0, 0, 0, 0, True, None, None, *([0.0] * len(SUMS)))

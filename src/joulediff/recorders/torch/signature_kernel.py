@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import triton
 import triton.language as tl
+from triton.compiler import CompiledKernel
 
 from joulediff.recorders.torch.geometry import Extent
 from joulediff.recorders.torch.signature import EMPTY, WIDTH, make_signature
@@ -44,6 +45,8 @@ KINDS = {
     "uint8": tl.uint8,
     "bool": tl.uint8,
 }
+# Triton passes a whole number in 32 bits if it fits, and compiles a kernel for each width.
+NARROW = 2**31
 
 _PLAIN = ["data", "row", "count", "n1", "n2", "s0", "s1", "s2"]
 
@@ -113,9 +116,14 @@ class KernelSigner:
     """Signs CUDA tensors on the stream they are produced on."""
 
     def __init__(self) -> None:
+        import torch
+
         self._buffers: dict[torch.device, torch.Tensor] = {}
         self._used: dict[torch.device, int] = {}
         self._fetched: dict[torch.device, list[np.ndarray]] = {}
+        self._kinds = {getattr(torch, name): kind for name, kind in KINDS.items()}
+        self._ready: dict[tuple[object, ...], Any] = {}
+        self._current_device: Callable[[], int] = torch._C._cuda_getDevice  # noqa: SLF001 - torch.cuda's takes 1 µs
 
     def sign(self, tensor: torch.Tensor, extent: Extent) -> Callable[[], Signature]:
         import torch
@@ -123,7 +131,7 @@ class KernelSigner:
         count, device, dims = extent.count, tensor.device, extent.dims
         if not count:
             return lambda: EMPTY
-        kind = KINDS.get(str(tensor.dtype).removeprefix("torch."))
+        kind = self._kinds.get(tensor.dtype)
         if len(dims) > MAX_DIMS or kind is None:
             sizes, strides = zip(*dims, strict=True) if dims else ((), ())
             tensor = tensor.as_strided(sizes, strides, tensor.storage_offset()).contiguous()
@@ -133,19 +141,30 @@ class KernelSigner:
         programs = min(PROGRAMS, max(1, math.ceil(count / ELEMENTS_PER_PROGRAM)))
         buffer, row, page = self._rows(device, programs)
         (_, s0), (n1, s1), (n2, s2) = ((1, 0),) * (MAX_DIMS - len(dims)) + dims
-        with torch.cuda.device(device):
-            _sign[(programs,)](
-                *(tensor.data_ptr(), buffer, row, count, n1, n2, s0, s1, s2),
-                KIND=kind,
-                DENSE=not dims or (len(dims) == 1 and s2 == 1),
-                BLOCK=BLOCK,
-                num_warps=4,
-            )
+        dense = not dims or (len(dims) == 1 and s2 == 1)
+        arguments = (tensor.data_ptr(), buffer, row, count, n1, n2, s0, s1, s2, kind, dense, BLOCK)
+        if self._current_device() == device.index:
+            self._launch(device, programs, arguments)
+        else:
+            with torch.cuda.device(device):
+                self._launch(device, programs, arguments)
 
         def promise() -> Signature:
             return make_signature(self._fetched[device][page][row : row + programs, :WIDTH], count)
 
         return promise
+
+    def _launch(self, device: torch.device, programs: int, arguments: tuple[Any, ...]) -> None:
+        """Launch the kernel: by Triton's own way first, then by the compiled kernel itself, in half the time."""
+        key = (device, *arguments[-3:])
+        is_narrow = max(arguments[3:9]) < NARROW
+        ready = self._ready.get(key) if is_narrow else None
+        if ready is not None:
+            ready[(programs, 1, 1)](*arguments)
+            return
+        compiled = _sign[(programs,)](*arguments, num_warps=4)
+        if is_narrow and isinstance(compiled, CompiledKernel):
+            self._ready[key] = compiled
 
     def _rows(self, device: torch.device, programs: int) -> tuple[torch.Tensor, int, int]:
         import torch

@@ -6,12 +6,13 @@ read after a write to bytes it shares is a new value, whichever view the write w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from joulediff.recorders.torch.geometry import Dims, extent_of, overlap
+from joulediff.recorders.torch.geometry import Dims, covers, extent_of, overlap
 from joulediff.recorders.torch.signature import Signers
 from joulediff.runs import Value, ValueKind
 
@@ -32,7 +33,9 @@ class _Piece(NamedTuple):
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    dtype: torch.dtype | None
+    dtype: torch.dtype
+    bits: int = 0
+    """Whether elements are seen conjugated (1) or negated (2): views that only PyTorch's operators resolve."""
 
 
 class _Write(NamedTuple):
@@ -52,6 +55,8 @@ class _Draft:
     name: str | None
     writers: Sequence[int]
     previous: int | None
+    is_blank: bool
+    """Memory that nobody has filled yet: there is nothing to sign."""
     signature: int | None = None
     unsigned: torch.Tensor | None = None
     """The tensor itself, only where signing it can wait: a weight, which lives on anyway."""
@@ -60,8 +65,11 @@ class _Draft:
 @dataclass(slots=True)
 class _Storage:
     id: int
-    hold: object
-    """Keeps the storage's identity from being given to another one; not its memory."""
+    maker: int | None
+    """The operator that returned it first; None for one that was there before."""
+    is_alive: Callable[[], bool]
+    """Keeps the address, not the memory: no other storage is given it."""
+    is_opaque: bool
     writes: list[_Write] = field(default_factory=list)
     newest: dict[_Piece, tuple[int, int]] = field(default_factory=dict)
     """The newest value of a piece, and how many writes it has been held against."""
@@ -76,92 +84,123 @@ class Values:
     """Every value of one captured step, in the order they were first seen."""
 
     def __init__(self, signers: Signers) -> None:
-        import torch
         from torch.multiprocessing.reductions import StorageWeakRef
 
-        self._hold = StorageWeakRef
-        self._strided = torch.strided
+        self._weak = StorageWeakRef
         self._signers = signers
-        self._storages: dict[int, _Storage] = {}
+        self._by_address: dict[int, _Storage] = {}
+        self._storages: list[_Storage] = []
         self._drafts: list[_Draft] = []
+        self._blank_ops: set[int] = set()
 
     def name(self, tensor: torch.Tensor, name: Name) -> None:
         """Say what a tensor is called that was there before the step."""
-        storage = self._storage(tensor)
-        storage.names.setdefault(self._piece(tensor), name)
+        storage, piece = self._locate(tensor)
+        storage.names.setdefault(piece, name)
         storage.is_weights |= name.kind != "input"
+
+    def name_of(self, tensor: torch.Tensor) -> str | None:
+        """Return what a tensor was called, if it was."""
+        storage, piece = self._locate(tensor)
+        return storage.names[piece].text if piece in storage.names else None
 
     def read(self, tensor: torch.Tensor) -> int:
         """Return the value that an operator sees when it reads `tensor` now."""
-        storage, piece = self._storage(tensor), self._piece(tensor)
-        value, checked = storage.newest.get(piece, (None, 0))
-        if value is not None and checked == len(storage.writes):
-            return value
-        writers = _overlapping(storage, checked, piece)
-        if value is None or writers:
-            return self._add(tensor, storage, piece, writers, value)
-        storage.newest[piece] = (value, len(storage.writes))
-        return value
+        return self._read(tensor, *self._locate(tensor))
 
-    def before_write(self, tensor: torch.Tensor) -> None:
-        """Sign what is still unsigned in the storage of `tensor`: an operator is about to change it."""
-        storage = self._storage(tensor)
-        self._sign_waiting(storage.unsigned)
-        storage.unsigned.clear()
+    def before_write(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Sign what is still unsigned in the storages of `tensors`: an operator is about to change them."""
+        for tensor in tensors:
+            storage, _ = self._locate(tensor)
+            self._sign_waiting(storage.unsigned)
+            storage.unsigned.clear()
 
-    def write(self, tensor: torch.Tensor, op: int) -> int:
-        """Note that operator `op` changed `tensor`, and return its new value."""
-        storage, piece = self._storage(tensor), self._piece(tensor)
-        storage.writes.append(_Write(op, *_bytes(piece)))
-        return self.read(tensor)
+    def write(self, tensors: Sequence[torch.Tensor], op: int) -> tuple[int, ...]:
+        """Note that operator `op` changed `tensors`, and return their new values."""
+        places = [self._locate(tensor, op) for tensor in tensors]
+        for storage, piece in places:
+            if 0 not in piece.shape:
+                storage.writes.append(_Write(op, *_bytes(piece)))
+        return tuple([self._read(tensor, *place) for tensor, place in zip(tensors, places, strict=True)])
 
     def make(self, tensor: torch.Tensor, op: int) -> int:
         """Return the value of a tensor that operator `op` returned: a known one, where nothing is new about it."""
-        is_new = self._key(tensor) not in self._storages
-        storage, piece = self._storage(tensor), self._piece(tensor)
-        if is_new:
-            storage.writes.append(_Write(op, *_bytes(piece)))
+        storage, piece = self._locate(tensor, op)
         value, checked = storage.newest.get(piece, (None, 0))
-        if value is not None and not _overlapping(storage, checked, piece):
+        if value is None and storage.maker == op:
+            return self._add(tensor, storage, piece, [op], None)
+        if value is not None and checked == len(storage.writes):
             return value
-        return self._add(tensor, storage, piece, (op,), value)
+        writers = _visible(storage, checked, piece)
+        if value is not None and not writers:
+            return value
+        return self._add(tensor, storage, piece, writers, value, maker=op)
 
-    def signature(self, value: int) -> int | None:
-        """Return the number of a value's signature; None while it has none."""
-        return self._drafts[value].signature
+    def leave_blank(self, op: int) -> None:
+        """Say that what operator `op` makes or writes has no contents yet."""
+        self._blank_ops.add(op)
+
+    def is_blank(self, value: int) -> bool:
+        """Return whether a value is memory that nobody has filled."""
+        return self._drafts[value].is_blank
 
     def rename(self, value: int, name: str) -> None:
         """Give a value a name, beside one it may have."""
         draft = self._drafts[value]
         draft.name = f"{draft.name}, {name}" if draft.name else name
 
-    def changed(self) -> Iterable[Name | None]:
-        """Return the names of tensors that were there before the step and that it changed; None without a name."""
-        for draft in self._drafts:
-            if draft.writers and draft.previous is not None:
-                before = self._drafts[draft.previous]
-                if not before.writers:
-                    yield before.storage.names.get(before.piece)
+    def changed(self, *, fresh: Iterable[int] = ()) -> Iterator[Name | None]:
+        """Yield the names of tensors that were there before the step, changed in it, and are still there; None unnamed.
+
+        `fresh` are values that only seem to have been there before.
+        """
+        passed = {self._drafts[value].storage.id for value in fresh}
+        for storage in self._storages:
+            if storage.maker is None and storage.writes and storage.id not in passed and storage.is_alive():
+                named: list[Name | None] = [
+                    name for piece, name in storage.names.items() if _visible(storage, 0, piece)
+                ]
+                yield from named or [None]
 
     def finish(self) -> tuple[Value, ...]:
         """Sign what was put off, and return all values."""
         self._sign_waiting(range(len(self._drafts)))
         return tuple(_to_value(number, draft) for number, draft in enumerate(self._drafts))
 
+    def _read(self, tensor: torch.Tensor, storage: _Storage, piece: _Piece) -> int:
+        value, checked = storage.newest.get(piece, (None, 0))
+        if value is not None and checked == len(storage.writes):
+            return value
+        writers = _visible(storage, checked, piece)
+        if value is None or writers:
+            return self._add(tensor, storage, piece, writers, value)
+        storage.newest[piece] = (value, len(storage.writes))
+        return value
+
     def _add(
-        self, tensor: torch.Tensor, storage: _Storage, piece: _Piece, writers: Sequence[int], previous: int | None
+        self,
+        tensor: torch.Tensor,
+        storage: _Storage,
+        piece: _Piece,
+        writers: list[int],
+        previous: int | None,
+        *,
+        maker: int | None = None,
     ) -> int:
-        name = storage.names.get(piece) if not writers or previous is not None else None
+        is_blank = bool(writers) and self._blank_ops.issuperset(writers)
+        if maker is not None and maker not in writers:
+            writers.append(maker)
+        name = storage.names.get(piece)
         kind: ValueKind = "produced" if writers else name.kind if name else "input"
         number = len(self._drafts)
-        draft = _Draft(storage, piece, tensor.device, kind, name.text if name else None, writers, previous)
+        draft = _Draft(storage, piece, tensor.device, kind, name.text if name else None, writers, previous, is_blank)
         self._drafts.append(draft)
         storage.newest[piece] = (number, len(storage.writes))
         if storage.is_weights and not storage.writes:
             # Weights are many and mostly stay as they are: signed after the step, or before the first write.
             draft.unsigned = tensor
             storage.unsigned.append(number)
-        else:
+        elif not is_blank:
             self._sign(draft, tensor)
         return number
 
@@ -173,51 +212,82 @@ class Values:
                 self._sign(draft, tensor)
 
     def _sign(self, draft: _Draft, tensor: torch.Tensor) -> None:
-        if tensor.layout is not self._strided:
-            return
         storage, piece = draft.storage, draft.piece
+        if storage.is_opaque:
+            return
         extent = extent_of(piece.shape, piece.strides)
-        key = (piece.offset, extent.dims, piece.dtype)
+        key = (piece.offset, extent.dims, piece.dtype, piece.bits)
         known, checked = storage.signed.get(key, (None, -1))
-        if checked < 0 or _overlapping(storage, checked, piece):
+        if checked < 0 or (checked < len(storage.writes) and _visible(storage, checked, piece)):
             known = self._signers.sign(tensor, extent)
         storage.signed[key] = (known, len(storage.writes))
         draft.signature = known
 
-    def _key(self, tensor: torch.Tensor) -> int:
-        if tensor.layout is self._strided:
-            return int(tensor.untyped_storage()._cdata)  # noqa: SLF001 - the only identity a storage has
-        return -id(tensor)
+    def _locate(self, tensor: torch.Tensor, maker: int | None = None) -> tuple[_Storage, _Piece]:
+        """Return the storage of a tensor and its piece of it. A storage that is not known yet is the `maker`'s."""
+        try:
+            bits = tensor.is_conj() + 2 * tensor.is_neg()
+            piece = _Piece(tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype, bits)
+            memory = tensor.untyped_storage()
+        except RuntimeError:  # sparse and nested tensors, and some devices'
+            return self._locate_opaque(tensor, maker)
+        address = memory._cdata  # noqa: SLF001 - the only identity a storage has
+        storage = self._by_address.get(address)
+        if storage is None:
+            hold = self._weak(memory)
+            storage = self._new_storage(address, maker, lambda: not hold.expired(), is_opaque=False)
+            if maker is not None:
+                storage.writes.append(_Write(maker, 0, ((memory.nbytes(), 1),)))
+        return storage, piece
 
-    def _storage(self, tensor: torch.Tensor) -> _Storage:
-        key = self._key(tensor)
-        found = self._storages.get(key)
-        if found is None:
-            # A sparse tensor has no storage of its own: the object is its identity, and has to be kept.
-            hold = self._hold(tensor.untyped_storage()) if key > 0 else tensor
-            found = self._storages[key] = _Storage(len(self._storages), hold)
-        return found
+    def _locate_opaque(self, tensor: torch.Tensor, maker: int | None) -> tuple[_Storage, _Piece]:
+        """Do the same for a tensor without one memory of its own: the object is its identity."""
+        storage = self._by_address.get(-id(tensor))
+        if storage is None or not storage.is_alive():
+            hold = weakref.ref(tensor)
+            storage = self._new_storage(-id(tensor), maker, lambda: hold() is not None, is_opaque=True)
+            if maker is not None:
+                storage.writes.append(_Write(maker, 0, _SOMEWHERE))
+        try:
+            return storage, _Piece(0, tensor.shape, (), tensor.dtype)
+        except RuntimeError:  # a nested tensor has no one shape, a lazy parameter none yet
+            return storage, _Piece(0, (), (), tensor.dtype)
 
-    def _piece(self, tensor: torch.Tensor) -> _Piece:
-        if tensor.layout is self._strided:
-            return _Piece(tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
-        return _Piece(0, tensor.shape, (), tensor.dtype)
+    def _new_storage(
+        self, address: int, maker: int | None, is_alive: Callable[[], bool], *, is_opaque: bool
+    ) -> _Storage:
+        storage = self._by_address[address] = _Storage(len(self._storages), maker, is_alive, is_opaque)
+        self._storages.append(storage)
+        return storage
 
 
-def _overlapping(storage: _Storage, since: int, piece: _Piece) -> list[int]:
-    """Return the operators that have written to a piece since so many writes."""
-    writes = storage.writes[since:] if since < len(storage.writes) else ()
-    if not writes:
+def _visible(storage: _Storage, since: int, piece: _Piece) -> list[int]:
+    """Return the operators whose writes a piece shows, in order, of those after so many writes.
+
+    What a later write covers is not shown any more.
+    """
+    if since == len(storage.writes):
         return []
+    found: dict[int, None] = {}
     at_bytes, dims = _bytes(piece)
-    return list(dict.fromkeys(w.op for w in writes if overlap(w.dims, w.at_bytes, dims, at_bytes)))
+    for place in range(len(storage.writes) - 1, since - 1, -1):
+        op, write_at, write_dims = storage.writes[place]
+        if covers(write_dims, write_at, dims, at_bytes):
+            found[op] = None
+            break
+        if overlap(write_dims, write_at, dims, at_bytes):
+            found[op] = None
+    return list(found)[::-1]
+
+
+_SOMEWHERE: Dims = ((1, 1),)
 
 
 @lru_cache(maxsize=65536)
 def _bytes(piece: _Piece) -> tuple[int, Dims]:
     """Return where a piece begins and its dimensions, in bytes."""
-    if piece.dtype is None or len(piece.strides) != len(piece.shape):
-        return 0, ((1, 1),)
+    if len(piece.strides) != len(piece.shape):
+        return 0, _SOMEWHERE
     size = piece.dtype.itemsize
     dims = [(count, stride * size) for count, stride in extent_of(piece.shape, piece.strides).dims]
     if dims and dims[-1][1] == size:
@@ -229,7 +299,6 @@ def _bytes(piece: _Piece) -> tuple[int, Dims]:
 
 def _to_value(number: int, draft: _Draft) -> Value:
     piece = draft.piece
-    strided = len(piece.strides) == len(piece.shape)
     return Value(
         id=number,
         shape=tuple(piece.shape),
@@ -244,5 +313,5 @@ def _to_value(number: int, draft: _Draft) -> Value:
         previous=draft.previous,
         writers=tuple(draft.writers),
         signature=draft.signature,
-        repeats=extent_of(piece.shape, piece.strides).repeats if strided else 1,
+        repeats=1 if draft.storage.is_opaque else extent_of(piece.shape, piece.strides).repeats,
     )

@@ -16,26 +16,18 @@ RunTriton = Callable[[str, Callable[[], object], tuple[Any, ...], dict[str, Any]
 
 
 @contextmanager
-def watch_optimizers(begin: Callable[[Any], None], end: Callable[[], None]) -> Iterator[None]:
-    """Tell when any optimizer's step begins and ends."""
+def watch_optimizers(begin: Callable[[Any], None]) -> Iterator[None]:
+    """Tell when any optimizer's step begins."""
     from torch.optim import optimizer
 
     def before(each: Any, _args: Any, _kwargs: Any) -> None:
         begin(each)
 
-    def after(_each: Any, _args: Any, _kwargs: Any) -> None:
-        end()
-
-    handles = [
-        optimizer.register_optimizer_step_pre_hook(before),
-        optimizer.register_optimizer_step_post_hook(after),
-    ]
+    handle = optimizer.register_optimizer_step_pre_hook(before)
     try:
         yield
     finally:
-        for handle in handles:
-            handle.remove()
-        end()
+        handle.remove()
 
 
 @contextmanager

@@ -1,0 +1,40 @@
+"""Run operators that are made of others, so that a dispatch mode sees those.
+
+Autograd takes composite operators (`aten::linear`) apart before a mode sees them; in inference mode nothing does.
+Operators of higher order (`torch.cond`, flex attention) are Python code that runs operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+# How PyTorch's own code for such an operator refuses to run under a mode, before it does anything.
+_REFUSAL = "Mode should never be enabled"
+
+
+def run_parts(mode: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+    """Return what `func` returns, with `mode` around the operators it is made of."""
+    from torch._C import DispatchKey
+
+    if hasattr(func, "_op_dk"):
+        with mode:
+            # Its own C++ code; `func.decompose` prefers Python code, which runs other operators.
+            return func._op_dk(DispatchKey.CompositeImplicitAutograd, *args, **kwargs)  # noqa: SLF001
+    code = func.py_kernels.get(DispatchKey.CompositeExplicitAutograd)
+    if code is not None:
+        try:
+            with mode:
+                return code(*args, **kwargs)
+        except AssertionError as error:
+            if _REFUSAL not in str(error):
+                raise
+    return func(*(_under(mode, each) if callable(each) else each for each in args), **kwargs)
+
+
+def _under(mode: Any, function: Callable[..., object]) -> Callable[..., object]:
+    def run(*args: Any, **kwargs: Any) -> object:
+        with mode:
+            return function(*args, **kwargs)
+
+    return run
