@@ -72,9 +72,7 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def inputs_of(
-    run: Run, named: Mapping[str, torch.Tensor], constants: list[torch.Tensor] | None = None
-) -> Tensors:
+def inputs_of(run: Run, named: Mapping[str, torch.Tensor], constants: list[torch.Tensor] | None = None) -> Tensors:
     """Return copies of what was there before the step, by value: named tensors and the program's constants."""
     given = {
         value.id: copy(named[plain_name(value)])

@@ -150,9 +150,7 @@ def test_recursion_and_generators_have_full_paths() -> None:
     ],
 )
 @pytest.mark.skipif(os.sep != "/", reason="written with slashes")
-def test_files_are_named_from_their_package_or_the_programs_folder_on(
-    file: str, shown: str, owner: str | None
-) -> None:
+def test_files_are_named_from_their_package_or_the_programs_folder_on(file: str, shown: str, owner: str | None) -> None:
     assert name_file(file, "/home/me/work/") == (shown, owner)
 
 
@@ -231,7 +229,8 @@ def test_lines_around_recorded_ones_are_read(tmp_path: Path) -> None:
     assert (found.file, found.first) == ("program.py", 42)
     assert found.text.splitlines() == [f"line {n}" for n in range(42, 69)]
     library, last = read_sources(
-        [Frame("program.py", 1, "f", "lib", None), Frame("program.py", 101, "f", "lib", None)], {"program.py": str(file)}
+        [Frame("program.py", 1, "f", "lib", None), Frame("program.py", 101, "f", "lib", None)],
+        {"program.py": str(file)},
     )
     assert library.text.splitlines() == ["line 1", "line 2", "line 3"]
     assert last.text.splitlines()[-1] == "x" * MAX_LINE

@@ -259,7 +259,11 @@ def test_a_cache_that_is_kept_between_steps() -> None:
     cache = transformers.StaticCache(model.config, max_cache_len=16)
     with torch.no_grad():
         model(ids(1, 3), past_key_values=cache)
-    held = {f"cache.layers.{i}.{name}": getattr(layer, name) for i, layer in enumerate(cache.layers) for name in ("keys", "values")}
+    held = {
+        f"cache.layers.{i}.{name}": getattr(layer, name)
+        for i, layer in enumerate(cache.layers)
+        for name in ("keys", "values")
+    }
 
     def step() -> Any:
         with torch.no_grad():
@@ -358,6 +362,13 @@ def test_empty_scalar_and_constant_tensors() -> None:
     def step() -> Any:
         scale = torch.tensor(2.5)
         table = torch.tensor([[1.0, 2.0, 4.0], [1.0, 3.0, 9.0]])
-        return x[:0].sum(), x.sum() * scale, table @ x, torch.zeros(0, 3) @ x, x.expand(2, 3).mean(0), x[torch.tensor([2, 0])]
+        return (
+            x[:0].sum(),
+            x.sum() * scale,
+            table @ x,
+            torch.zeros(0, 3) @ x,
+            x.expand(2, 3).mean(0),
+            x[torch.tensor([2, 0])],
+        )
 
     run_again(step, {"x": x})

@@ -112,7 +112,8 @@ def test_an_expanded_tensor_repeats_what_it_holds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "share"), [(torch.float64, 1e-6), (torch.float16, 2e-3), (torch.bfloat16, 1e-2), (torch.float8_e4m3fn, 0.1)]
+    ("dtype", "share"),
+    [(torch.float64, 1e-6), (torch.float16, 2e-3), (torch.bfloat16, 1e-2), (torch.float8_e4m3fn, 0.1)],
 )
 def test_a_change_of_float_type_changes_it_within_rounding(dtype: torch.dtype, share: float) -> None:
     x = torch.randn(5000).clamp(-4, 4)

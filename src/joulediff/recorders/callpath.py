@@ -35,6 +35,20 @@ _STANDARD = _folders("stdlib", "platstdlib")
 _GENERATED = (("<frozen", STANDARD_LIBRARY), ("<eval_with_key>", "torch"), ("<torch_package", "torch"))
 
 
+class Base:
+    """A frame that is running and stays where it is while others run above it: the call of a module.
+
+    It holds the frame, and with it everything in it: it must be gone before the frame returns.
+    """
+
+    __slots__ = ("frame", "key", "outer")
+
+    def __init__(self, frame: FrameType, outer: Base | None) -> None:
+        self.frame = frame
+        self.outer = outer
+        self.key: int | None = None
+
+
 class CallPaths:
     """Collects call paths. `stop` is the code that calls the step: frames from there outwards are not the program's.
 
@@ -48,6 +62,7 @@ class CallPaths:
         self._paths: dict[tuple[int, ...], int | None] = {}
         self._places: dict[tuple[int | None, int, int], int] = {}
         self._numbers: dict[Frame, int] = {}
+        self._bases: dict[tuple[int, ...], int] = {}
         self._codes: list[CodeType] = []
         self._named: dict[str, tuple[str, str | None]] = {}
         self.frames: list[Frame] = []
@@ -57,24 +72,43 @@ class CallPaths:
         """Return where each file of the frames really is."""
         return {shown: real for real, (shown, _) in self._named.items()}
 
-    def here(self, frame: FrameType | None) -> int | None:
-        """Return the place in `frames` of the path that ends in `frame`; None for an empty one."""
-        stop, at = self._stop, frame
-        key: list[int] = []
-        add = key.append
-        while at is not None:
-            code = at.f_code
-            if code is stop:
-                break
-            add(id(code))
-            add(at.f_lasti)
-            at = at.f_back
-        path = tuple(key)
+    def here(self, frame: FrameType | None, base: Base | None = None) -> int | None:
+        """Return the place in `frames` of the path that ends in `frame`; None for an empty one.
+
+        Where `base` is on the way, the way to it is not walked again.
+        """
+        path = self._key(frame, base)
         try:
             return self._paths[path]
         except KeyError:
             found = self._paths[path] = self._add(frame)
             return found
+
+    def _key(self, frame: FrameType | None, base: Base | None) -> tuple[int, ...]:
+        stop, known, at = self._stop, base and base.frame, frame
+        key: list[int] = []
+        while at is not None:
+            if at is known:
+                assert base is not None
+                key.append(self._key_of(base))
+                break
+            code = at.f_code
+            if code is stop:
+                break
+            key += (id(code), at.f_lasti)
+            at = at.f_back
+        return tuple(key)
+
+    def _key_of(self, base: Base) -> int:
+        if base.key is None:
+            path = self._key_above(base)
+            base.key = self._bases.setdefault(path, -1 - len(self._bases))  # below zero: no code has such an id
+            self._codes.append(base.frame.f_code)
+        return base.key
+
+    def _key_above(self, base: Base) -> tuple[int, ...]:
+        frame = base.frame
+        return (id(frame.f_code), frame.f_lasti, *self._key(frame.f_back, base.outer))
 
     def _add(self, frame: FrameType | None) -> int | None:
         chain = []

@@ -45,7 +45,10 @@ _OPTIMIZER_FILES = f"torch{os.sep}optim{os.sep}"
 # The function from which autograd's engine runs.
 _BACKWARD_CALL = "_engine_run_backward"
 # Compiled functions run as they are written, with hooks on every module.
-_OWN_WARNINGS = (r"Using `torch.compile\(module\)` when there are global hooks", "flex_attention called without torch.compile")
+_OWN_WARNINGS = (
+    r"Using `torch.compile\(module\)` when there are global hooks",
+    "flex_attention called without torch.compile",
+)
 # What `torch.tensor` hands to the dispatcher: a constant of the program, although no operator made it.
 _CONSTANT = "aten::lift_fresh"
 
@@ -234,7 +237,7 @@ class _Recorder:
                 inputs=inputs,
                 outputs=outputs,
                 writes=writes,
-                frame=self._paths.here(frame),
+                frame=self._paths.here(frame, self._modules.base(me)),
                 place=self._modules.here(me),
                 phase=phase,
                 forward=forward,

@@ -5,11 +5,13 @@ Hooks of the framework itself, on all modules at once, tell when one begins and 
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from joulediff.recorders.callpath import Base
 from joulediff.recorders.torch.models import clean_name
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ class _Entered(NamedTuple):
     module: torch.nn.Module
     place: Place
     is_compiled: bool
+    base: Base
 
 
 class ModulePaths:
@@ -48,6 +51,7 @@ class ModulePaths:
 
     def close(self) -> None:
         """Take the hooks off."""
+        self._stacks.clear()
         while self._handles:
             self._handles.pop().remove()
 
@@ -55,6 +59,11 @@ class ModulePaths:
         """Return the module that a thread is in."""
         stack = self._stacks.get(thread)
         return stack[-1].place if stack else _NOWHERE
+
+    def base(self, thread: int) -> Base | None:
+        """Return the frame that called the module a thread is in."""
+        stack = self._stacks.get(thread)
+        return stack[-1].base if stack else None
 
     def _adopt(self, root: str, model: torch.nn.Module) -> None:
         for path, module in model.named_modules():
@@ -78,7 +87,8 @@ class ModulePaths:
         compiled = is_compiled(module)
         if compiled and not any(entered.is_compiled for entered in stack):
             self.compiled.append(place[0] or "")
-        stack.append(_Entered(module, place, compiled))
+        base = Base(sys._getframe(1), stack[-1].base if stack else None)  # noqa: SLF001
+        stack.append(_Entered(module, place, compiled, base))
 
     def _leave(self, module: torch.nn.Module, *_: Any) -> None:
         stack = self._stacks.get(threading.get_ident(), [])
