@@ -108,6 +108,8 @@ def interpret(run: Run, given: Tensors, *, check: bool = True) -> Tensors:
     Tensors that share memory in the record share it here, so each shows what its memory holds at the end.
     """
     tensors = dict(given)
+    for value, tensor in given.items():
+        check_signature(run, value, tensor, None)
     seed_all(SEED)
     for op in run.ops:
         inputs = [shared(run, tensors, value) for value in op.inputs]
@@ -139,6 +141,8 @@ def shared(run: Run, tensors: Tensors, value: int) -> torch.Tensor:
 def replay(run: Run, given: Tensors) -> Tensors:
     """Return the contents of each value, every one in memory of its own."""
     contents = {value: laid_out(run.values[value], tensor) for value, tensor in given.items()}
+    for value, tensor in contents.items():
+        check_signature(run, value, tensor, None)
     seed_all(SEED)
     for op in run.ops:
         copies = {value: copy(content_of(run, contents, value)) for value in op.inputs}

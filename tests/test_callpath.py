@@ -60,8 +60,21 @@ def test_the_users_code_and_libraries_are_told_apart() -> None:
     owners = [frame.owner for frame in path]
     assert owners[0] is None
     assert set(owners[1:]) == {"torch"}
-    assert path[-1].file == os.path.join("torch", "nn", "modules", "linear.py")
+    assert path[-1].file == str(Path("torch", "nn", "modules", "linear.py"))
     assert path[-1].function == ("Linear.forward" if sys.version_info >= (3, 11) else "forward")
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+def test_paths_are_the_same_in_every_grad_mode(mode) -> None:
+    model, x = torch.nn.Sequential(torch.nn.Linear(3, 4)), torch.randn(2, 3)
+
+    def step() -> torch.Tensor:
+        with mode():
+            return model(x)
+
+    path = path_of(capture_step(step), "aten::addmm")
+    assert path[-1].file == str(Path("torch", "nn", "modules", "linear.py"))
+    assert len(path) == len(path_of(capture_step(lambda: model(x)), "aten::addmm"))
 
 
 def test_no_frame_of_ours_and_none_outside_of_the_step_is_shown() -> None:
@@ -156,7 +169,7 @@ def test_files_are_named_from_their_package_or_the_programs_folder_on(file: str,
 
 def test_the_standard_library_is_pythons() -> None:
     assert name_file(threading.__file__, "/nowhere/") == ("threading.py", STANDARD_LIBRARY)
-    linked = os.path.join(sysconfig.get_path("stdlib"), "json", "decoder.py")
+    linked = str(Path(sysconfig.get_path("stdlib"), "json", "decoder.py"))
     assert name_file(linked, "/nowhere/")[1] == STANDARD_LIBRARY
 
 
@@ -165,7 +178,7 @@ def test_the_cases_that_come_with_the_program_count_as_the_users_own() -> None:
     paths = CallPaths((lambda: None).__code__, root=ours)
     frame = call_from(str(ours / "cases" / "example.py"))
     assert paths.here(frame) is not None
-    assert [each.file for each in paths.frames if each.function == "called"] == [os.path.join("cases", "example.py")]
+    assert [each.file for each in paths.frames if each.function == "called"] == [str(Path("cases", "example.py"))]
     others = CallPaths((lambda: None).__code__, root=ours)
     others.here(call_from(str(ours / "session.py")))
     assert "called" not in {each.function for each in others.frames}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import OrderedDict, namedtuple
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -215,14 +216,31 @@ def test_a_module_is_left_when_it_fails() -> None:
 
     def step() -> torch.Tensor:
         for name in ("a", "b"):
-            try:
+            with suppress(ValueError, KeyboardInterrupt):
                 outer[name](x)
-            except (ValueError, KeyboardInterrupt):
-                pass
         return outer["c"](x) + 1
 
     found = capture_step(step)
     assert [op.module for op in found.ops if op.name == "aten::addmm"] == ["a.inner", "b.inner", "c"]
+
+
+def test_a_module_that_catches_an_interrupt_is_left_as_a_whole() -> None:
+    class Interrupted(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise KeyboardInterrupt
+
+    class Patient(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Interrupted()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with suppress(KeyboardInterrupt):
+                self.inner(x)
+            return x
+
+    model, x = Patient(), torch.randn(3)
+    assert [op.module for op in capture_step(lambda: model(x) + 1).ops] == [None]
 
 
 def test_hooks_of_the_user_run_inside() -> None:
@@ -284,10 +302,8 @@ def test_an_optimizer_that_fails_is_over() -> None:
     parameter.grad = torch.ones(3)
 
     def step() -> torch.Tensor:
-        try:
+        with suppress(ValueError):
             optimizer.step()
-        except ValueError:
-            pass
         return x * 2
 
     found = capture_step(step)
@@ -555,7 +571,7 @@ def test_looking_for_models_calls_nothing() -> None:
     lazy, sly, unset = Lazy(a=1), Sly(), None
     step = lambda: (lazy, sly, later)  # noqa: E731
     assert held_by(step) == (set(), set())
-    later = unset  # noqa: F841 - the cell is empty while it is looked at
+    later = unset
 
 
 def test_names_are_those_without_torch_compile() -> None:

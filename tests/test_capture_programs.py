@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
 from joulediff.recorders.torch.capture import Captured, capture_step
-
+from joulediff.recorders.torch.values import Values
 
 # torch 2.13 says that scripting will go; torch.func uses it itself.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.:DeprecationWarning")
@@ -295,8 +297,14 @@ def test_a_backward_pass_in_another_thread_passes() -> None:
 
 # Forking a process that has threads is what the data loader does.
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_workers_of_a_data_loader_are_not_watched() -> None:
-    data = TensorDataset(torch.arange(12.0).view(6, 2))
+def test_workers_of_a_data_loader_are_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, read, parent = TensorDataset(torch.arange(12.0).view(6, 2)), Values.read, os.getpid()
+
+    def read_here(values: Values, tensor: torch.Tensor) -> int:
+        assert os.getpid() == parent, "a worker records"
+        return read(values, tensor)
+
+    monkeypatch.setattr(Values, "read", read_here)
 
     def step() -> torch.Tensor:
         total = torch.zeros(2)
@@ -399,10 +407,8 @@ def test_exceptions_that_the_step_catches_are_its_own_business() -> None:
     model, x = nn.Linear(3, 3), torch.randn(2, 3)
 
     def step() -> torch.Tensor:
-        try:
+        with suppress(RuntimeError):
             model(torch.ones(2, 5))
-        except RuntimeError:
-            pass
         return model(x)
 
     found = capture_step(step)

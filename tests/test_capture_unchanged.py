@@ -294,10 +294,10 @@ def test_the_stance_of_the_program_comes_back() -> None:
 
 
 def test_a_record_holds_no_tensor() -> None:
-    model, x = nn.Linear(3, 3), torch.randn(2, 3)
-    found = capture_step(lambda: model(x))
-    dead = weakref.ref(model), weakref.ref(x)
-    del model, x
+    held = [nn.Linear(3, 3), torch.randn(2, 3)]
+    found = capture_step(lambda: held[0](held[1]))
+    dead = [weakref.ref(each) for each in held]
+    held.clear()
     gc.collect()
     assert [each() for each in dead] == [None, None]
     assert len(found.ops) == 2

@@ -120,6 +120,14 @@ def test_pieces_side_by_side_do_not_overlap(a, b) -> None:
     assert not overlap(*dims_of(a(whole)), *dims_of(b(whole)))
 
 
+def test_rows_that_run_over_into_the_next_are_not_mistaken_for_columns() -> None:
+    whole = torch.empty(4, 6)
+    shifted = whole.view(-1)[4:22].view(3, 6)[:, :4]
+    assert set(seen(shifted)) & set(seen(whole[:, :2]))
+    assert overlap(*dims_of(shifted), *dims_of(whole[:, :2]))
+    assert overlap(*dims_of(whole[:, :2]), *dims_of(shifted))
+
+
 def test_overlap_says_yes_where_it_cannot_tell() -> None:
     """A diagonal and what lies between its elements: ranges meet, and no pitch is common to both."""
     whole = torch.empty(4, 6)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from interpreter import SEED, copy, inputs_of, interpret, record, replay, save_and_load, seed_all
 from torch import nn
 
+from interpreter import SEED, copy, inputs_of, interpret, record, replay, save_and_load, seed_all
 from joulediff.runs import Run
 
 Step = Callable[[], Any]
@@ -26,7 +26,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run_again(step: Step, state: Mapping[str, torch.Tensor], *, folder: Path | None = None) -> Run:
-    """Record a step, run the record again in both ways, and hold its outputs and what it left behind against the step's.
+    """Record a step, run the record again in both ways, and hold what comes out and what is left against the step's.
 
     `state` is everything the step starts from, by name. It is put back before each run of the step.
     """

@@ -15,8 +15,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from interpreter import sign
 
+from interpreter import sign
 from joulediff.recorders.torch import signature as module
 from joulediff.recorders.torch.geometry import extent_of
 from joulediff.recorders.torch.signature import BLOCK, STRETCH, Signers
@@ -214,7 +214,10 @@ def test_any_type_is_signed_or_left_alone() -> None:
 # torch 2.13 says that quantised types will go.
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_what_has_no_memory_or_no_numbers_has_no_signature() -> None:
+    freed = torch.ones(3)
+    freed.untyped_storage().resize_(0)
     without = [
+        freed,
         torch.empty(3, device="meta"),
         torch.quantize_per_tensor(torch.randn(3), 0.1, 0, torch.qint8),
         torch._subclasses.FakeTensorMode().from_tensor(torch.ones(3)),

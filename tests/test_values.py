@@ -11,8 +11,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from interpreter import copy, inputs_of, interpret, record, replay, to_run
 
+from interpreter import copy, inputs_of, interpret, record, replay, to_run
 from joulediff.recorders.torch.capture import Captured, capture_step
 from joulediff.recorders.torch.geometry import overlap
 from joulediff.recorders.torch.values import _bytes, _Piece

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -53,11 +53,14 @@ class CallPaths:
     """Collects call paths. `stop` is the code that calls the step: frames from there outwards are not the program's.
 
     Files of libraries are named from their package on, and the user's own from `root` on: the same
-    program in another environment has the same paths.
+    program in another environment has the same paths. Frames of code that is `hidden` are left out.
     """
 
-    def __init__(self, stop: CodeType, *, root: Path | None = None) -> None:
+    def __init__(
+        self, stop: CodeType, *, root: Path | None = None, hidden: Callable[[CodeType], bool] | None = None
+    ) -> None:
         self._stop = stop
+        self._hidden = hidden or _never
         self._root = str(root or Path.cwd()) + os.sep
         self._paths: dict[tuple[int, ...], int | None] = {}
         self._places: dict[tuple[int | None, int, int], int] = {}
@@ -119,7 +122,8 @@ class CallPaths:
         for each in reversed(chain):
             code = each.f_code
             self._codes.append(code)  # its id is part of a key, so it must not be reused
-            if code.co_filename.startswith(_OURS) and not code.co_filename.startswith(_CASES):
+            is_ours = code.co_filename.startswith(_OURS) and not code.co_filename.startswith(_CASES)
+            if is_ours or self._hidden(code):
                 continue
             place = (parent, id(code), each.f_lasti)
             if place not in self._places:
@@ -142,6 +146,10 @@ class CallPaths:
             self._named[file] = name_file(file, self._root)
         shown, owner = self._named[file]
         return Frame(shown, frame.f_lineno or code.co_firstlineno, name, owner, parent)
+
+
+def _never(_: CodeType) -> bool:
+    return False
 
 
 def name_file(file: str, root: str) -> tuple[str, str | None]:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 Step = Callable[[], object]
 
 _DISPATCH_FILES = ("_dynamo/eval_frame.py", "torch/_compile.py", "_python_dispatch.py")
+_MODULE_FILE = os.path.join("torch", "nn", "modules", "module.py")  # noqa: PTH118 - the end of a path
+_MODULE_CALLS = ("_wrapped_call_impl", "_call_impl", "inner")
 # C++ frames worth showing; the others are the machinery that takes the picture.
 _CPP_NAMES = ("at::", "c10::impl", "torch::autograd", "torch::jit", "torch::nn")
 # The functions that torch.compile puts around the program's own, and the files of optimizers.
@@ -130,7 +132,7 @@ class _Recorder:
         self._holdings = holdings
         self._signers = Signers()
         self._values = Values(self._signers)
-        self._paths = CallPaths(_Recorder.call.__code__, root=root)
+        self._paths = CallPaths(_Recorder.call.__code__, root=root, hidden=_is_module_call)
         self._encoder = Encoder()
         self._schemas = Schemas()
         self._drafts: list[_Draft] = []
@@ -395,6 +397,11 @@ def _caller() -> FrameType | None:
     while frame is not None and (frame.f_code.co_filename == __file__ or _is_dispatch(frame.f_code)):
         frame = frame.f_back
     return frame
+
+
+def _is_module_call(code: CodeType) -> bool:
+    """Return whether this is how a module calls its `forward`: other frames with our hooks than without."""
+    return code.co_name in _MODULE_CALLS and code.co_filename.endswith(_MODULE_FILE)
 
 
 def _is_dispatch(code: CodeType) -> bool:

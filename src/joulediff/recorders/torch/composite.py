@@ -15,12 +15,22 @@ _REFUSAL = "Mode should never be enabled"
 
 def run_parts(mode: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
     """Return what `func` returns, with `mode` around the operators it is made of."""
+    run = _run_composite if hasattr(func, "_schema") else _run_higher_order
+    return run(mode, func, args, kwargs)
+
+
+def _run_composite(mode: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
     from torch._C import DispatchKey
 
-    if hasattr(func, "_op_dk"):
-        with mode:
-            # Its own C++ code; `func.decompose` prefers Python code, which runs other operators.
-            return func._op_dk(DispatchKey.CompositeImplicitAutograd, *args, **kwargs)  # noqa: SLF001
+    key = DispatchKey.CompositeImplicitAutograd
+    code = func.py_kernels.get(key)
+    with mode:  # as OpOverload.decompose does, without its frame
+        return func._op_dk(key, *args, **kwargs) if code is None else code(*args, **kwargs)  # noqa: SLF001
+
+
+def _run_higher_order(mode: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+    from torch._C import DispatchKey
+
     code = func.py_kernels.get(DispatchKey.CompositeExplicitAutograd)
     if code is not None:
         try:

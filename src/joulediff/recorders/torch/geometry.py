@@ -64,9 +64,8 @@ def overlap(first: Dims, first_at: int, second: Dims, second_at: int) -> bool:
         return False
     if first_at + _reach(first) <= second_at or second_at + _reach(second) <= first_at:
         return False
-    for pitch in _common_pitches(first, second):
+    for pitch, first_row, second_row in _common_rows(first, second):
         a, b = first_at % pitch, second_at % pitch
-        first_row, second_row = _row(first, pitch), _row(second, pitch)
         if a + _reach(first_row) <= pitch and b + _reach(second_row) <= pitch:
             return overlap(first_row, a, second_row, b)
     return True
@@ -90,17 +89,19 @@ def _is_empty(dims: Dims) -> bool:
     return dims == ((0, 1),)
 
 
+@lru_cache(maxsize=65536)
 def _reach(dims: Dims) -> int:
     """Return the distance from the first element to behind the last."""
     return 1 + sum((size - 1) * stride for size, stride in dims)
 
 
-def _common_pitches(first: Dims, second: Dims) -> list[int]:
-    """Return the strides that both sets are rows of, the longest first."""
+@lru_cache(maxsize=65536)
+def _common_rows(first: Dims, second: Dims) -> list[tuple[int, Dims, Dims]]:
+    """Return the strides that both sets are rows of, the longest first, and what each set has of such a row."""
     common = {stride for _, stride in first} & {stride for _, stride in second}
     strides = [stride for dims in (first, second) for _, stride in dims]
-    rows = [pitch for pitch in common if pitch > 1 and all(s % pitch == 0 or s < pitch for s in strides)]
-    return sorted(rows, reverse=True)
+    pitches = [pitch for pitch in common if pitch > 1 and all(s % pitch == 0 or s < pitch for s in strides)]
+    return [(pitch, _row(first, pitch), _row(second, pitch)) for pitch in sorted(pitches, reverse=True)]
 
 
 def _row(dims: Dims, pitch: int) -> Dims:

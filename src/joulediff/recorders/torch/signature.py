@@ -28,9 +28,9 @@ LOW, HIGH = len(SUMS), len(SUMS) + 1
 NANS, UPS, DOWNS, ZEROS, FRACTIONS = range(HIGH + 1, HIGH + 1 + len(COUNTS))
 WIDTH = FRACTIONS + 1
 
-# Elements converted to double at a time on the CPU, and summed at a time. Blocks fit a core's second-level cache. PyTorch
-# starts threads above 32768 elements (at::internal::GRAIN_SIZE), OpenBLAS above 10000 (interface/dot.c): those wait for
-# cores that the program keeps busy, and on two busy ones a captured step took 30 times as long.
+# Elements converted to double at a time on the CPU, and summed at a time. Blocks fit a core's second-level cache.
+# PyTorch starts threads above 32768 elements (at::internal::GRAIN_SIZE), OpenBLAS above 10000 (interface/dot.c): those
+# wait for cores that the program keeps busy, and on two busy ones a captured step took 30 times as long.
 BLOCK = 32768
 STRETCH = 8192
 # Beyond it the fourth power of a double may overflow.
@@ -63,6 +63,8 @@ class Signers:
         kind = tensor.device.type
         if kind == "meta" or not _is_readable(tensor.__class__, tensor.dtype):
             return None
+        if not tensor.untyped_storage().nbytes() and extent.count:
+            return None  # its memory was given back, as that of a sharded weight is
         # The program's own modes and subclasses see nothing of it.
         alone = self._without_modes()
         try:
