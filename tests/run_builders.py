@@ -37,7 +37,8 @@ class RunBuilder:
         return self.frames.index(found)
 
     def value(self, shape: Sequence[int] = (8, 128, 768), **changes: Any) -> int:
-        strides, size = [], 1
+        strides: list[int] = []
+        size = 1
         for length in reversed(shape):
             strides.insert(0, size)
             size *= length

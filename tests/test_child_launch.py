@@ -5,20 +5,23 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from joulediff.archive import to_wire
-from joulediff.child.endings import ChildTraceback, Stopped
+from joulediff.child.endings import ChildTraceback, ProgramRaised, Stopped
 from joulediff.child.interpreter import Interpreter
 from joulediff.child.launch import record_in_child
 from joulediff.child.request import Request, from_text, to_text
 from joulediff.errors import ArchiveError, JoulediffError, ProgramError
-from joulediff.runs import Pass, Run
+from joulediff.runs import Pass, PassName, Run
 from joulediff.stability.watch import Watch
 
 REQUEST = Request("program.py", "program", 0.3, 0.0)
@@ -68,6 +71,11 @@ def ended(interpreter: Interpreter, watch: Watch | None = None) -> tuple[Jouledi
     return caught.value, kept
 
 
+def broken(name: PassName, why: str) -> Run:
+    """Return the run that is kept after a metered pass where the next one ended without a word."""
+    return replace(METERED, passes=(*METERED.passes, Pass(name, "failed", 0.0, why)))
+
+
 def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -110,7 +118,54 @@ def test_a_child_that_dies_leaves_what_it_sent(
     assert said in error.what
     assert advice in str(error.fix)
     assert error.exit_code == 1
-    assert kept == [METERED]
+    assert kept == [METERED, broken("captured", error.what)]
+
+
+def test_a_child_that_dies_before_its_first_run_leaves_none(child: Callable[[str], Interpreter]) -> None:
+    _, kept = ended(child("Sender(fd).stage('metered 1/3: warming up'); os._exit(3)"))
+    assert kept == []
+
+
+@pytest.mark.parametrize(
+    ("passes", "stage", "added"),
+    [
+        ((Pass("metered", "partial", 1.0, "ValueError"),), "metered 1/3: measuring", ()),
+        ((Pass("metered", "done", 1.0), Pass("traced", "failed", 1.0, "ValueError")), "traced 2/3: running", ()),
+        ((Pass("metered", "done", 1.0), Pass("traced", "failed", 1.0, "no")), "captured 3/3: running", ("captured",)),
+        (tuple(Pass(name, "done", 1.0) for name in get_args(PassName)), "captured 3/3: running", ()),
+    ],
+)
+def test_only_the_pass_that_ended_without_a_word_is_added(
+    child: Callable[[str], Interpreter], tmp_path: Path, passes: tuple[Pass, ...], stage: str, added: tuple[str, ...]
+) -> None:
+    interpreter = child(f"s = Sender(fd); s.stage({stage!r}); s.run(wire); os._exit(3)")
+    (tmp_path / "wire").write_bytes(to_wire(replace(METERED, passes=passes)))
+    _, kept = ended(interpreter)
+    assert [each.name for each in kept[-1].passes[len(passes) :]] == list(added)
+
+
+def test_a_run_that_cannot_be_kept_again_does_not_hide_why(child: Callable[[str], Interpreter]) -> None:
+    def keep(run: Run) -> None:
+        if run != METERED:
+            raise ArchiveError("the disk is full")
+
+    with pytest.raises(ProgramError, match="exit code 3"):
+        record_in_child(REQUEST, interpreter=child("Sender(fd).run(wire); os._exit(3)"), keep=keep)
+
+
+def test_scratch_folders_of_a_killed_child_are_removed(
+    child: Callable[[str], Interpreter], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "scratch"
+    (scratch / "joulediff-1-others").mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    body = f"""
+        os.makedirs(f"{scratch}/joulediff-{{os.getpid()}}-x1y2/inside")
+        Sender(fd).run(wire)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    ended(child(body))
+    assert [each.name for each in scratch.iterdir()] == ["joulediff-1-others"]
 
 
 def test_a_child_that_hangs_without_a_pipe_is_ended(
@@ -119,7 +174,7 @@ def test_a_child_that_hangs_without_a_pipe_is_ended(
     monkeypatch.setattr("joulediff.child.launch.END_S", 0.2)
     error, kept = ended(child("s = Sender(fd); s.run(wire); os.close(fd); time.sleep(60)"))
     assert "lost contact" in error.what
-    assert kept == [METERED]
+    assert kept == [METERED, broken("traced", error.what)]
 
 
 def test_a_program_that_does_not_end_after_its_recording_is_ended(
@@ -151,7 +206,7 @@ def test_a_copy_that_holds_the_pipe_does_not_hold_the_parent(
 def test_half_a_message_is_none(child: Callable[[str], Interpreter]) -> None:
     error, kept = ended(child("s = Sender(fd); s.run(wire); os.write(fd, b'jd\\x02\\0\\0\\1\\0half'); os._exit(3)"))
     assert "exit code 3" in error.what
-    assert kept == [METERED]
+    assert kept == [METERED, broken("traced", error.what)]
 
 
 def test_a_run_that_cannot_be_read_ends_the_child(child: Callable[[str], Interpreter], tmp_path: Path) -> None:
@@ -169,6 +224,11 @@ def test_what_the_child_tells_is_raised_here(child: Callable[[str], Interpreter]
     assert error.exit_code == 2
     assert isinstance(error.__cause__, ChildTraceback)
     assert "in line 3" in str(error.__cause__)
+
+
+def test_what_the_program_raised_is_told_apart(child: Callable[[str], Interpreter]) -> None:
+    error, _ = ended(child("Sender(fd).failed(Failure('raised', 'the step raised X', trace='in line 3'))"))
+    assert isinstance(error, ProgramRaised)
 
 
 def test_a_fault_of_ours_asks_for_a_report(child: Callable[[str], Interpreter]) -> None:
@@ -203,7 +263,7 @@ def test_ctrl_c_stops_the_child_and_keeps_what_it_sends(
     error, kept = ended(child(body), Told("measuring", send_to_myself(signal.SIGINT)))
     assert isinstance(error, Stopped)
     assert error.exit_code == 130
-    assert kept == [METERED]
+    assert kept == [METERED, broken("traced", "stopped")]
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -232,7 +292,7 @@ def test_a_second_ctrl_c_kills(child: Callable[[str], Interpreter], monkeypatch:
     error, kept = ended(child(body), Impatient())
     assert isinstance(error, Stopped)
     assert error.exit_code == 130
-    assert kept == [METERED]
+    assert kept == [METERED, broken("traced", "stopped")]
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
@@ -244,13 +304,13 @@ def test_sigterm_ends_the_child_too(
         if {stubborn}:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         open({str(tmp_path / "pid")!r}, "w").write(str(os.getpid()))
-        s = Sender(fd); s.run(wire); s.stage("measuring")
+        s = Sender(fd); s.run(wire); s.stage("captured 3/3: running")
         time.sleep(60)
     """
-    error, kept = ended(child(body), Told("measuring", send_to_myself(signal.SIGTERM)))
+    error, kept = ended(child(body), Told("captured 3/3: running", send_to_myself(signal.SIGTERM)))
     assert error.what == "ended by SIGTERM"
     assert error.exit_code == 143
-    assert kept == [METERED]
+    assert kept == [METERED, broken("captured", "ended by SIGTERM")]
     assert not is_alive(int((tmp_path / "pid").read_text()))
 
 

@@ -55,9 +55,18 @@ def test_what_the_step_raised_is_its_own(teller: _Teller) -> None:
     error = raised(ValueError("no"))
     teller.failed(error, 7)
     found = _explain(error, teller)
-    assert found.sort == "error"
+    assert found.sort == "raised"
     assert re.fullmatch(r"the step raised ValueError: no \(test_child_main.py:\d+\) in its call number 7", found.what)
     assert "ValueError: no" in found.trace
+
+
+@pytest.mark.parametrize("name", ["metered", "traced", "captured"])
+def test_a_call_is_counted_in_its_pass(teller: _Teller, name: str) -> None:
+    error = raised(ValueError("no"))
+    teller.stage("metered: measuring")
+    teller.stage(f"{name}: running the step")
+    teller.failed(error, 3)
+    assert _explain(error, teller).what.endswith(f" in call number 3 of the {name} pass")
 
 
 @pytest.mark.parametrize("error", [MemoryError(), OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")])
@@ -70,7 +79,7 @@ def test_out_of_memory_is_advised(teller: _Teller, error: BaseException, place: 
         failed = UserCodeFailed("build() in x.py raised MemoryError")
         failed.__cause__ = error
         found = _explain(failed, teller)
-    assert found.sort == "error"
+    assert found.sort == "raised"
     assert found.fix is not None
     assert "it ran out of memory" in found.fix
 

@@ -183,12 +183,9 @@ def test_a_step_partly_in_inference_mode(gpt2, ids):
 
 
 def test_a_step_that_changes_between_the_passes_is_told():
-    calls = []
-
     def step():
-        calls.append(0)
         x = torch.ones(4).neg()
-        if len(calls) == 3:  # the traced one
+        if torch.autograd._profiler_enabled():
             x = x.exp().sin().neg()
         return x.cos()
 
@@ -198,7 +195,8 @@ def test_a_step_that_changes_between_the_passes_is_told():
     assert joined.notes == (
         "the traced step ran 1 operator that the captured one did not, first aten::neg after aten::neg (op 1)",
     )
-    assert [kernel.name for kernel in joined.kernels if kernel.join == "none"] == ["aten::neg"]
+    loose = [kernel.name for kernel in joined.kernels if kernel.join == "none"]
+    assert loose == ["aten::exp", "aten::sin", "aten::neg"]
 
 
 class Block(nn.Module):

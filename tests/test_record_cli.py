@@ -20,11 +20,15 @@ import pytest
 
 import joulediff
 from cli_builders import make_domain, steady, write_program, write_script
-from joulediff.archive import load
+from joulediff.archive import load, save
 from joulediff.cli import main
+from joulediff.cli.output import StageLines, refuse_to_replace
 from joulediff.cli.record import name_file
+from joulediff.errors import JoulediffError
+from joulediff.runs import Run
 
 PLAIN = "def build():\n    return lambda: sum(range(20_000))\n"
+OLDER = Run("older", None, "2026-01-01T00:00:00+00:00", "0.1.0")
 SHORT = ("--step-seconds", "0.3", "--wait", "0")
 TRACEBACK = "Traceback (most recent call last)"
 # Prints when its tenth call begins and then takes its time: the moment for a test to interfere.
@@ -89,7 +93,9 @@ def test_a_plain_program_has_its_energy_recorded(start: Callable[..., subprocess
     assert re.search(r"^the program has loaded no framework .* energy and no operator$", out, re.M)
     assert re.search(r"^my-step-1\.jd  \S+ kB", out, re.M)
     assert out.endswith("next: joulediff show my-step-1.jd\n")
-    assert re.search(r"metered 1/3: measuring  \d+%", b"".join(seen).decode(errors="replace"))
+    shown = b"".join(seen).decode().splitlines()
+    assert shown[:2] == ["joulediff: building the program", "joulediff: metered 1/3: warming up"]
+    assert shown.count("joulediff: metered 1/3: measuring") == 1
     run = load(tmp_path / "my-step-1.jd")
     assert (run.label, run.program, run.tool) == ("my step/1", "plain.py", joulediff.__version__)
     assert run.measurement is not None
@@ -119,6 +125,15 @@ def open_terminal() -> Iterator[tuple[int, list[bytes]]]:
         os.close(theirs)
         reader.join()
         os.close(ours)
+
+
+def test_a_stage_is_one_line_whatever_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_terminal() as (terminal, seen), os.fdopen(os.dup(terminal), "w") as stderr:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        lines = StageLines()
+        for text in ("waiting: 12% busy", "waiting: 3% busy", "measuring", "measuring"):
+            lines.stage(text, 0.5)
+    assert b"".join(seen).decode().splitlines() == ["joulediff: waiting: 12% busy", "joulediff: measuring"]
 
 
 UNRULY = """
@@ -181,8 +196,14 @@ def test_an_unruly_program_is_recorded(record: Callable[..., Ended], tmp_path: P
     [
         ("raise OSError('no data')", r"build\(\) in bad\.py raised OSError: no data \(bad\.py:3\)"),
         ("import sys; sys.exit(3)", r"build\(\) in bad\.py raised SystemExit: 3 \(bad\.py:3\)"),
-        ("return lambda: 1 / 0", r"the step raised ZeroDivisionError: .* \(bad\.py:3\) in its call number 1"),
-        ("import sys; return lambda: sys.exit(4)", r"the step raised SystemExit: 4 \(bad\.py:3\) in its call number 1"),
+        (
+            "return lambda: 1 / 0",
+            r"the step raised ZeroDivisionError: .* \(bad\.py:3\) in call number 1 of the metered pass",
+        ),
+        (
+            "import sys; return lambda: sys.exit(4)",
+            r"the step raised SystemExit: 4 \(bad\.py:3\) in call number 1 of the metered pass\n  -vv shows",
+        ),
         ("return lambda: os._exit(5)", r"the program ended its process with exit code 5 \(metered 1/3: warming up\)"),
         (
             "return lambda: os.kill(os.getpid(), 9)",
@@ -194,7 +215,7 @@ def test_an_unruly_program_is_recorded(record: Callable[..., Ended], tmp_path: P
 )
 def test_a_program_that_fails(record: Callable[..., Ended], tmp_path: Path, body: str, said: str) -> None:
     write_program(tmp_path / "bad.py", f"import os\ndef build():\n    {body}\n")
-    (tmp_path / "bad.jd").write_text("an older run")
+    save(OLDER, tmp_path / "bad.jd")
     ended = record("bad.py")
     assert ended.code == 1
     assert re.search(said, ended.err)
@@ -202,7 +223,8 @@ def test_a_program_that_fails(record: Callable[..., Ended], tmp_path: Path, body
     assert ended.err.endswith("nothing was recorded; bad.jd is as it was\n")
     assert TRACEBACK not in ended.err
     assert ended.out == ""
-    assert (tmp_path / "bad.jd").read_text() == "an older run"
+    assert load(tmp_path / "bad.jd") == OLDER
+    assert ended.err.count("-vv shows the traceback") == (" raised " in ended.err)
 
 
 def test_vv_shows_the_traceback_of_the_child(record: Callable[..., Ended], tmp_path: Path) -> None:
@@ -210,6 +232,7 @@ def test_vv_shows_the_traceback_of_the_child(record: Callable[..., Ended], tmp_p
     ended = record("bad.py", "-vv")
     assert "raise OSError('no data')" in ended.err
     assert "joulediff: build() in bad.py raised OSError" in ended.err
+    assert "-vv shows" not in ended.err
 
 
 def test_a_step_that_fails_keeps_what_was_measured(record: Callable[..., Ended], tmp_path: Path) -> None:
@@ -228,7 +251,10 @@ def test_a_step_that_fails_keeps_what_was_measured(record: Callable[..., Ended],
     write_program(tmp_path / "fails.py", text)
     ended = record("fails.py")
     assert ended.code == 1
-    assert "joulediff: the step raised ValueError: out of data (fails.py:10) in its call number 12" in ended.err
+    assert (
+        "joulediff: the step raised ValueError: out of data (fails.py:10) in call number 12 of the metered pass"
+        in ended.err
+    )
     assert "fails.jd keeps what was recorded (part of metered): joulediff show fails.jd" in ended.err
     run = load(tmp_path / "fails.jd")
     assert [(each.name, each.status) for each in run.passes] == [("metered", "partial")]
@@ -297,7 +323,26 @@ def test_a_program_that_is_killed_late_leaves_the_passes_before(record: Callable
     assert ended.code == 1
     assert "killed by SIGKILL (captured 3/3: " in ended.err
     assert "dies.jd keeps what was recorded (metered, traced): joulediff show dies.jd" in ended.err
-    assert [each.name for each in load(tmp_path / "dies.jd").passes] == ["metered", "traced"]
+    run = load(tmp_path / "dies.jd")
+    assert [(each.name, each.status) for each in run.passes] == [
+        ("metered", "done"),
+        ("traced", "done"),
+        ("captured", "failed"),
+    ]
+    assert run.passes[-1].note == "the program was killed by SIGKILL (captured 3/3: running the step)"
+
+
+@needs_torch
+def test_a_step_that_fails_late_says_in_which_call_of_which_pass(record: Callable[..., Ended], tmp_path: Path) -> None:
+    program = LINEAR.format(die=True).replace("os.kill(os.getpid(), 9)", "raise ValueError('seen')")
+    write_program(tmp_path / "late.py", program)
+    ended = record("late.py")
+    assert ended.code == 1
+    told = (
+        r"the step raised ValueError: seen \(late\.py:\d+\) in call number 1 of the captured pass\n  -vv shows the tr"
+    )
+    assert re.search(told, ended.err)
+    assert [each.status for each in load(tmp_path / "late.jd").passes] == ["done", "done", "failed"]
 
 
 FOREIGN = """
@@ -370,6 +415,41 @@ def test_a_place_that_cannot_be_written_is_refused_first(refused: Callable[..., 
     assert (
         refused("plain.py", "-o", place) == f"joulediff: cannot write {place} ({why})\n  choose another file for -o\n"
     )
+
+
+def test_the_program_is_not_replaced_by_its_recording(refused: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "link.jd").symlink_to("plain.py")
+    for words in (("plain.py", "-o", "plain.py"), ("plain.py:build", "-o", "link.jd")):
+        said = f"joulediff: cannot write {words[-1]} (it is the program itself)\n  choose another file for -o\n"
+        assert refused(*words) == said
+    assert (tmp_path / "plain.py").read_text() == PLAIN
+
+
+@pytest.mark.parametrize(
+    ("name", "data"), [("notes.jd", b"mine"), ("data.zip", b"PK\x03\x04" + bytes(60)), ("empty", b"")]
+)
+def test_a_file_that_is_no_run_is_not_replaced(
+    refused: Callable[..., str], tmp_path: Path, name: str, data: bytes
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    said = refused("plain.py", "-o", name)
+    assert f"cannot write {name} (it is a file that joulediff did not write)\n  choose another file" in said
+    assert (tmp_path / name).read_bytes() == data
+
+
+@pytest.mark.parametrize("name", ["older.jd", "older"])
+def test_an_older_run_may_be_replaced(tmp_path: Path, name: str) -> None:
+    save(OLDER, tmp_path / name)
+    refuse_to_replace(str(tmp_path / name), "plain.py")
+
+
+@pytest.mark.parametrize(("place", "why"), [("nowhere/x.jd", "its folder does not exist"), (".", "it is a folder")])
+def test_a_path_that_cannot_be_written_is_refused_before_the_step_runs(tmp_path: Path, place: str, why: str) -> None:
+    def step() -> None:
+        raise AssertionError("the step ran")
+
+    with pytest.raises(JoulediffError, match=re.escape(f"({why})\n  give another path")):
+        joulediff.record(step, path=tmp_path / place)
 
 
 @pytest.mark.parametrize(

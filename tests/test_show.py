@@ -23,7 +23,7 @@ from joulediff.records import Condition
 from joulediff.report.columns import fit_texts, pick_unit, round_to_sum
 from joulediff.report.run_json import run_to_json
 from joulediff.report.run_terminal import print_run
-from joulediff.runs import Pass, Run
+from joulediff.runs import Kernel, Pass, Run
 from run_builders import PASSES, Gpt2, RunBuilder, domain_energy, energy, gpt2_run, measurement
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -188,14 +188,14 @@ def table_of(text: str, head: str) -> list[list[str]]:
 def test_columns_sum_to_their_total_as_printed(name: str, by: Any, top: int) -> None:
     *rows, total = table_of(render(REPORTS[name](), 200, by=by, top=top), r" *[mµn]?s +share")
     assert "total" in total
-    for column in range(3 if by == "kernel" else 4):
+    for column in range(3 if by == "kernel" or name == "on_cpu" else 4):
         found = sum(number(row[column]) for row in rows if row[column] != "?" and row[column] != "?%")
         assert found == pytest.approx(number(total[column]), abs=1e-9)
 
 
 def test_the_ledger_closes_as_printed() -> None:
     lines = render(compiled(), 120).splitlines()
-    at = next(i for i, line in enumerate(lines) if " a step  " in line and "metered" in line)
+    at = next(i for i, line in enumerate(lines) if re.match("J a step +energy", line))
     gpu0, gpu1, cpu, total = (line.split() for line in lines[at + 1 : at + 5])
     assert number(gpu0[1]) == pytest.approx(number(gpu0[3]) + number(gpu0[4]))
     assert gpu1[3:5] == ["?", "?"]  # no idle power: unknown, not nothing
@@ -219,7 +219,7 @@ def test_what_is_not_known_is_a_question_mark() -> None:
 
 def test_doubts_come_before_numbers_and_many_are_folded() -> None:
     text = render(compiled(), 120)
-    assert text.index("traced pass partial: the profiler lost 3 events") < text.index("metered")
+    assert text.index("traced pass partial: the profiler lost 3 events") < text.index("J a step  energy")
     assert text.count("used by process 4711") == 1  # a condition that a warning tells already
     assert "drift: +3 °C" in text
     assert "power cap" not in text  # of a card that rested
@@ -237,12 +237,17 @@ def test_kernels_that_nobody_claims_are_shown() -> None:
 
 
 def test_a_cpu_run_says_whose_time_it_is() -> None:
-    assert "CPU time in one traced step" in render(on_cpu())
+    text = render(on_cpu())
+    assert "time in operators in one traced step of 1.427 ms" in text
+    assert "cpu: 1.369 ms in operators, 4.1% of the time outside of them" in text
+    for word in ("CPU time", "idle 4", "busy", "kernels"):
+        assert word not in text
+    assert "kernels" in render(complete())
     assert "device time in one traced step" in render(complete())
     both = RunBuilder()
     both.kernel("a", 1e-3)
     both.kernel("b", 1e-3, kind="cpu", device="cpu")
-    assert "device and CPU time" in render(both.build())
+    assert "device time and time in CPU operators in one traced step" in render(both.build())
 
 
 def test_the_next_command_fits_the_run() -> None:
@@ -252,6 +257,52 @@ def test_the_next_command_fits_the_run() -> None:
     assert "--by kernel" in render(
         replace(complete(), ops=(), waits=(), kernels=(replace(complete().kernels[0], op=None),))
     )
+
+
+@pytest.mark.parametrize("by", BYS)
+@pytest.mark.parametrize("name", list(REPORTS))
+def test_the_next_command_shows_something_else(name: str, by: Any) -> None:
+    for run in (REPORTS[name](), replace(REPORTS[name](), ops=(), waits=(), kernels=unjoined())):
+        following = re.search("--by ([a-z]+)", render(run, by=by))
+        if following is not None:
+            assert following[1] != by
+            assert " total" in render(run, by=following[1])
+
+
+def unjoined() -> tuple[Kernel, ...]:
+    return (replace(complete().kernels[0], op=None, join="none"),)
+
+
+def test_why_there_are_no_operators_is_said_once() -> None:
+    why = "no framework is loaded: there is its energy and nothing to split it by"
+    passes = (PASSES[0], Pass("traced", "skipped", 0.0, why), Pass("captured", "skipped", 0.0, why))
+    run = replace(metered_only(), passes=passes, notes=(why, "something else"))
+    text = render(run)
+    assert text.count(why) == 1
+    assert f"! traced and captured passes skipped: {why}" in text
+    assert "- something else" in text
+    assert "next:" not in text  # to record it again would skip them again
+
+
+def test_passes_that_are_missing_are_told() -> None:
+    run = replace(metered_only(), passes=PASSES[:1])
+    text = render(run)
+    assert "! traced, captured: missing; the recording ended early" in text
+    assert "next: joulediff record sums.py" in text
+    assert "! captured: missing; the recording ended early" in render(
+        replace(complete(), passes=PASSES[:2], ops=(), waits=(), kernels=unjoined())
+    )
+    assert "missing" not in render(complete())
+    assert "missing" not in render(replace(complete(), passes=()))  # all is there, whoever recorded it
+
+
+def test_a_trace_much_slower_than_the_metered_step_is_doubted() -> None:
+    said = "! the traced step was slower than the metered one (6.871 ms against 4.000 ms): ranks may be off"
+    assert said in render(gpt2_run(measurement=measurement(step_s=4.0e-3)))
+    assert "slower than" not in render(gpt2_run(measurement=measurement(step_s=4.7e-3)))
+    said = "! the traced step was slower than the metered one (1.369 ms against 900.0 µs): ranks may be off"
+    assert said in render(replace(on_cpu(), measurement=measurement(step_s=0.9e-3)))
+    assert "slower than" not in render(replace(on_cpu(), measurement=measurement(step_s=0.95e-3)))
 
 
 EVIL = "\x1b[31mred\x1b]0;title\x07\r\n\x9b2J\u202e[bold]x[/bold][link=http://x]\ud800\x00"
@@ -405,6 +456,29 @@ def test_a_real_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         main(["show", str(tmp_path / "none.jd")])
     assert caught.value.code == 1
     assert "none.jd" in capsys.readouterr().err
+
+
+def test_json_is_never_written_over_a_recording(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("run.jd", "other.jd", "renamed"):
+        save(complete(), name)
+    (tmp_path / "linked.json").symlink_to("run.jd")
+    (tmp_path / "hard.json").hardlink_to(tmp_path / "run.jd")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for place in ("run.jd", f"../{tmp_path.name}/run.jd", "linked.json", "hard.json", "other.jd", "renamed"):
+        with pytest.raises(SystemExit) as caught:
+            main(["show", "./run.jd", "--json", place])
+        out, err = capsys.readouterr()
+        assert (caught.value.code, out) == (1, "")
+        assert err.startswith(f"joulediff: cannot write {place} (it is ")
+        assert "choose another file for --json" in err
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    for _ in range(2):  # JSON of before may be replaced
+        with pytest.raises(SystemExit) as caught:
+            main(["show", "run.jd", "--json", "run.json"])
+        assert caught.value.code == 0
 
 
 @pytest.mark.parametrize("words", [["--by", "colour"], ["--top", "0"], ["--top", "many"]])

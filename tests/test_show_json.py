@@ -151,7 +151,7 @@ def test_an_operator_at_one_place_is_one_entry() -> None:
     here, there = made.frame("a.py", 1, "f"), made.frame("a.py", 2, "f")
     x, y = made.value((2, 3)), made.value((3, 2))
     first = made.op("aten::relu", inputs=[x], outputs=[y], frame=here, module="m")
-    for changes in (
+    changed: tuple[dict[str, Any], ...] = (
         {},
         {"frame": there},
         {"module": "n"},
@@ -159,7 +159,8 @@ def test_an_operator_at_one_place_is_one_entry() -> None:
         {"arguments": "[1]"},
         {"inputs": [y]},
         {"thread": 3, "stream": 9},
-    ):
+    )
+    for changes in changed:
         made.op("aten::relu", **{"inputs": [x], "outputs": [y], "frame": here, "module": "m", **changes})
     for op in made.ops:
         made.kernel("k", 1e-3 if op.id else 5e-3, op=op.id)

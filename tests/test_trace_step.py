@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from joulediff.errors import JoulediffError
+from joulediff.recorders.torch import trace
 from joulediff.recorders.torch.trace import trace_step, write_trace
 
 torch = pytest.importorskip("torch")
@@ -33,7 +34,7 @@ def names_of(traced):
     return [call.name for call in traced.calls if call.parent is None]
 
 
-def test_the_step_is_traced_once_and_alone(matrix, folder):
+def test_the_step_is_traced_alone(matrix, folder):
     calls = []
 
     def step():
@@ -41,7 +42,7 @@ def test_the_step_is_traced_once_and_alone(matrix, folder):
         return (matrix @ matrix).relu()
 
     traced = trace_step(step, begin=lambda: calls.append("begin") or torch.zeros(3))
-    assert calls == ["begin", "step", "begin", "step"]
+    assert calls == ["begin", "step"] * (trace.WARM_UPS + trace.STEPS)
     assert names_of(traced) == ["aten::matmul", "aten::relu"]
     assert traced.launches == ()
     assert traced.pauses == ()
@@ -50,10 +51,17 @@ def test_the_step_is_traced_once_and_alone(matrix, folder):
     assert [*folder.glob("joulediff-*")] == []
 
 
+def test_a_long_step_is_traced_once(matrix, monkeypatch):
+    monkeypatch.setattr(trace, "LIMIT_S", 0.0)
+    calls = []
+    trace_step(lambda: calls.append(matrix + 1))
+    assert len(calls) == 2
+
+
 def test_random_numbers_can_be_seeded_alike():
     drawn = []
     trace_step(lambda: drawn.append(torch.rand(3).tolist()), begin=lambda: torch.manual_seed(7))
-    assert drawn[0] == drawn[1]
+    assert all(numbers == drawn[0] for numbers in drawn)
 
 
 def test_the_output_of_a_step_is_released_before_the_next(matrix):

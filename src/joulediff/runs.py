@@ -19,6 +19,8 @@ Join = Literal["op", "module", "none"]
 PassName = Literal["metered", "traced", "captured"]
 PassStatus = Literal["done", "partial", "failed", "skipped"]
 Setting = bool | int | float | str | None
+# The function of PyTorch from which autograd's engine runs.
+_ENGINE_CALL = "_engine_run_backward"
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,9 +237,22 @@ class Run:
     def place_of(self, op: int) -> Frame | None:
         """Return the innermost line of the user's own code on the way to an operator, or of any code.
 
-        A backward operator has no line of its own: it is the one of the forward operator it belongs to.
+        A backward operator has the line of the forward one it belongs to, unless code of the user's own ran it.
         """
         at = self.ops[op].forward
         path = self.call_path(op if at is None else at) or self.call_path(op)
-        own = [frame for frame in path if frame.owner is None]
+        own = [frame for frame in (*path, *self.backward_path(op)) if frame.owner is None]
         return (own or path or (None,))[-1]
+
+    def backward_path(self, op: int) -> tuple[Frame, ...]:
+        """Return the frames of a backward written in Python that lead to an operator: those inside autograd's engine.
+
+        The engine calls them in the thread that called it, or, on a GPU, in one of its own, whose path begins there.
+        """
+        if self.ops[op].forward is None:
+            return ()
+        path = self.call_path(op)
+        calls = [i for i, frame in enumerate(path) if frame.function == _ENGINE_CALL]
+        if calls:
+            return path[calls[-1] + 1 :]
+        return path if self.ops[op].thread else ()

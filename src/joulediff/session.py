@@ -7,6 +7,7 @@ the passes before it found is handed to `checkpoint` first.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -59,7 +60,7 @@ def record(
     After each pass the run so far is saved at `path` and given to `checkpoint`. Exceptions of `step` pass through.
     """
     run = Run(label, program, datetime.now(timezone.utc).isoformat(timespec="seconds"), __version__)
-    place = Path(path).absolute() if path is not None else None
+    place = _check_place(path) if path is not None else None
 
     def keep(run: Run) -> None:
         if place is not None:
@@ -99,12 +100,27 @@ def record(
     return session.run
 
 
+def _check_place(path: str | Path) -> Path:
+    """Return where a run can be saved, in full: the step may change the folder. Raises before anything is measured."""
+    place = Path(path).absolute()
+    folder = Path(os.path.realpath(place)).parent
+    if place.is_dir():
+        why = "it is a folder"
+    elif not folder.is_dir():
+        why = "its folder does not exist"
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        why = "no permission to write in its folder"
+    else:
+        return place
+    raise JoulediffError(f"cannot write {path} ({why})", fix="give another path, in a folder that can be written")
+
+
 def _do_nothing() -> None:
     pass
 
 
 class _Counted:
-    """Counts the calls of a step and keeps what it raised, to tell the program's failures from others."""
+    """Counts the calls of a step in a pass and keeps what it raised, to tell the program's failures from others."""
 
     def __init__(self, step: Step) -> None:
         self._step = step
@@ -169,7 +185,7 @@ class _Session:
 
     def _pass(self, name: PassName, work: Callable[[Run], Run]) -> None:
         self.watch.stage(f"{name}: running the step", None)
-        begin_s = time.perf_counter()
+        self.step.calls, begin_s = 0, time.perf_counter()
         try:
             self.run = work(self.run)
         except BaseException as error:

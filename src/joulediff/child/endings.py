@@ -23,6 +23,10 @@ class Stopped(JoulediffError):
         self.exit_code = 128 + number
 
 
+class ProgramRaised(ProgramError):
+    """The program raised an exception. Its traceback is the cause of this."""
+
+
 class ChildTraceback(Exception):
     """Where in the child something was raised, for those who ask to see it."""
 
@@ -40,7 +44,8 @@ def explain_failure(failure: Failure) -> JoulediffError:
             f"a fault in joulediff itself: {failure.what}", fix="please report it, with what -vv shows"
         )
     else:
-        error = ProgramError(failure.what, fix=failure.fix)
+        sort = ProgramRaised if failure.sort == "raised" else ProgramError
+        error = sort(failure.what, fix=failure.fix)
         error.exit_code = failure.exit_code
     error.__cause__ = ChildTraceback(failure.trace)
     return error

@@ -1,7 +1,8 @@
 """The parent's side: start the child, keep what it sends, and say what became of it.
 
-The child's end may come at any moment and in any way, so the parent keeps each run as it arrives. It never
-imports the program or a framework, and does nothing while the child measures but wait.
+The child's end may come at any moment and in any way, so the parent keeps each run as it arrives, and once more
+with the reason where the child ends early. It never imports the program or a framework, and does nothing while
+the child measures but wait.
 """
 
 from __future__ import annotations
@@ -9,14 +10,18 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, get_args
 
 from joulediff.archive import from_wire
 from joulediff.child.endings import explain_failure, explain_silence
@@ -24,7 +29,7 @@ from joulediff.child.interpreter import Interpreter
 from joulediff.child.pipe import Done, Failure, Garbled, Inbox, Message, RunSoFar, Stage
 from joulediff.child.request import Request, to_text
 from joulediff.errors import JoulediffError
-from joulediff.runs import Run
+from joulediff.runs import Pass, PassName, Run
 from joulediff.stability.watch import Watch
 
 # How soon the end of a child is seen whose forked copies hold its pipe open; it costs a wake-up of microseconds.
@@ -34,6 +39,8 @@ END_S = 5.0
 # After its recording a program may still have threads to wait for and handlers to run at exit.
 LINGER_S = 60.0
 CHUNK_BYTES = 1 << 20
+
+_PASSES: tuple[PassName, ...] = get_args(PassName)
 
 _HOME = Path(__file__).resolve().parents[2]
 _FINDER = Path(__file__).resolve().parent / "finder.py"
@@ -57,29 +64,68 @@ def record_in_child(
     """Return the record of a program that runs in a process of its own.
 
     `keep` is called with the run so far after each pass. Whatever ends the program early is raised as a
-    `JoulediffError`, after everything that arrived was kept.
+    `JoulediffError`, after everything that arrived was kept, with the pass that was under way as failed.
     """
-    watch, run, stage = watch or Watch(), None, "starting"
+    arrived = _Arrived(keep, watch or Watch())
+    try:
+        return _listen(_Child(interpreter, request), arrived)
+    except JoulediffError as error:
+        arrived.break_off(error.what)
+        raise
+
+
+def _listen(starting: _Child, arrived: _Arrived) -> Run:
     last: Message | None = None
-    with _Child(interpreter, request) as child:
+    with starting as child:
         try:
             for last in child.messages():
-                if isinstance(last, RunSoFar):
-                    run = from_wire(last.wire)
-                    keep(run)
-                elif isinstance(last, Stage):
-                    stage = last.text
-                    watch.stage(stage, last.share)
+                arrived.take(last)
         except Garbled:
             child.kill()
         if isinstance(last, Done):
-            watch.stage("recorded; waiting for the program to end")
+            arrived.take(Stage("recorded; waiting for the program to end"))
         code = child.wait(LINGER_S if isinstance(last, Done | Failure) else END_S)
-    if isinstance(last, Done) and run is not None:
-        return run
+    if isinstance(last, Done) and arrived.run is not None:
+        return arrived.run
     if isinstance(last, Failure):
         raise explain_failure(last)
-    raise explain_silence(stage, code, child.asked)
+    raise explain_silence(arrived.stage, code, child.asked)
+
+
+@dataclass(slots=True)
+class _Arrived:
+    """What has come from the child: the run so far, and what it was doing when it last said so."""
+
+    keep: Callable[[Run], None]
+    watch: Watch
+    run: Run | None = None
+    stage: str = "starting"
+    _pass: str | None = None
+
+    def take(self, message: Message) -> None:
+        if isinstance(message, RunSoFar):
+            self.run = from_wire(message.wire)
+            self.keep(self.run)
+        elif isinstance(message, Stage):
+            self.stage, name = message.text, message.text.partition(" ")[0]
+            self._pass = name if name in _PASSES else self._pass
+            self.watch.stage(message.text, message.share)
+
+    def break_off(self, why: str) -> None:
+        """Keep the run once more, with the pass that was under way and why it ended."""
+        name = None if self.run is None else self._under_way(self.run)
+        if self.run is None or name is None:
+            return
+        self.run = replace(self.run, passes=(*self.run.passes, Pass(name, "failed", 0.0, why)))
+        with suppress(JoulediffError):  # the reason that is being told matters more
+            self.keep(self.run)
+
+    def _under_way(self, run: Run) -> PassName | None:
+        """Return the pass that ended without a word; None where the child itself has said which and why."""
+        ended = {each.name for each in run.passes}
+        missing = [name for name in _PASSES if name not in ended]
+        told = any(each.status != "done" for each in run.passes)
+        return next((name for name in missing if name == self._pass), None if told or not missing else missing[0])
 
 
 class _Child:
@@ -91,6 +137,7 @@ class _Child:
         self._interpreter, self._request = interpreter, request
         self._process: subprocess.Popen[bytes] | None = None
         self._killed = False
+        self._ended_itself = False
         self._overdue_s = float("inf")
         self._before: dict[int, Any] = {}
 
@@ -117,6 +164,8 @@ class _Child:
         self.kill()
         self.wait(END_S)
         self._let_go()
+        if not self._ended_itself:
+            self._sweep()
 
     def messages(self) -> Iterator[Message]:
         """Yield what the child says until its last word, or until it has ended or closed its end of the pipe."""
@@ -129,8 +178,9 @@ class _Child:
                     if not chunk:
                         return
                     for message in inbox.feed(chunk):
+                        self._ended_itself = isinstance(message, Done | Failure)
                         yield message
-                        if isinstance(message, Done | Failure):
+                        if self._ended_itself:
                             return
                 elif self._code() is not None:
                     return  # copies of it hold the pipe open
@@ -177,6 +227,12 @@ class _Child:
             self._overdue_s = time.monotonic() + END_S
         elif not _terminal_tells_all():
             self._process.send_signal(number)
+
+    def _sweep(self) -> None:
+        """Remove the scratch folders of a child that could not do so itself (`recorders.torch.trace`)."""
+        assert self._process is not None
+        for folder in Path(tempfile.gettempdir()).glob(f"joulediff-{self._process.pid}-*"):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _let_go(self) -> None:
         os.close(self._fd)

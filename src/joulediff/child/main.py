@@ -30,20 +30,25 @@ _OUT_OF_MEMORY = ("MemoryError", "OutOfMemoryError", "ResourceExhaustedError")
 
 
 class _Teller(Watch):
-    """Sends each stage, with the number of its pass, and keeps what the step raised."""
+    """Sends each stage, with the number of its pass, and keeps what the step raised and in which pass."""
 
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
         self.sent: Run | None = None
-        self.failure: tuple[BaseException, int] | None = None
+        self.failure: tuple[BaseException, str] | None = None
+        """What the step raised, and in which call."""
+        self._pass: str | None = None
 
     def stage(self, text: str, share: float | None = None) -> None:
         name, colon, rest = text.partition(":")
-        number = f" {_PASSES.index(name) + 1}/{len(_PASSES)}" if name in _PASSES else ""
+        number = ""
+        if name in _PASSES:
+            self._pass, number = name, f" {_PASSES.index(name) + 1}/{len(_PASSES)}"
         self._sender.stage(f"{name}{number}{colon}{rest}", share)
 
     def failed(self, error: BaseException, call: int) -> None:
-        self.failure = (error, call)
+        where = f"call number {call} of the {self._pass} pass" if self._pass else f"its call number {call}"
+        self.failure = (error, where)
 
     def checkpoint(self, run: Run) -> None:
         from joulediff.archive import to_wire
@@ -128,10 +133,10 @@ def _explain(error: BaseException, teller: _Teller) -> Failure:
     if isinstance(error, KeyboardInterrupt):
         return Failure("stopped", "stopped", trace=trace)
     if teller.failure is not None and teller.failure[0] is error and not _raised_here(error):
-        what = f"the step raised {describe(error)} in its call number {teller.failure[1]}"
-        return Failure("error", what, _advise(error), trace=trace)
+        what = f"the step raised {describe(error)} in {teller.failure[1]}"
+        return Failure("raised", what, _advise(error), trace=trace)
     if isinstance(error, UserCodeFailed):
-        return Failure("error", error.what, error.fix or _advise(error.__cause__), trace=trace)
+        return Failure("raised", error.what, error.fix or _advise(error.__cause__), trace=trace)
     if isinstance(error, JoulediffError):
         return Failure("error", error.what, error.fix, exit_code=error.exit_code, trace=trace)
     return Failure("fault", describe(error), trace=trace)

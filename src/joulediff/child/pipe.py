@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from types import FrameType
-from typing import Literal
+from typing import Literal, get_args
 
 from joulediff.errors import JoulediffError
 from joulediff.units import format_si
@@ -36,7 +36,7 @@ _TEXT_CHARS, _TRACE_CHARS = 5_000, 100_000
 # Progress is painted about this often; more of it would be work beside the program.
 _STAGE_S = 0.25
 
-Sort = Literal["error", "stopped", "fault"]
+Sort = Literal["error", "raised", "stopped", "fault"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class RunSoFar:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why the recording ends early: an error to tell, a stop that was asked for, or a fault of ours."""
+    """Why the recording ends early: an error to tell, what the program raised, a stop asked for, a fault of ours."""
 
     sort: Sort
     what: str
@@ -201,7 +201,7 @@ def _is_stage(stage: Stage) -> bool:
 
 def _is_failure(failure: Failure) -> bool:
     texts = isinstance(failure.what, str) and isinstance(failure.trace, str)
-    known = failure.sort in ("error", "stopped", "fault") and failure.exit_code in (1, 2)
+    known = failure.sort in get_args(Sort) and failure.exit_code in (1, 2)
     return texts and known and (failure.fix is None or isinstance(failure.fix, str))
 
 

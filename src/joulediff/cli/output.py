@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -22,6 +23,8 @@ from joulediff.units import format_share
 PIPE_WIDTH = 120
 # The spinner turns while energy is measured, on the same CPU: as seldom as still looks alive (rich: 12.5 Hz).
 REFRESH_HZ = 4.0
+# How a ZIP begins, and where in it the name of its first file is.
+_ZIP_BEGIN, _ZIP_NAME_AT, _MANIFEST = b"PK\x03\x04", 30, b"manifest.json"
 
 
 class Progress(Watch):
@@ -64,6 +67,22 @@ class Progress(Watch):
             self._live = None
 
 
+class StageLines(Watch):
+    """Shows each stage as a line on a terminal that another process prints to as well."""
+
+    def __init__(self) -> None:
+        self._shown = ""
+
+    def stage(self, text: str, share: float | None = None) -> None:  # noqa: ARG002
+        same = re.sub(r"\d+", "", text)  # a stage that tells a figure changes with every look
+        if same == self._shown or not sys.stderr.isatty():
+            return
+        self._shown = same
+        with suppress(OSError):  # a terminal that was closed must not end what is being recorded
+            sys.stderr.write(f"joulediff: {text}\n")
+            sys.stderr.flush()
+
+
 def open_console() -> Console:
     """Return the console for reports."""
     wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
@@ -98,6 +117,27 @@ def refuse_unwritable(place: str | None, option: str = "--json", *, replaced: bo
         raise _unwritable(place, "it is not an ordinary file", option)
     if not os.access(path if path.exists() and not replaced else path.parent, os.W_OK):
         raise _unwritable(place, "no permission", option)
+
+
+def refuse_to_replace(place: str, program: str) -> None:
+    """Raise where a run would replace a file that is no recorded run, the program above all."""
+    path = Path(os.path.realpath(place))
+    if not path.exists():
+        return
+    with suppress(OSError):
+        if path.samefile(program):
+            raise _unwritable(place, "it is the program itself", "-o")
+    try:
+        with path.open("rb") as file:
+            head = file.read(_ZIP_NAME_AT + len(_MANIFEST))
+    except OSError as error:
+        raise _unwritable(place, "there is a file that cannot be read", "-o") from error
+    named = path.suffix == ".jd" or head[_ZIP_NAME_AT:] == _MANIFEST
+    if not (head.startswith(_ZIP_BEGIN) and named):
+        raise JoulediffError(
+            f"cannot write {place} (it is a file that joulediff did not write)",
+            fix="choose another file for -o, or remove this one first",
+        )
 
 
 def _unwritable(place: str, why: str, option: str) -> JoulediffError:

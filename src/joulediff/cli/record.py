@@ -44,7 +44,7 @@ class _Command(click.Command):
 @click.option("--no-source", is_flag=True, help="Keep no lines of source code in the file.")
 @click.option("--cpp", is_flag=True, help="Keep C++ frames of every operator; recording is slower.")
 @meter_options
-@click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks.")
+@click.option("-v", "--verbose", count=True, help="-vv shows tracebacks.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -59,6 +59,7 @@ def command(
     clock_offset: float,
     meter: str,
     cpu_watts: float | None,
+    verbose: int,
 ) -> int:
     """Record a program in a process of its own, and write a file that holds its run.
 
@@ -66,16 +67,18 @@ def command(
     arguments. FILE.py:name and package.module:name name another builder. What follows -- is
     the program's own sys.argv.
     """
+    from joulediff.child.endings import ProgramRaised
     from joulediff.child.interpreter import find_interpreter
     from joulediff.child.launch import record_in_child
-    from joulediff.child.request import Request
-    from joulediff.cli.output import Progress, refuse_unwritable
+    from joulediff.child.request import Request, file_of
+    from joulediff.cli.output import StageLines, refuse_to_replace, refuse_unwritable
     from joulediff.errors import JoulediffError
     from joulediff.programs import label_of
 
     label = label or label_of(program)
     file = _File(output or name_file(label))
     refuse_unwritable(file.shown, "-o", replaced=True)
+    refuse_to_replace(file.shown, file_of(program))
     request = Request(
         program,
         label,
@@ -90,11 +93,10 @@ def command(
     )
     interpreter = find_interpreter(python)
     try:
-        with Progress() as progress:
-            progress.stage("starting")
-            run = record_in_child(request, interpreter=interpreter, keep=file.keep, watch=progress)
+        run = record_in_child(request, interpreter=interpreter, keep=file.keep, watch=StageLines())
     except JoulediffError as error:
-        error.fix = "\n  ".join(filter(None, [error.fix, file.tell_kept()]))
+        hint = "-vv shows the traceback" if isinstance(error, ProgramRaised) and verbose < 2 else None
+        error.fix = "\n  ".join(filter(None, [error.fix, hint, file.tell_kept()]))
         raise
     return _summarise(run, file)
 

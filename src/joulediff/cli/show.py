@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import zipfile
 from pathlib import Path
 
 import click
@@ -32,6 +33,7 @@ def command(recorded: str, by: str, top: int, json_to: str | None) -> int:
     from joulediff.report.run_terminal import print_run
 
     refuse_unwritable(json_to)
+    _refuse_recording(json_to, recorded)
     run = load(recorded)
     if json_to != "-":
         print_run(run, open_console(), by=by, top=top, path=recorded)  # type: ignore[arg-type]
@@ -40,6 +42,19 @@ def command(recorded: str, by: str, top: int, json_to: str | None) -> int:
 
         _write(run_to_json(run), json_to)
     return 0
+
+
+def _refuse_recording(place: str | None, recorded: str) -> None:
+    """Raise where JSON would be written over a recording: this one, or any."""
+    if place is None or place == "-" or not Path(place).is_file():
+        return
+    if Path(recorded).exists() and Path(recorded).samefile(place):
+        why = "it is the recording to show"
+    elif Path(place).suffix.lower() == ".jd" or zipfile.is_zipfile(place):
+        why = "it is a recording"
+    else:
+        return
+    raise JoulediffError(f"cannot write {place} ({why})", fix="choose another file for --json")
 
 
 def _write(text: str, place: str) -> None:

@@ -24,6 +24,11 @@ def has_capture(run: Run) -> bool:
     return bool(run.ops) or any(p.name == "captured" and p.status in ("done", "partial") for p in run.passes)
 
 
+def is_on_cpu(run: Run) -> bool:
+    """Return whether all that the trace saw are operators on the CPU: there is one of them for each kernel."""
+    return bool(run.kernels) and all(kernel.kind == "cpu" for kernel in run.kernels)
+
+
 def op_times(run: Run) -> list[float | None]:
     """Return the device time of each operator, in order.
 
@@ -41,11 +46,11 @@ def op_times(run: Run) -> list[float | None]:
 def line_of(run: Run, op: int) -> Frame | None:
     """Return the innermost line outside of the framework on the way to an operator: a library's, or the user's own.
 
-    A backward operator has the line of its forward one.
+    A backward operator has the line of its forward one, unless a backward written in Python ran it.
     """
     forward = run.ops[op].forward
     path = run.call_path(op if forward is None else forward) or run.call_path(op)
-    outside = [frame for frame in path if frame.owner not in _FRAMEWORKS]
+    outside = [frame for frame in (*path, *run.backward_path(op)) if frame.owner not in _FRAMEWORKS]
     return outside[-1] if outside else run.place_of(op)
 
 

@@ -24,7 +24,7 @@ NOT_JOINED = "(not joined)"
 _THE_MODEL = "(the model)"
 _NO_MODULE = "(no module)"
 _NO_LINE = "(no line)"
-# Modules that differ in numbers alone are layers, and one row, when there are more of them than this.
+# Modules of one type that differ in numbers alone are layers, and one row, when there are more of them than this.
 _LAYERS = 3
 
 
@@ -77,14 +77,19 @@ def _row(run: Run, group: _Group) -> Row:
 
 def _kernels_by_name(run: Run) -> Iterable[_Group]:
     groups: dict[tuple[str, str], _Group] = {}
+    fold = _fold_layers(run)
     for kernel in run.kernels:
         group = groups.setdefault((kernel.name, kernel.kind), _Group(kernel.name, ""))
         group.kernels.append(kernel)
     for group in groups.values():
-        launchers = Counter(run.ops[k.op].name if k.op is not None else NOT_JOINED for k in group.kernels)
+        launchers = Counter(_launcher(run, kernel, fold) for kernel in group.kernels)
         (group.where, _), *others = launchers.most_common()
         group.where += f" and {len(others)} more" if others else ""
     return groups.values()
+
+
+def _launcher(run: Run, kernel: Kernel, fold: _Fold) -> str:
+    return _label_loose(kernel, fold)[1] if kernel.op is None else run.ops[kernel.op].name
 
 
 def _ops_by(run: Run, by: By) -> Iterable[_Group]:
@@ -113,7 +118,7 @@ def _label_by_op(run: Run, fold: _Fold) -> Callable[[Op], _Label]:
 
     def label(op: Op) -> _Label:
         where = fold(op.module) if op.module else place(line_of(run, op.id))
-        return (op.name, where), op.name, where
+        return (op.name, where, op.module_type), op.name, where
 
     return label
 
@@ -158,10 +163,14 @@ def _region_of(op: Op, compiled: set[str]) -> str | None:
 
 
 def _fold_layers(run: Run) -> _Fold:
-    modules = {op.module for op in run.ops if op.module} | {k.module for k in run.kernels if k.module}
-    patterns = {module: re.sub(r"(?<![^.])\d+(?![^.])", "*", module) for module in modules}
-    alike = Counter(patterns.values())
-    return lambda module: patterns[module] if module in patterns and alike[patterns[module]] > _LAYERS else module
+    types = {k.module: None for k in run.kernels if k.module} | {
+        op.module: op.module_type for op in run.ops if op.module
+    }
+    layers = {module: (re.sub(r"(?<![^.])\d+(?![^.])", "*", module), kind) for module, kind in types.items()}
+    alike = Counter(layers.values())
+    # A pattern of numbers alone would name nothing: the modules of a plain Sequential.
+    folded = {m: layer[0] for m, layer in layers.items() if alike[layer] > _LAYERS and layer[0].strip("*.")}
+    return lambda module: folded.get(module, module)
 
 
 def _place_text(run: Run) -> Callable[[Frame | None], str]:

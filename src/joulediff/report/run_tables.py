@@ -34,7 +34,7 @@ def ledger_table(accounts: Sequence[Account]) -> Table:
     # Those that count first, so that the total stands under what it sums.
     shown = sorted(accounts, key=lambda account: not account.counted)
     factor, unit, places = pick_unit(max(account.metered.joules for account in shown), "J")
-    table = make_table(f"{unit} a step", ">metered", ">±", ">idle", ">operators, not split yet", "source")
+    table = make_table(f"{unit} a step", ">energy", ">±", ">idle", ">operators, not split yet", "source")
     for column in table.columns[-2:]:
         column.no_wrap = False  # a narrow terminal breaks these words before it cuts numbers
     counted = sum(account.counted for account in shown)
@@ -52,8 +52,11 @@ def ledger_table(accounts: Sequence[Account]) -> Table:
     return table
 
 
-def row_table(rows: Sequence[Row], width: int, *, by: By, traced: bool) -> Table:
-    """Return rows and their total in at most `width` cells, texts cut where they must be."""
+def row_table(rows: Sequence[Row], width: int, *, by: By, traced: bool, on_cpu: bool) -> Table:
+    """Return rows and their total in at most `width` cells, texts cut where they must be.
+
+    What ran `on_cpu` has no kernels besides its operators, so these are not counted.
+    """
     whole = total_row(rows)
     factor, unit, places = pick_unit(whole.kernel_s or 0.0, "s")
     columns = {
@@ -64,6 +67,8 @@ def row_table(rows: Sequence[Row], width: int, *, by: By, traced: bool) -> Table
     }
     if by == "kernel":
         del columns["calls"]  # one operator launches kernels of several names: it would count twice
+    elif on_cpu:
+        del columns["kernels"]
     used = sum(max(map(len, (head, *cells))) + GAP for head, cells in columns.items())
     names = [short_kernel(row.name) if by == "kernel" else row.name for row in (*rows, whole)]
     names, where = fit_texts(names, [row.where for row in (*rows, whole)], width - used, keep_end=by == "op")

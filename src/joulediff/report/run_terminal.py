@@ -13,9 +13,9 @@ from datetime import datetime, timezone
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from joulediff.records import Measurement
 from joulediff.report.columns import cut_end
-from joulediff.report.facts import has_trace, short_files
+from joulediff.report.doubts import find_doubts, find_notes, is_worth_repeating
+from joulediff.report.facts import has_trace, is_on_cpu, short_files
 from joulediff.report.grouping import By, fold_rows, group_rows
 from joulediff.report.ledger import open_books
 from joulediff.report.plain import plain_record, plain_text
@@ -29,7 +29,6 @@ TOP = 15
 # More doubts or notes than this are counted instead, so that the numbers stay on the screen.
 MAX_DOUBTS = 5
 MAX_NOTES = 3
-_NEXT: dict[By, str] = {"op": "--by line", "module": "--by line", "line": "--by kernel", "kernel": "--json -"}
 
 
 def print_run(run: Run, console: Console, *, by: By = "op", top: int = TOP, path: str | None = None) -> None:
@@ -47,10 +46,10 @@ def _header(run: Run) -> Iterable[RenderableType]:
     yield Text(plain_text(", ".join(filter(None, about))), style="dim")
     if found is not None:
         yield from device_lines(found)
-    yield from _folded([plain_text(doubt) for doubt in _doubts(run)], MAX_DOUBTS, "!", "yellow")
+    yield from _folded([plain_text(doubt) for doubt in find_doubts(run)], MAX_DOUBTS, "!", "yellow")
     if found is not None and not found.trustworthy:
         yield Text("Not trustworthy: see above.", style="bold yellow")
-    yield from _folded([plain_text(note) for note in run.notes], MAX_NOTES, "-", "dim")
+    yield from _folded([plain_text(note) for note in find_notes(run)], MAX_NOTES, "-", "dim")
 
 
 def _when(created: str) -> str:
@@ -60,19 +59,6 @@ def _when(created: str) -> str:
         return moment.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     except (ValueError, OverflowError):
         return created
-
-
-def _doubts(run: Run) -> list[str]:
-    passes = [f"{p.name} pass {p.status}{f': {p.note}' if p.note else ''}" for p in run.passes if p.status != "done"]
-    return [*passes, *(_measured_doubts(run.measurement) if run.measurement else ())]
-
-
-def _measured_doubts(found: Measurement) -> list[str]:
-    failed = [c for c in found.conditions if not c.ok]
-    # The measurement's own warnings hold most of them already, in these words.
-    unsaid = [c for c in failed if (c.advice or c.value) not in found.warnings]
-    resting = {name for name, domain in found.domains.items() if domain.rested}
-    return [*found.warnings, *(c.advice or f"{c.name}: {c.value}" for c in unsaid if c.domain not in resting)]
 
 
 def _folded(texts: Sequence[str], most: int, mark: str, style: str) -> Iterable[RenderableType]:
@@ -86,14 +72,15 @@ def _tables(run: Run, width: int, by: By, top: int) -> Iterable[RenderableType]:
     if accounts := [account for account in plain_record(open_books(run)) if not account.rested]:
         yield from ("", ledger_table(accounts))
     if rows := plain_record(fold_rows(group_rows(run, by), top)):
-        yield from ("", Text(_title(run), style="dim"), row_table(rows, width, by=by, traced=has_trace(run)))
+        table = row_table(rows, width, by=by, traced=has_trace(run), on_cpu=is_on_cpu(run))
+        yield from ("", Text(_title(run), style="dim"), table)
 
 
 def _title(run: Run) -> str:
     if not has_trace(run):
         return "operators in one step; no trace, so no times"
-    on_cpu = {kernel.kind == "cpu" for kernel in run.kernels}
-    what = "CPU time" if on_cpu == {True} else "device and CPU time" if len(on_cpu) == 2 else "device time"
+    mixed = any(kernel.kind == "cpu" for kernel in run.kernels)
+    what = "time in operators" if is_on_cpu(run) else "device time" + (" and time in CPU operators" if mixed else "")
     step = f" of {format_time(run.traced_s)}" if run.traced_s is not None else ""
     return f"{what} in one traced step{step}"
 
@@ -109,6 +96,8 @@ def _timeline(run: Run) -> Iterable[RenderableType]:
 
 def _activity(found: Activity) -> str:
     share = format_share(found.idle_s / found.span_s) if found.span_s else "?%"
+    if found.device == "cpu":  # Python and the dispatch of operators take time there too: the rest is not idle
+        return f"cpu: {format_time(found.busy_s)} in operators, {share} of the time outside of them"
     return f"{found.device} busy {format_time(found.busy_s)} of {format_time(found.span_s)}, idle {share}"
 
 
@@ -144,9 +133,16 @@ def _waits(run: Run, places: Sequence[WaitPlace]) -> str:
 def _next(run: Run, by: By, path: str | None) -> Iterable[RenderableType]:
     if path is None:
         return
-    if not run.ops and not run.kernels:
-        command = f"joulediff record {shlex.quote(run.program)}" if run.program else None
-    else:
-        command = f"joulediff show {shlex.quote(path)} {_NEXT[by if run.ops else 'line']}"
+    command = None
+    if run.ops or run.kernels:
+        command = f"joulediff show {shlex.quote(path)} {_next_view(run, by)}"
+    elif run.program and is_worth_repeating(run):
+        command = f"joulediff record {shlex.quote(run.program)}"
     if command is not None:
         yield Text(plain_text(f"next: {command}"), style="cyan")
+
+
+def _next_view(run: Run, by: By) -> str:
+    if by == "kernel" or (by == "line" and not run.kernels):
+        return "--json -"
+    return "--by line" if run.ops and by != "line" else "--by kernel"

@@ -42,7 +42,11 @@ def align(
     # Nearly all steps agree: then the cheapest path alone is right, and found ten times faster.
     found = _search(sides, margin=0)
     missing = {*range(len(ops))} - {op for _, op in found}
-    return found if all(ops[op] in unsure for op in missing) else _search(sides, margin=_MARGIN, finds_back=True)
+    if all(ops[op] in unsure for op in missing):
+        return found
+    if len(calls) * len(ops) <= _BRIDGED:
+        return _search(sides, margin=_BRIDGED)
+    return _search(sides, margin=_MARGIN, finds_back=True)
 
 
 class _Sides:

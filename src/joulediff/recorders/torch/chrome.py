@@ -68,12 +68,13 @@ def read_trace(path: Path) -> Traced:
 
 
 def to_traced(trace: Mapping[str, Any]) -> Traced:
-    """Return what a trace says about the step in it."""
+    """Return what a trace says about the step in it; of several, about the middle one by its time."""
     events = [event for row in trace.get("traceEvents") or () if (event := _to_event(row)) is not None]
     events.sort(key=lambda event: (event.start_us, -event.end_us))
-    step = next((event for event in reversed(events) if event.name == STEP and event.category in _CALLS), None)
-    if step is None:
+    steps = [event for event in events if event.name == STEP and event.category in _CALLS]
+    if not steps:
         raise JoulediffError(f"the profiler's trace has no {STEP} in it", fix="record again")
+    step = sorted(steps, key=lambda event: event.duration_us)[(len(steps) - 1) // 2]
     reader = _Reader(step, events)
     launches = sorted(reader.read_launches(), key=lambda launch: (launch.start_s, launch.kernel.start_s))
     return Traced(reader.to_s(step.end_us), tuple(reader.calls), tuple(launches), tuple(reader.read_pauses()))

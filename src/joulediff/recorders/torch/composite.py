@@ -6,7 +6,8 @@ Operators of higher order (`torch.cond`, flex attention) are Python code that ru
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 # How PyTorch's own code for such an operator refuses to run under a mode, before it does anything.
@@ -24,8 +25,25 @@ def _run_composite(mode: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str
 
     key = DispatchKey.CompositeImplicitAutograd
     code = func.py_kernels.get(key)
-    with mode:  # as OpOverload.decompose does, without its frame
+    with mode, _tracking_views():  # as OpOverload.decompose does, without its frame
         return func._op_dk(key, *args, **kwargs) if code is None else code(*args, **kwargs)  # noqa: SLF001
+
+
+@contextmanager
+def _tracking_views() -> Iterator[None]:
+    """Let views know their base again, as they do outside of a mode's method.
+
+    A view of a weight needs a gradient then, by which `matmul` chooses between `mm` and `bmm`.
+    """
+    import torch
+
+    key = torch._C.DispatchKey.ADInplaceOrView
+    was = torch._C._dispatch_tls_is_dispatch_key_excluded(key)  # noqa: SLF001
+    torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)  # noqa: SLF001
+    try:
+        yield
+    finally:
+        torch._C._dispatch_tls_set_dispatch_key_excluded(key, was)  # noqa: SLF001
 
 
 def _run_higher_order(mode: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:

@@ -39,6 +39,18 @@ def find_differences(
     return Differences(traced, captured, tuple(notes))
 
 
+def find_loose(calls: Sequence[Call], matched: Matched, *, outside: Container[int] = ()) -> Iterator[int]:
+    """Yield every outermost operator among the calls that has none of the captured ones in or above it."""
+    opened = _ancestors(calls, matched.ops)
+    at = 0
+    while at < len(calls):
+        call = calls[at]
+        is_operator = "::" in call.name
+        if at not in matched.ops and at not in outside and at not in opened and is_operator and not is_quiet(call.name):
+            yield at
+        at = at + 1 if at in opened or not (is_operator or at in outside) else call.end
+
+
 def _names_of(ops: Sequence[Op]) -> set[str]:
     """Return the names that are never shown for a mere composite of operators.
 

@@ -13,7 +13,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from joulediff.recorders.torch.compiled import find_regions, find_work, is_compiled
-from joulediff.recorders.torch.differences import find_differences
+from joulediff.recorders.torch.differences import find_differences, find_loose
 from joulediff.recorders.torch.match import Matched, match_ops
 from joulediff.recorders.torch.traced import Call, Traced
 from joulediff.runs import Kernel, Op, Wait
@@ -52,8 +52,10 @@ def join(traced: Traced, ops: Sequence[Op], *, compiled_modules: Sequence[str] =
     )
     numbers = _number_threads(traced, matched)
     host = [*_host_work(traced, ops, matched, numbers), *_host_work_of_regions(traced, regions, numbers)]
-    if not kernels:
-        host += [_to_kernel(traced.calls[at], numbers) for at in differences.traced]
+    if not kernels and (differences.notes or not ops):
+        # Where both steps agree, what is left over are composites that did nothing.
+        loose = find_loose(traced.calls, matched, outside=regions)
+        host += [_to_kernel(traced.calls[at], numbers) for at in loose]
     return Joined(
         kernels=tuple(sorted([*kernels, *host], key=lambda kernel: kernel.start_s)),
         waits=tuple(_join_waits(traced, matched, numbers)),

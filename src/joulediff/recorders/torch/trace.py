@@ -1,13 +1,15 @@
-"""The traced pass: one step under PyTorch's own profiler.
+"""The traced pass: a few steps under PyTorch's own profiler, of which the middle one by its time counts.
 
-The profiler is warmed up with a step of its own, because its first events pay for setting it up. Random numbers
-are seeded alike before each of the two, so the step runs what the captured one runs.
+The profiler is warmed up with steps of their own, because its first events pay for setting it up, and a single step may
+be one that the machine held up. Random numbers are seeded alike before each, so that each runs what the captured
+one runs.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,39 +24,54 @@ Step = Callable[[], object]
 
 _WARM_UP = "joulediff.warm"
 _LOG_LEVEL = "KINETO_LOG_LEVEL"
+# So many steps warm up and so many are traced, unless these take longer than the limit: then one of each.
+WARM_UPS = 5
+STEPS = 5
+LIMIT_S = 0.5
 # Above every level of Kineto's messages: at 5 PyTorch 2.13 still writes "profiler_start" to standard error.
 _SILENT = "6"
 
 
 def trace_step(step: Step, *, begin: Callable[[], None] | None = None) -> Traced:
-    """Run `step` twice under the profiler and return what it saw of the second time.
+    """Run `step` a few times under the profiler and return what it saw of the middle one by its time.
 
     `begin` runs before each, to seed random numbers. The step's exceptions pass through, and no profiler is
     left running.
     """
-    with tempfile.TemporaryDirectory(prefix="joulediff-") as folder:
+    with tempfile.TemporaryDirectory(prefix=f"joulediff-{os.getpid()}-") as folder:
         path = Path(folder) / "trace.json"
         write_trace(step, path, begin=begin)
         return read_trace(path)
 
 
 def write_trace(step: Step, path: Path, *, begin: Callable[[], None] | None = None) -> None:
-    """Run `step` twice under the profiler and write its trace to `path`."""
+    """Run `step` a few times under the profiler and write its trace to `path`."""
+    with _profiling() as profiler:
+        for name, most in ((_WARM_UP, WARM_UPS), (STEP, STEPS)):
+            spent_s, count = 0.0, 0
+            while count == 0 or (count < most and spent_s + spent_s / count < LIMIT_S):
+                spent_s += _run_marked(step, name, begin)
+                count += 1
+    profiler.export_chrome_trace(str(path))
+
+
+def _run_marked(step: Step, name: str, begin: Callable[[], None] | None) -> float:
+    """Run the step once under a name, and return its seconds."""
     from torch.profiler import record_function
 
-    with _profiling() as profiler:
-        for name in (_WARM_UP, STEP):
-            if begin is not None:
-                begin()
+    if begin is not None:
+        begin()
+    _synchronise()
+    start_s = time.perf_counter()
+    with record_function(name):
+        output = step()
+        with record_function(FENCE):
             _synchronise()
-            with record_function(name):
-                output = step()
-                with record_function(FENCE):
-                    _synchronise()
-            del output
-            if not _is_profiled():
-                raise _another_profiler("the step runs a profiler of its own")
-    profiler.export_chrome_trace(str(path))
+    took_s = time.perf_counter() - start_s
+    del output
+    if not _is_profiled():
+        raise _another_profiler("the step runs a profiler of its own")
+    return took_s
 
 
 @contextmanager
