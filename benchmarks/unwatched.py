@@ -2,9 +2,9 @@
 
     python benchmarks/unwatched.py [--rounds 15] [--seconds 1] [--json FILE]
 
-GPT-2 small, random weights: fp16 16x512 on a GPU (more work for the GPU than for the host that feeds it), fp32 1x32 on a
-CPU with one thread. Prints the ratio of each round, and that of the medians. A plain loop timed twice tells how much the
-machine itself moves.
+GPT-2 small, random weights: fp16 16x512 on a GPU (more work for the GPU than for the host that feeds it), fp32 1x32
+on a CPU with one thread. Prints the ratio of each round, and that of the medians. A plain loop timed twice tells how
+much the machine itself moves.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ def main():
     plain_s, metered_s = (statistics.median(row[name] for row in rows) for name in ("plain_s", "metered_s"))
     moves = statistics.median(abs(row["twice"] - 1) for row in rows)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-    print(f"{device}: metered against plain, ratio of medians {metered_s / plain_s:.4f}; plain against itself ±{moves:.4f}")
+    print(
+        f"{device}: metered against plain, ratio of medians {metered_s / plain_s:.4f}; plain against itself ±{moves:.4f}"
+    )
     if options.json:
         Path(options.json).write_text(json.dumps({"device": device, "rounds": rows}, indent=1) + "\n")
 

@@ -262,3 +262,10 @@ def test_frames_say_where_their_files_are() -> None:
     assert found.files[HERE.name] == str(HERE)
     texts = [source.text for source in read_sources(found.frames, found.files)]
     assert any("def inner(" in text and "def outer(" in text for text in texts)
+
+
+def test_a_file_outside_of_the_root_does_not_name_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "home", lambda: Path("/home/alice"))
+    place = str(Path("/home/alice/lib/helper.py"))
+    assert name_file(place, f"{os.sep}work{os.sep}") == (str(Path("~/lib/helper.py")), None)
+    assert name_file(place, str(Path("/home/alice/lib")) + os.sep) == ("helper.py", None)

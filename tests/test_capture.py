@@ -578,3 +578,19 @@ def test_names_are_those_without_torch_compile() -> None:
     assert clean_name("_orig_mod.layers.0._orig_mod.weight") == "layers.0.weight"
     assert clean_name("_orig_mod") == ""
     assert clean_name("layer") == "layer"
+
+
+def test_a_composite_operator_is_made_of_what_the_program_runs() -> None:
+    """`matmul` asks whether the view of a weight needs a gradient, and takes `mm` or `bmm` by that."""
+    layer, x = torch.nn.Linear(64, 50, bias=False), torch.randn(2, 16, 64)
+
+    def step() -> torch.Tensor:
+        with torch.inference_mode():
+            return layer(x[:, -1:, :])
+
+    expected = step()
+    names = [op.name for op in capture_step(step).ops]
+    assert names == ["aten::slice", "aten::t", "aten::view", "aten::mm", "aten::_unsafe_view"]
+    seen: list[torch.Tensor] = []
+    capture_step(lambda: seen.append(step()))
+    assert torch.equal(seen[0], expected)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from joulediff.errors import JoulediffError
-from joulediff.recorders.torch.chrome import FENCE, read_trace, to_traced
+from joulediff.recorders.torch.chrome import FENCE, STEP, read_trace, to_traced
 from trace_builders import PROCESS, STEP_THREAD, Renderer, Runtime, Work, call, mark, render
 
 
@@ -230,3 +230,17 @@ def test_a_broken_file_says_so(tmp_path: Path, text: str):
     path.write_text(text)
     with pytest.raises(JoulediffError, match="profiler's trace"):
         read_trace(path)
+
+
+def test_of_several_steps_the_middle_one_by_its_time_counts():
+    rows = [
+        {"ph": "X", "cat": "user_annotation", "name": STEP, "pid": 1, "tid": 1, "ts": start, "dur": took}
+        for start, took in ((0, 50.0), (100, 90.0), (200, 60.0), (300, 55.0))
+    ]
+    rows += [
+        {"ph": "X", "cat": "cpu_op", "name": f"aten::op{start}", "pid": 1, "tid": 1, "ts": start + 1, "dur": 2}
+        for start in (0, 100, 200, 300)
+    ]
+    traced = to_traced({"traceEvents": rows})
+    assert traced.step_s == pytest.approx(55e-6)
+    assert names_of(traced) == ["aten::op300"]

@@ -166,7 +166,14 @@ def name_file(file: str, root: str) -> tuple[str, str | None]:
     for name, folder in _unpacked_libraries():
         if file.startswith(folder):
             return name + os.sep + file.removeprefix(folder), name
-    return file.removeprefix(root), None
+    inside = file.removeprefix(root)
+    return (inside if inside != file else _without_home(file)), None
+
+
+def _without_home(file: str) -> str:
+    """Return a path that does not name the user: a record is made to be shared."""
+    home = str(Path.home()) + os.sep
+    return f"~{os.sep}{file.removeprefix(home)}" if file.startswith(home) else file
 
 
 def _unpacked_libraries() -> Iterator[tuple[str, str]]:

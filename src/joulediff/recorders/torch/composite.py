@@ -35,15 +35,15 @@ def _tracking_views() -> Iterator[None]:
 
     A view of a weight needs a gradient then, by which `matmul` chooses between `mm` and `bmm`.
     """
-    import torch
+    from torch import _C as core
 
-    key = torch._C.DispatchKey.ADInplaceOrView
-    was = torch._C._dispatch_tls_is_dispatch_key_excluded(key)  # noqa: SLF001
-    torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)  # noqa: SLF001
+    key = core.DispatchKey.ADInplaceOrView
+    was = core._dispatch_tls_is_dispatch_key_excluded(key)  # noqa: SLF001
+    core._dispatch_tls_set_dispatch_key_excluded(key, False)  # noqa: SLF001
     try:
         yield
     finally:
-        torch._C._dispatch_tls_set_dispatch_key_excluded(key, was)  # noqa: SLF001
+        core._dispatch_tls_set_dispatch_key_excluded(key, was)  # noqa: SLF001
 
 
 def _run_higher_order(mode: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:

@@ -53,7 +53,18 @@ _PLAIN = ["data", "row", "count", "n1", "n2", "s0", "s1", "s2"]
 
 @triton.jit(do_not_specialize=_PLAIN, do_not_specialize_on_alignment=[*_PLAIN, "out"])  # type: ignore[untyped-decorator]
 def _sign(  # type: ignore[no-untyped-def]
-    data, out, row, count, n1, n2, s0, s1, s2, KIND: tl.constexpr, DENSE: tl.constexpr, BLOCK: tl.constexpr
+    data,
+    out,
+    row,
+    count,
+    n1,
+    n2,
+    s0,
+    s1,
+    s2,
+    KIND: tl.constexpr,  # noqa: N803 - constants in Triton
+    DENSE: tl.constexpr,  # noqa: N803
+    BLOCK: tl.constexpr,  # noqa: N803
 ):
     program = tl.program_id(0).to(tl.int64)
     stride = tl.num_programs(0).to(tl.int64) * BLOCK
