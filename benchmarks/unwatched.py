@@ -39,16 +39,19 @@ def build():
 
 
 def time_loop(step, seconds):
+    """Return the seconds of a step in a loop that waits for the device at its end only."""
     sync = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
-    step()
-    sync()
-    begin_s, count = time.perf_counter(), 0
-    while time.perf_counter() - begin_s < seconds:
-        for _ in range(10):
+    count = 5
+    while True:
+        sync()
+        begin_s = time.perf_counter()
+        for _ in range(count):
             step()
         sync()
-        count += 10
-    return (time.perf_counter() - begin_s) / count
+        took_s = time.perf_counter() - begin_s
+        if took_s > seconds / 2:
+            return took_s / count
+        count = max(count + 1, round(count * seconds / took_s))
 
 
 def main():
@@ -70,9 +73,7 @@ def main():
     plain_s, metered_s = (statistics.median(row[name] for row in rows) for name in ("plain_s", "metered_s"))
     moves = statistics.median(abs(row["twice"] - 1) for row in rows)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-    print(
-        f"{device}: metered against plain, ratio of medians {metered_s / plain_s:.4f}; plain against itself ±{moves:.4f}"
-    )
+    print(f"{device}: metered / plain {metered_s / plain_s:.4f} (medians); plain against itself ±{moves:.4f}")
     if options.json:
         Path(options.json).write_text(json.dumps({"device": device, "rounds": rows}, indent=1) + "\n")
 

@@ -35,7 +35,7 @@ def _tracking_views() -> Iterator[None]:
 
     A view of a weight needs a gradient then, by which `matmul` chooses between `mm` and `bmm`.
     """
-    from torch import _C as core
+    from torch import _C as core  # noqa: N811
 
     key = core.DispatchKey.ADInplaceOrView
     was = core._dispatch_tls_is_dispatch_key_excluded(key)  # noqa: SLF001
