@@ -189,10 +189,12 @@ class _Session:
         try:
             self.run = work(self.run)
         except BaseException as error:
-            self._end(Pass(name, "failed", time.perf_counter() - begin_s, describe(error)))
+            is_ours = isinstance(error, JoulediffError) and error is not self.step.failure
+            why = " ".join(str(error).split()) if is_ours else describe(error)
+            self._end(Pass(name, "failed", time.perf_counter() - begin_s, why))
             if error is self.step.failure:
                 self.watch.failed(error, self.step.calls)
-            elif isinstance(error, JoulediffError):
+            elif is_ours:
                 return  # this pass cannot be had here; the others can
             raise
         self._end(Pass(name, "done", time.perf_counter() - begin_s))

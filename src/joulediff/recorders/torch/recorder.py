@@ -132,7 +132,10 @@ def _notes_on_state(changed: Sequence[str | None]) -> list[str]:
     names = [name for name in changed if name is not None]
     unnamed = len(changed) - len(names)
     what = _list(names) + (" and " if names and unnamed else "") + (_count(unnamed, "tensor") if unnamed else "")
-    return [f"the step changes what it starts from ({what}): each call goes on where the last one ended"]
+    return [
+        f"the step changes what it starts from ({what}): each call goes on where the last one ended, "
+        "so the outputs of the passes are not compared"
+    ]
 
 
 def _list(names: Sequence[str]) -> str:

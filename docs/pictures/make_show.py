@@ -1,0 +1,27 @@
+"""Draw the README's picture of a recorded run: python docs/pictures/make_show.py RUN.jd OUT.svg"""
+
+import re
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from joulediff.archive import load
+from joulediff.report.run_terminal import print_run
+
+
+def main():
+    """Show the run on a console that remembers."""
+    recorded, drawing = sys.argv[1:]
+    name = "gpt2.jd"
+    console = Console(record=True, width=104, force_terminal=True, highlight=False)
+    console.print(f"[bold]$ joulediff record examples/gpt2.py -o {name}[/]")
+    console.print(f"[bold]$ joulediff show {name} --by line[/]")
+    print_run(load(recorded), console, by="line", top=10, path=name)
+    text = console.export_svg(title="joulediff")
+    # The picture asks no other host for its letters.
+    Path(drawing).write_text(re.sub(r"@font-face \{.*?\}\s*", "", text, flags=re.DOTALL))
+
+
+if __name__ == "__main__":
+    main()
