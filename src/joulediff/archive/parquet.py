@@ -146,6 +146,10 @@ def _texts(chunk: pa.DictionaryArray) -> list[str | None]:
     return [at if at is None else word(at) for at in _numbers(chunk.indices)]
 
 
+# Arrow's own `to_pandas_dtype` needs pandas in some versions (25).
+_DTYPES = {"double": "<f8", "int64": "<i8", "int32": "<i4"}
+
+
 def _numbers(chunk: pa.Array) -> list[Any]:
     """Return the cells of a chunk; as fast as NumPy, and exact where a cell is missing."""
     import numpy as np
@@ -159,7 +163,7 @@ def _numbers(chunk: pa.Array) -> list[Any]:
     if pa.types.is_boolean(chunk.type):
         cells: list[Any] = _bits(values)[part].astype(bool).tolist()
     else:
-        cells = np.frombuffer(values, chunk.type.to_pandas_dtype())[part].tolist()
+        cells = np.frombuffer(values, _DTYPES[str(chunk.type)])[part].tolist()
     if chunk.null_count:
         for at in np.flatnonzero(_bits(valid)[part] == 0).tolist():
             cells[at] = None
