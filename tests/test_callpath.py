@@ -149,13 +149,13 @@ def test_recursion_and_generators_have_full_paths() -> None:
 @pytest.mark.parametrize(
     ("file", "shown", "owner"),
     [
-        ("/home/me/work/train.py", "train.py", None),
-        ("/home/me/work/parts/model.py", "parts/model.py", None),
+        ("/home/me/project/train.py", "train.py", None),
+        ("/home/me/project/parts/model.py", "parts/model.py", None),
         ("/home/me/other/train.py", "/home/me/other/train.py", None),
         ("/opt/env/lib/python3.11/site-packages/torch/nn/a.py", "torch/nn/a.py", "torch"),
         ("/usr/lib/python3/dist-packages/numpy/b.py", "numpy/b.py", "numpy"),
         ("/opt/env/lib/python3.11/site-packages/six.py", "six.py", "six"),
-        ("/home/me/work/.venv/lib/site-packages/einops/c.py", "einops/c.py", "einops"),
+        ("/home/me/project/.venv/lib/site-packages/einops/c.py", "einops/c.py", "einops"),
         ("<string>", "<string>", None),
         ("<ipython-input-1>", "<ipython-input-1>", None),
         ("<frozen importlib._bootstrap>", "<frozen importlib._bootstrap>", STANDARD_LIBRARY),
@@ -164,7 +164,7 @@ def test_recursion_and_generators_have_full_paths() -> None:
 )
 @pytest.mark.skipif(os.sep != "/", reason="written with slashes")
 def test_files_are_named_from_their_package_or_the_programs_folder_on(file: str, shown: str, owner: str | None) -> None:
-    assert name_file(file, "/home/me/work/") == (shown, owner)
+    assert name_file(file, "/home/me/project/") == (shown, owner)
 
 
 def test_the_standard_library_is_pythons() -> None:

@@ -17,7 +17,7 @@ import joulediff
 
 SOURCE = Path(joulediff.__file__).parent
 RANKS = (
-    ("errors", "units", "records", "stats", "version"),
+    ("errors", "own", "units", "records", "stats", "version"),
     ("runs",),
     ("programs", "findings", "meters", "archive", "recorders"),
     ("stability", "matching"),

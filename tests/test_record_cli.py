@@ -22,7 +22,7 @@ import joulediff
 from cli_builders import make_domain, steady, write_program, write_script
 from joulediff.archive import load, save
 from joulediff.cli import main
-from joulediff.cli.output import StageLines, refuse_to_replace
+from joulediff.cli.output import StageLines, refuse_output
 from joulediff.cli.record import name_file
 from joulediff.errors import JoulediffError
 from joulediff.runs import Run
@@ -440,7 +440,7 @@ def test_a_file_that_is_no_run_is_not_replaced(
 @pytest.mark.parametrize("name", ["older.jd", "older"])
 def test_an_older_run_may_be_replaced(tmp_path: Path, name: str) -> None:
     save(OLDER, tmp_path / name)
-    refuse_to_replace(str(tmp_path / name), "plain.py")
+    refuse_output(str(tmp_path / name), "plain.py")
 
 
 @pytest.mark.parametrize(("place", "why"), [("nowhere/x.jd", "its folder does not exist"), (".", "it is a folder")])

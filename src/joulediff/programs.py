@@ -18,10 +18,10 @@ from pathlib import Path
 from types import ModuleType
 
 from joulediff.errors import ProgramError
+from joulediff.own import is_ours
 
 Step = Callable[[], object]
 
-_OURS = str(Path(__file__).parent) + os.sep
 _LIBRARIES = tuple({sysconfig.get_path(kind) + os.sep for kind in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
@@ -133,7 +133,8 @@ def _call(function: Callable[[], object], what: str) -> object:
 def describe(error: BaseException) -> str:
     """Return an exception with the last line of the user's own code on its way: `ValueError: no (train.py:12)`."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((_OURS, "<frozen"))]
+    path = traceback.extract_tb(error.__traceback__)
+    frames = [f for f in path if not (is_ours(f.filename) or f.filename.startswith("<frozen"))]
     own = [f for f in frames if not f.filename.startswith(_LIBRARIES)] or frames
     place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
     return f"{' '.join(text.split())[:500]}{place}"

@@ -7,7 +7,6 @@ the passes before it found is handed to `checkpoint` first.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -15,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from joulediff.archive import save
+from joulediff.archive import save, why_unwritable
 from joulediff.errors import JoulediffError
 from joulediff.metering.run import SECONDS, measure
 from joulediff.meters import MeterSet
@@ -102,17 +101,9 @@ def record(
 
 def _check_place(path: str | Path) -> Path:
     """Return where a run can be saved, in full: the step may change the folder. Raises before anything is measured."""
-    place = Path(path).absolute()
-    folder = Path(os.path.realpath(place)).parent
-    if place.is_dir():
-        why = "it is a folder"
-    elif not folder.is_dir():
-        why = "its folder does not exist"
-    elif not os.access(folder, os.W_OK | os.X_OK):
-        why = "no permission to write in its folder"
-    else:
-        return place
-    raise JoulediffError(f"cannot write {path} ({why})", fix="give another path, in a folder that can be written")
+    if (why := why_unwritable(path)) is not None:
+        raise JoulediffError(f"cannot write {path} ({why})", fix="give another path, in a folder that can be written")
+    return Path(path).absolute()
 
 
 def _do_nothing() -> None:

@@ -43,6 +43,21 @@ def save(run: Run, path: str | os.PathLike[str]) -> None:
         raise ArchiveError(f"{path} was not written: {reason}", fix=_ELSEWHERE) from error
 
 
+def why_unwritable(path: str | os.PathLike[str]) -> str | None:
+    """Return why no run can surely be saved at `path`, for those who want to know before they record; None if it can.
+
+    The file is written beside its place and moved there, which only its folder must allow.
+    """
+    place = Path(os.path.realpath(path))
+    if place.is_dir():
+        return "it is a folder"
+    if not place.parent.is_dir():
+        return "its folder does not exist"
+    if place.exists() and not place.is_file():
+        return "it is not an ordinary file"
+    return None if os.access(place.parent, os.W_OK | os.X_OK) else "no permission"
+
+
 def to_entries(run: Run) -> dict[str, bytes]:
     """Return what a run's file contains, by name."""
     tables = to_tables(run)

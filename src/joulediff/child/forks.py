@@ -9,12 +9,10 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from pathlib import Path
 from types import FrameType
 
-_PACKAGE = Path(__file__).parents[1]
-_OURS = str(_PACKAGE) + os.sep
-_CASES = str(_PACKAGE / "cases") + os.sep
+from joulediff.own import is_ours
+
 # Its copies run their task and end; they never return to the code that forked.
 _NEVER_RETURNS = f"{os.sep}multiprocessing{os.sep}popen_fork.py"
 
@@ -35,11 +33,6 @@ def _watch_return() -> None:
     if frame is not None:
         frame.f_trace = _leave
         sys.settrace(_look_away)
-
-
-def is_ours(file: str) -> bool:
-    """Return whether a file is code of this package; a case in it is a program like any other."""
-    return file.startswith(_OURS) and not file.startswith(_CASES)
 
 
 def _look_away(_: FrameType, __: str, ___: object) -> None:

@@ -13,10 +13,11 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from joulediff.child.forks import end_copies, is_ours
+from joulediff.child.forks import end_copies
 from joulediff.child.pipe import LOST_CODE, Disconnected, Failure, Sender
 from joulediff.child.request import Request, file_of, from_text
 from joulediff.errors import JoulediffError
+from joulediff.own import is_ours
 from joulediff.programs import UserCodeFailed, describe, load_step
 from joulediff.runs import PassName, Run
 from joulediff.stability.watch import Watch

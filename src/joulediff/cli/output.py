@@ -91,7 +91,11 @@ def open_console() -> Console:
 
 def write_json(record: Measurement | Checkup, place: str) -> None:
     """Write a record as JSON to a file, or to standard output for `-`."""
-    text = to_json(record)
+    write_text(to_json(record), place)
+
+
+def write_text(text: str, place: str) -> None:
+    """Write what `--json` asks for to a file, or to standard output for `-`."""
     if place == "-":
         sys.stdout.write(text)
         return
@@ -101,26 +105,25 @@ def write_json(record: Measurement | Checkup, place: str) -> None:
         raise _unwritable(place, error.strerror or str(error), "--json") from error
 
 
-def refuse_unwritable(place: str | None, option: str = "--json", *, replaced: bool = False) -> None:
-    """Raise where a file surely cannot be written to `place`, before a measurement is spent on it.
-
-    A file that is `replaced` is written beside its place and moved there, which only its folder must allow.
-    """
-    if place is None or (place == "-" and not replaced):
+def refuse_unwritable(place: str | None) -> None:
+    """Raise where JSON surely cannot be written to `place`, before a measurement is spent on it."""
+    if place is None or place == "-":
         return
-    path = Path(os.path.realpath(place)) if replaced else Path(place)
+    path = Path(place)
     if path.is_dir():
-        raise _unwritable(place, "it is a folder", option)
+        raise _unwritable(place, "it is a folder", "--json")
     if not path.parent.is_dir():
-        raise _unwritable(place, "its folder does not exist", option)
-    if replaced and path.exists() and not path.is_file():
-        raise _unwritable(place, "it is not an ordinary file", option)
-    if not os.access(path if path.exists() and not replaced else path.parent, os.W_OK):
-        raise _unwritable(place, "no permission", option)
+        raise _unwritable(place, "its folder does not exist", "--json")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise _unwritable(place, "no permission", "--json")
 
 
-def refuse_to_replace(place: str, program: str) -> None:
-    """Raise where a run would replace a file that is no recorded run, the program above all."""
+def refuse_output(place: str, program: str) -> None:
+    """Raise where a run cannot be saved at `place`, or would replace what is no recorded run, the program above all."""
+    from joulediff.archive import why_unwritable
+
+    if (why := why_unwritable(place)) is not None:
+        raise _unwritable(place, why, "-o")
     path = Path(os.path.realpath(place))
     if not path.exists():
         return

@@ -71,14 +71,13 @@ def command(
     from joulediff.child.interpreter import find_interpreter
     from joulediff.child.launch import record_in_child
     from joulediff.child.request import Request, file_of
-    from joulediff.cli.output import StageLines, refuse_to_replace, refuse_unwritable
+    from joulediff.cli.output import StageLines, refuse_output
     from joulediff.errors import JoulediffError
     from joulediff.programs import label_of
 
     label = label or label_of(program)
     file = _File(output or name_file(label))
-    refuse_unwritable(file.shown, "-o", replaced=True)
-    refuse_to_replace(file.shown, file_of(program))
+    refuse_output(file.shown, file_of(program))
     request = Request(
         program,
         label,

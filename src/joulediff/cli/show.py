@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import zipfile
 from pathlib import Path
 
@@ -29,7 +28,7 @@ def command(recorded: str, by: str, top: int, json_to: str | None) -> int:
     --by and --top shape the report on the terminal; the JSON always holds everything.
     """
     from joulediff.archive import load
-    from joulediff.cli.output import open_console, refuse_unwritable
+    from joulediff.cli.output import open_console, refuse_unwritable, write_text
     from joulediff.report.run_terminal import print_run
 
     refuse_unwritable(json_to)
@@ -40,7 +39,7 @@ def command(recorded: str, by: str, top: int, json_to: str | None) -> int:
     if json_to is not None:
         from joulediff.report.run_json import run_to_json
 
-        _write(run_to_json(run), json_to)
+        write_text(run_to_json(run), json_to)
     return 0
 
 
@@ -55,15 +54,3 @@ def _refuse_recording(place: str | None, recorded: str) -> None:
     else:
         return
     raise JoulediffError(f"cannot write {place} ({why})", fix="choose another file for --json")
-
-
-def _write(text: str, place: str) -> None:
-    if place == "-":
-        sys.stdout.write(text)
-        return
-    try:
-        Path(place).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise JoulediffError(
-            f"cannot write {place} ({error.strerror})", fix="choose another file for --json"
-        ) from error

@@ -13,13 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 
+from joulediff.own import is_ours
 from joulediff.runs import Frame
 
 STANDARD_LIBRARY = "python"
 
-_PACKAGE = Path(__file__).parents[1]
-_OURS = str(_PACKAGE) + os.sep
-_CASES = str(_PACKAGE / "cases") + os.sep
 _PACKAGE_FOLDERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
@@ -122,8 +120,7 @@ class CallPaths:
         for each in reversed(chain):
             code = each.f_code
             self._codes.append(code)  # its id is part of a key, so it must not be reused
-            is_ours = code.co_filename.startswith(_OURS) and not code.co_filename.startswith(_CASES)
-            if is_ours or self._hidden(code):
+            if is_ours(code.co_filename) or self._hidden(code):
                 continue
             place = (parent, id(code), each.f_lasti)
             if place not in self._places:

@@ -10,7 +10,6 @@ import os
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -20,13 +19,16 @@ from typing import TYPE_CHECKING, Any
 
 from joulediff.recorders.callpath import CallPaths
 from joulediff.recorders.regions import current_region
+from joulediff.recorders.torch import mode
 from joulediff.recorders.torch.arguments import Encoder
 from joulediff.recorders.torch.composite import run_parts
-from joulediff.recorders.torch.models import Holdings, clean_name, find_holdings
+from joulediff.recorders.torch.drafts import Draft, to_ops
+from joulediff.recorders.torch.mode import compiled_as_written, make_mode, without_own_warnings
+from joulediff.recorders.torch.models import Holdings, clean_name, find_holdings, join_names
 from joulediff.recorders.torch.modules import ModulePaths
 from joulediff.recorders.torch.outputs import is_made_of_tensors, named_tensors
 from joulediff.recorders.torch.schema import Facts, Schemas, named
-from joulediff.recorders.torch.signature import Signers
+from joulediff.recorders.torch.signature import Signers, sign_now
 from joulediff.recorders.torch.values import Name, Values
 from joulediff.recorders.torch.watching import watch_autocast, watch_optimizers, watch_triton
 from joulediff.runs import Frame, Op, Phase, Signature, Value, ValueKind
@@ -36,21 +38,11 @@ if TYPE_CHECKING:
 
 Step = Callable[[], object]
 
+# Looked at for every operator, so by name and not by folder.
+_OWN_FILES = (__file__, mode.__file__)
 _DISPATCH_FILES = ("_dynamo/eval_frame.py", "torch/_compile.py", "_python_dispatch.py")
 _MODULE_FILE = os.path.join("torch", "nn", "modules", "module.py")  # noqa: PTH118 - the end of a path
 _MODULE_CALLS = ("_wrapped_call_impl", "_call_impl", "inner")
-# C++ frames worth showing; the others are the machinery that takes the picture.
-_CPP_NAMES = ("at::", "c10::impl", "torch::autograd", "torch::jit", "torch::nn")
-# The functions that torch.compile puts around the program's own, and the files of optimizers.
-_COMPILER_FUNCTIONS = ("_TorchDynamoContext.", "OptimizedModule.", "compile_wrapper")
-_OPTIMIZER_FILES = f"torch{os.sep}optim{os.sep}"
-# The function from which autograd's engine runs.
-_BACKWARD_CALL = "_engine_run_backward"
-# Compiled functions run as they are written, with hooks on every module.
-_OWN_WARNINGS = (
-    r"Using `torch.compile\(module\)` when there are global hooks",
-    "flex_attention called without torch.compile",
-)
 # What `torch.tensor` hands to the dispatcher: a constant of the program, although no operator made it.
 _CONSTANT = "aten::lift_fresh"
 
@@ -98,32 +90,6 @@ def capture_step(
     return recorder.finish(output, step_s)
 
 
-@dataclass(slots=True)
-class _Draft:
-    """An operator before all operators are known."""
-
-    name: str
-    overload: str
-    arguments: str
-    returns: str
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    writes: tuple[int, ...]
-    frame: int | None
-    place: tuple[str | None, str | None]
-    phase: Phase
-    forward: int | None
-    thread: int
-    device: str
-    stream: int | None
-    region: str | None
-    grad: bool
-    inference: bool
-    autocast: str | None
-    cpp: object = None
-    compiled: bool = False
-
-
 class _Recorder:
     def __init__(self, holdings: Holdings, *, root: Path | None, cpp: bool) -> None:
         import torch
@@ -135,7 +101,7 @@ class _Recorder:
         self._paths = CallPaths(_Recorder.call.__code__, root=root, hidden=_is_module_call)
         self._encoder = Encoder()
         self._schemas = Schemas()
-        self._drafts: list[_Draft] = []
+        self._drafts: list[Draft] = []
         self._threads: dict[int, int] = {threading.get_ident(): 0}
         self._by_sequence: dict[int, int] = {}
         self._streams: dict[int, int] = {}
@@ -166,9 +132,9 @@ class _Recorder:
             stack.enter_context(watch_optimizers(self._name_state))
             stack.enter_context(watch_autocast(self._note_autocast))
             stack.enter_context(watch_triton(self._run_triton))
-            stack.enter_context(_without_own_warnings())
-            stack.enter_context(_eagerly(self._torch))
-            self._mode = stack.enter_context(_make_mode(self))
+            stack.enter_context(without_own_warnings())
+            stack.enter_context(compiled_as_written())
+            self._mode = stack.enter_context(make_mode(self.dispatch))
             self._first_sequence = self._sequence_number()
             yield
 
@@ -231,7 +197,7 @@ class _Recorder:
         thread = self._threads.setdefault(me, len(self._threads))
         assert self._modules is not None
         self._drafts.append(
-            _Draft(
+            Draft(
                 name=facts.name,
                 overload=facts.overload,
                 arguments=text,
@@ -296,21 +262,15 @@ class _Recorder:
             text, tensors = self._encoder.arguments(args, kwargs)
             inputs = tuple(self._values.read(tensor) for tensor in tensors)
             self._values.before_write(tensors)
-            before = [self._sign(tensor) for tensor in tensors]
+            before = sign_now(tensors)
             output = run()
-            pairs = zip(tensors, inputs, before, strict=True)
-            changed = [t for t, value, old in pairs if self._values.is_blank(value) or self._sign(t) != old]
+            pairs = zip(tensors, inputs, before, sign_now(tensors), strict=True)
+            # As text, because NaN equals itself there.
+            changed = [t for t, value, old, new in pairs if self._values.is_blank(value) or repr(new) != repr(old)]
             self._note(named(f"triton::{name}"), text, tensors, inputs, changed, None, _caller())
         finally:
             self._inside.discard(me)
         return output
-
-    def _sign(self, tensor: torch.Tensor) -> str:
-        from joulediff.recorders.torch.geometry import extent_of
-
-        signers = Signers()
-        signers.sign(tensor, extent_of(tensor.shape, tensor.stride()))
-        return repr(signers.finish())  # NaN equals itself in text
 
     def _name_state(self, optimizer: Any) -> None:
         for parameter, state in optimizer.state.items():
@@ -324,11 +284,11 @@ class _Recorder:
 
     def _name_model(self, root: str, model: torch.nn.Module) -> None:
         for path, tensor in model.named_parameters(remove_duplicate=False):
-            name = _join(root, clean_name(path))
+            name = join_names(root, clean_name(path))
             self._name("parameter", name, tensor)
             self._name("input", f"{name}.grad", tensor.grad if tensor.is_leaf else None)
         for path, tensor in model.named_buffers(remove_duplicate=False):
-            self._name("buffer", _join(root, clean_name(path)), tensor)
+            self._name("buffer", join_names(root, clean_name(path)), tensor)
 
     def _name(self, kind: ValueKind, name: str, thing: object) -> None:
         with self._lock:
@@ -350,11 +310,9 @@ class _Recorder:
             outputs = self._name_outputs(output)
             values = self._values.finish()
         frames = tuple(self._paths.frames)
-        self._learn_from_frames(frames)
         constants = [value for draft in self._drafts if draft.name == _CONSTANT for value in draft.inputs]
-        texts = self._cpp_texts()
         return Captured(
-            ops=tuple(_to_op(number, draft, texts[number]) for number, draft in enumerate(self._drafts)),
+            ops=to_ops(self._drafts, frames, cpp=self._cpp),
             values=values,
             signatures=tuple(self._signers.finish()),
             frames=frames,
@@ -365,36 +323,11 @@ class _Recorder:
             step_s=step_s,
         )
 
-    def _learn_from_frames(self, frames: Sequence[Frame]) -> None:
-        """Say what only a call path tells; a backward operator is where its forward one is.
-
-        Autograd computes gradients from C++. Python code with gradients on, inside of it, is a forward pass that is
-        computed again.
-        """
-        compiled = _inside(frames, lambda f: f.owner == "torch" and f.function.startswith(_COMPILER_FUNCTIONS))
-        optimizer = _inside(frames, lambda f: f.owner == "torch" and f.file.startswith(_OPTIMIZER_FILES))
-        for draft in self._drafts:
-            draft.compiled = draft.frame in compiled
-            if draft.phase == "forward" and draft.frame in optimizer and draft.place[0] is None:
-                draft.phase = "optimizer"  # in a module it is the closure that an optimizer calls
-            if draft.grad and draft.frame is not None and frames[draft.frame].function != _BACKWARD_CALL:
-                draft.forward = None
-            if draft.forward is not None:
-                forward = self._drafts[draft.forward]
-                draft.compiled |= forward.compiled
-                draft.place = forward.place if draft.place[0] is None else draft.place
-
-    def _cpp_texts(self) -> list[str | None]:
-        if not self._cpp:
-            return [None] * len(self._drafts)
-        found = self._torch._C._profiler.symbolize_tracebacks([draft.cpp for draft in self._drafts])  # noqa: SLF001
-        return ["\n".join(f["name"] for f in frames if f["name"].startswith(_CPP_NAMES)) for frames in found]
-
 
 def _caller() -> FrameType | None:
     """Return the frame that asked for the operator: the first that is neither ours nor the dispatch mode's."""
     frame: FrameType | None = sys._getframe(2)  # noqa: SLF001
-    while frame is not None and (frame.f_code.co_filename == __file__ or _is_dispatch(frame.f_code)):
+    while frame is not None and (frame.f_code.co_filename in _OWN_FILES or _is_dispatch(frame.f_code)):
         frame = frame.f_back
     return frame
 
@@ -407,88 +340,3 @@ def _is_module_call(code: CodeType) -> bool:
 def _is_dispatch(code: CodeType) -> bool:
     """Return whether this is a wrapper that PyTorch puts around a mode's method."""
     return code.co_filename.endswith(_DISPATCH_FILES) and code.co_name in ("_fn", "inner", "__torch_dispatch__")
-
-
-def _to_op(number: int, draft: _Draft, cpp: str | None) -> Op:
-    return Op(
-        id=number,
-        name=draft.name,
-        overload=draft.overload,
-        arguments=draft.arguments,
-        returns=draft.returns,
-        inputs=draft.inputs,
-        outputs=draft.outputs,
-        writes=draft.writes,
-        frame=draft.frame,
-        module=draft.place[0],
-        module_type=draft.place[1],
-        phase=draft.phase,
-        forward=draft.forward,
-        thread=draft.thread,
-        device=draft.device,
-        stream=draft.stream,
-        region=draft.region,
-        grad=draft.grad,
-        inference=draft.inference,
-        autocast=draft.autocast,
-        compiled=draft.compiled,
-        cpp=cpp,
-    )
-
-
-def _inside(frames: Sequence[Frame], is_entry: Callable[[Frame], bool]) -> set[int]:
-    """Return the frames that are such an entry or lie inside of one."""
-    inside: set[int] = set()
-    for number, frame in enumerate(frames):
-        if frame.parent in inside or is_entry(frame):
-            inside.add(number)
-    return inside
-
-
-def _join(root: str, name: str) -> str:
-    return f"{root}.{name}" if root and name else root or name
-
-
-def _make_mode(recorder: _Recorder) -> Any:
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Capture(TorchDispatchMode):  # type: ignore[misc]
-        supports_higher_order_operators = True
-
-        @classmethod
-        def _should_skip_dynamo(cls) -> bool:
-            return False  # nothing is compiled meanwhile, so it need not be kept out
-
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> object:
-            return recorder.dispatch(func, types, args, kwargs or {})
-
-    return Capture()
-
-
-@contextmanager
-def _eagerly(torch: Any) -> Iterator[None]:
-    """Run compiled functions as they are written, for as long as it lasts."""
-    set_stance = getattr(torch.compiler, "set_stance", None)
-    if set_stance is None:
-        yield  # older versions do that under a dispatch mode by themselves
-        return
-    with set_stance("force_eager"):
-        yield
-
-
-@contextmanager
-def _without_own_warnings() -> Iterator[None]:
-    """Keep PyTorch from warning the user of what is our doing. Other warnings pass."""
-    if "torch._dynamo" not in sys.modules:
-        yield  # nothing is compiled
-        return
-    before = list(warnings.filters)
-    for message in _OWN_WARNINGS:
-        warnings.filterwarnings("ignore", message=message)
-    ours = [each for each in warnings.filters if each not in before]
-    try:
-        yield
-    finally:
-        for each in ours:
-            if each in warnings.filters:
-                warnings.filters.remove(each)  # type: ignore[attr-defined]

@@ -52,7 +52,7 @@ def find_holdings(step: object) -> Holdings:
         elif isinstance(thing, torch.Tensor):
             found.tensors[name or "tensor"] = thing
         else:
-            queue += [(_join(name, label), each, depth + 1) for label, each in _parts(thing)]
+            queue += [(join_names(name, label), each, depth + 1) for label, each in _parts(thing)]
     _keep_outermost(found.models)
     return found
 
@@ -62,7 +62,8 @@ def clean_name(path: str) -> str:
     return f"{path}.".replace(COMPILED_PREFIX, "").removesuffix(".")
 
 
-def _join(name: str, label: str) -> str:
+def join_names(name: str, label: str) -> str:
+    """Return a path of two names, either of which may be empty."""
     return f"{name}.{label}" if name and label else name or label
 
 

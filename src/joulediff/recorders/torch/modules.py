@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from joulediff.recorders.callpath import Base
-from joulediff.recorders.torch.models import clean_name
+from joulediff.recorders.torch.models import clean_name, join_names
 
 if TYPE_CHECKING:
     import torch
@@ -68,7 +68,7 @@ class ModulePaths:
     def _adopt(self, root: str, model: torch.nn.Module) -> None:
         for path, module in model.named_modules():
             if self._find(module) is None:
-                name = ".".join(part for part in (root, clean_name(path)) if part)
+                name = join_names(root, clean_name(path))
                 self._places[id(module)] = (weakref.ref(module), (name, _class_of(module)))
         self._met(root, model)
 
@@ -82,7 +82,7 @@ class ModulePaths:
         if place is None:
             # A model the step does not hold itself: named after the module it is called from, and its class.
             outer = stack[-1].place[0] if stack else None
-            self._adopt(".".join(part for part in (outer, _class_of(module)) if part), module)
+            self._adopt(join_names(outer or "", _class_of(module)), module)
             place = self._find(module) or _NOWHERE
         compiled = is_compiled(module)
         if compiled and not any(entered.is_compiled for entered in stack):

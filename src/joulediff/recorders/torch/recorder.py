@@ -14,12 +14,11 @@ from pathlib import Path
 from joulediff.recorders.settings import collect_settings
 from joulediff.recorders.sources import read_sources
 from joulediff.recorders.torch.capture import capture_step
-from joulediff.recorders.torch.geometry import extent_of
 from joulediff.recorders.torch.join import Joined, join
 from joulediff.recorders.torch.models import find_holdings
 from joulediff.recorders.torch.outputs import named_tensors
 from joulediff.recorders.torch.randomness import seeded
-from joulediff.recorders.torch.signature import Signers
+from joulediff.recorders.torch.signature import sign_now
 from joulediff.recorders.torch.trace import trace_step
 from joulediff.recorders.torch.traced import Traced
 from joulediff.runs import Run, Setting, Signature
@@ -87,16 +86,8 @@ def _with_trace(run: Run, traced: Traced, joined: Joined) -> Run:
 
 
 def _sign_outputs(output: object) -> Outputs:
-    import torch
-
-    signers, numbers = Signers(), {}
-    with torch.no_grad():
-        for name, tensor in named_tensors(output):
-            plain = tensor.layout is torch.strided
-            extent = extent_of(tuple(tensor.shape), tuple(tensor.stride())) if plain else None
-            numbers[name] = (signers.sign(tensor, extent), extent.repeats) if extent is not None else (None, 1)
-    found = signers.finish()
-    return {name: None if at is None else found[at].repeated(times) for name, (at, times) in numbers.items()}
+    tensors = dict(named_tensors(output))
+    return dict(zip(tensors, sign_now([*tensors.values()]), strict=True))
 
 
 def _outputs_of(run: Run, outputs: Sequence[tuple[str, int]]) -> Outputs:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
@@ -81,6 +81,20 @@ class Signers:
         for signer in self._signers.values():
             signer.finish()
         return [promise() for promise in self._promises]
+
+
+def sign_now(tensors: Sequence[torch.Tensor]) -> list[Signature | None]:
+    """Return the signatures of tensors as they are, expanded as they are; None for one that cannot be read."""
+    import torch
+
+    signers, found = Signers(), []
+    with torch.no_grad():
+        for tensor in tensors:
+            has_shape = tensor.layout is torch.strided and not tensor.is_nested
+            extent = extent_of(tensor.shape, tensor.stride()) if has_shape else None
+            found.append((signers.sign(tensor, extent), extent.repeats) if extent is not None else (None, 1))
+    signatures = signers.finish()
+    return [None if at is None else signatures[at].repeated(times) for at, times in found]
 
 
 def make_signature(rows: np.ndarray, count: int) -> Signature:

@@ -1,0 +1,15 @@
+"""Which code is joulediff's own, and which is a program's."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_PACKAGE = Path(__file__).parent
+_OURS = str(_PACKAGE) + os.sep
+_CASES = str(_PACKAGE / "cases") + os.sep
+
+
+def is_ours(file: str) -> bool:
+    """Return whether a file is code of this package; a case in it is a program like any other."""
+    return file.startswith(_OURS) and not file.startswith(_CASES)
