@@ -21,13 +21,12 @@ from joulediff.recorders.callpath import CallPaths
 from joulediff.recorders.regions import current_region
 from joulediff.recorders.torch import mode
 from joulediff.recorders.torch.arguments import Encoder
-from joulediff.recorders.torch.composite import run_parts
 from joulediff.recorders.torch.drafts import Draft, to_ops
-from joulediff.recorders.torch.mode import compiled_as_written, make_mode, without_own_warnings
+from joulediff.recorders.torch.mode import Sieve, compiled_as_written, without_own_warnings
 from joulediff.recorders.torch.models import Holdings, clean_name, find_holdings, join_names
 from joulediff.recorders.torch.modules import ModulePaths
-from joulediff.recorders.torch.outputs import is_made_of_tensors, named_tensors
-from joulediff.recorders.torch.schema import Facts, Schemas, named
+from joulediff.recorders.torch.outputs import named_tensors
+from joulediff.recorders.torch.schema import Facts, named
 from joulediff.recorders.torch.signature import Signers, sign_now
 from joulediff.recorders.torch.values import Name, Values
 from joulediff.recorders.torch.watching import watch_autocast, watch_optimizers, watch_triton
@@ -100,20 +99,16 @@ class _Recorder:
         self._values = Values(self._signers)
         self._paths = CallPaths(_Recorder.call.__code__, root=root, hidden=_is_module_call)
         self._encoder = Encoder()
-        self._schemas = Schemas()
         self._drafts: list[Draft] = []
         self._threads: dict[int, int] = {threading.get_ident(): 0}
         self._by_sequence: dict[int, int] = {}
         self._streams: dict[int, int] = {}
         self._devices: dict[Any, str] = {}
         self._autocast: dict[int, str | None] = {}
-        self._inside: set[int] = set()
+        self._sieve = Sieve(self.take)
         self._lock = threading.RLock()
         self._cpp = cpp
         self._modules: ModulePaths | None = None
-        self._process = os.getpid()
-        self._mode: Any = None
-        self._made_of_tensors: dict[Any, bool] = {}
         self._sequence_number = getattr(torch._C._autograd, "_get_sequence_nr", lambda: 0)  # noqa: SLF001
         self._autograd_node = getattr(torch._C, "_current_autograd_node", lambda: None)  # noqa: SLF001
         self._first_sequence = 0
@@ -134,7 +129,7 @@ class _Recorder:
             stack.enter_context(watch_triton(self._run_triton))
             stack.enter_context(without_own_warnings())
             stack.enter_context(compiled_as_written())
-            self._mode = stack.enter_context(make_mode(self.dispatch))
+            stack.enter_context(self._sieve.mode)
             self._first_sequence = self._sequence_number()
             yield
 
@@ -143,38 +138,18 @@ class _Recorder:
         if self._torch.cuda.is_available() and self._torch.cuda.is_initialized():
             self._torch.cuda.synchronize()
 
-    def dispatch(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+    def take(self, facts: Facts, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         """Run one operator and note it."""
-        me = threading.get_ident()
-        if me in self._inside or os.getpid() != self._process:  # the latter in a worker that the step started
-            return func(*args, **kwargs)
-        if types and any(self._is_made_of_tensors(kind) for kind in types):
-            return NotImplemented  # the operators on its parts come next
-        facts = self._schemas.of(func)
-        if facts is None or facts.is_composite:
-            return run_parts(self._mode, func, args, kwargs)
-        if not facts.is_work:
-            return func(*args, **kwargs)
-        self._inside.add(me)
-        try:
-            with self._lock:
-                text, tensors = self._encoder.arguments(args, kwargs)
-                read = self._values.read
-                inputs = tuple([read(tensor) for tensor in tensors])
-                changed = facts.changed(args, kwargs) if facts.may_change else ()
-                self._values.before_write(changed)
-            output = func(*args, **kwargs)
-            with self._lock:
-                self._note(facts, text, tensors, inputs, changed, output, _caller())
-        finally:
-            self._inside.discard(me)
+        with self._lock:
+            text, tensors = self._encoder.arguments(args, kwargs)
+            read = self._values.read
+            inputs = tuple([read(tensor) for tensor in tensors])
+            changed = facts.changed(args, kwargs) if facts.may_change else ()
+            self._values.before_write(changed)
+        output = func(*args, **kwargs)
+        with self._lock:
+            self._note(facts, text, tensors, inputs, changed, output, _caller())
         return output
-
-    def _is_made_of_tensors(self, kind: Any) -> bool:
-        found = self._made_of_tensors.get(kind)
-        if found is None:
-            found = self._made_of_tensors[kind] = is_made_of_tensors(kind)
-        return found
 
     def _note(
         self,
@@ -255,9 +230,9 @@ class _Recorder:
         to be written.
         """
         me = threading.get_ident()
-        if me in self._inside:
+        if me in self._sieve.inside:
             return run()
-        self._inside.add(me)
+        self._sieve.inside.add(me)
         try:
             text, tensors = self._encoder.arguments(args, kwargs)
             inputs = tuple(self._values.read(tensor) for tensor in tensors)
@@ -269,7 +244,7 @@ class _Recorder:
             changed = [t for t, value, old, new in pairs if self._values.is_blank(value) or repr(new) != repr(old)]
             self._note(named(f"triton::{name}"), text, tensors, inputs, changed, None, _caller())
         finally:
-            self._inside.discard(me)
+            self._sieve.inside.discard(me)
         return output
 
     def _name_state(self, optimizer: Any) -> None:

@@ -1,13 +1,24 @@
-"""What is put around the captured step: the dispatch mode, compiled code run as written, no warnings of ours."""
+"""What is put around a watched step: the dispatch mode, compiled code run as written, no warnings of ours.
+
+`Sieve` decides what counts as an operator. The captured pass and the one that collects inputs for replay share it,
+so the number of an operator means the same in both.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from joulediff.recorders.torch.composite import run_parts
+from joulediff.recorders.torch.outputs import is_made_of_tensors
+from joulediff.recorders.torch.schema import Facts, Schemas
+
+Take = Callable[[Facts, Any, tuple[Any, ...], dict[str, Any]], object]
 Dispatch = Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], object]
 
 # Compiled functions run as they are written, with hooks on every module.
@@ -15,6 +26,42 @@ _OWN_WARNINGS = (
     r"Using `torch.compile\(module\)` when there are global hooks",
     "flex_attention called without torch.compile",
 )
+
+
+class Sieve:
+    """Hands every operator that is work to `take`, which runs it; takes others apart or lets them pass."""
+
+    def __init__(self, take: Take) -> None:
+        self._take = take
+        self._schemas = Schemas()
+        self._made_of_tensors: dict[Any, bool] = {}
+        self._process = os.getpid()
+        self.inside: set[int] = set()
+        """Threads in which an operator is being taken: what it calls itself is part of it."""
+        self.mode = make_mode(self._dispatch)
+
+    def _dispatch(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+        me = threading.get_ident()
+        if me in self.inside or os.getpid() != self._process:  # the latter in a worker that the step started
+            return func(*args, **kwargs)
+        if types and any(self._is_made_of_tensors(kind) for kind in types):
+            return NotImplemented  # the operators on its parts come next
+        facts = self._schemas.of(func)
+        if facts is None or facts.is_composite:
+            return run_parts(self.mode, func, args, kwargs)
+        if not facts.is_work:
+            return func(*args, **kwargs)
+        self.inside.add(me)
+        try:
+            return self._take(facts, func, args, kwargs)
+        finally:
+            self.inside.discard(me)
+
+    def _is_made_of_tensors(self, kind: Any) -> bool:
+        found = self._made_of_tensors.get(kind)
+        if found is None:
+            found = self._made_of_tensors[kind] = is_made_of_tensors(kind)
+        return found
 
 
 def make_mode(dispatch: Dispatch) -> Any:
