@@ -127,6 +127,7 @@ def judge(run: Run) -> str:
     try:
         for op in run.ops:
             run.call_path(op.id)
+            [replay.energy for replay in run.replays_of(op.id)]
         for value in run.values:
             run.signature_of(value.id)
         if len(run.frames) + sum(len(source.file) for source in run.sources) < MAX_JUDGED:

@@ -19,6 +19,7 @@ from joulediff.runs import (
     Kernel,
     Op,
     Pass,
+    Replay,
     Run,
     Signature,
     SourceText,
@@ -39,12 +40,26 @@ def small_run() -> Run:
         tool="0.1.0",
         measurement=small_measurement(),
         traced_s=0.25,
-        passes=(Pass("metered", "done", 4.5), Pass("traced", "partial", 1.0, "the profiler lost events")),
+        passes=(
+            Pass("metered", "done", 4.5),
+            Pass("traced", "partial", 1.0, "the profiler lost events"),
+            Pass("replayed", "done", 9.0),
+        ),
         notes=("two passes ran different operators",),
         settings={"allow_tf32": False, "threads": 8, "dropout": 0.1, "backend": "cudnn", "seed": None, "loss": INF},
         ops=(
-            small_op(0, "aten::mm", (0, 1), (2,), frame=1, module="", module_type="Net"),
-            small_op(1, "aten::gelu_", (2,), (3,), writes=(3,), cpp="at::gelu_\nmain", stream=7, autocast="bfloat16"),
+            small_op(0, "aten::mm", (0, 1), (2,), frame=1, module="", module_type="Net", replay=0),
+            small_op(
+                1,
+                "aten::gelu_",
+                (2,),
+                (3,),
+                writes=(3,),
+                cpp="at::gelu_\nmain",
+                stream=7,
+                autocast="bfloat16",
+                replay=2,
+            ),
             small_op(2, "aten::gelu_backward", (3,), (), phase="backward", forward=1, region="loss/gelu"),
         ),
         values=(
@@ -65,7 +80,18 @@ def small_run() -> Run:
         ),
         waits=(Wait("cudaStreamSynchronize", 0.003, 0.001, 1, 0), Wait("cudaDeviceSynchronize", 0.004, 0.001, None, 1)),
         sources=(SourceText("step.py", 1, "import torch\n\ndef step(): ...\n"),),
+        replays=small_replays(),
     )
+
+
+def small_replays() -> tuple[Replay, ...]:
+    """Return one distinct operator in two domains, and one that could not be measured."""
+    timed: dict[str, Any] = {"call_s": 2e-5, "calls": 40_000, "copies": 3}
+    card = Replay(
+        0, "gpu0", 0.01, 0.009, 0.012, "replayed", 75.0, clock_mhz=1980.0, how="graph", inputs="real", **timed
+    )
+    cpu = Replay(0, "cpu", 0.0, -0.001, 0.001, "estimated", cpu_s=1e-5, how="calls", inputs="drawn", **timed)
+    return (card, cpu, Replay(1, "gpu0", note="it changes its input"))
 
 
 def small_measurement() -> Measurement:
@@ -86,6 +112,9 @@ def small_measurement() -> Measurement:
         conditions=(Condition("clock", False, "1200 MHz", "gpu0", "lock the clocks"), Condition("load", True, "0.1")),
         states=(state, DeviceState("cpu")),
         sampling_share=0.004,
+        clocks_mhz={"gpu0": 1965.5},
+        cpu_s=0.018,
+        profiles={"gpu0": (250.0, 350.0)},
     )
 
 
@@ -161,6 +190,7 @@ def large_run(ops: int, *, seed: int = 1) -> Run:
                 module=f"transformer.h.{at // 40 % 48}.{rng.choice(['attn', 'mlp', 'ln_1'])}",
                 module_type="Conv1D",
                 stream=7,
+                replay=at // 10 * 2,
             )
             for at in range(ops)
         ),
@@ -212,6 +242,11 @@ def large_run(ops: int, *, seed: int = 1) -> Run:
                 f"file{at}.py", 10, "".join(f"    x{n} = self.layer_{rng.randrange(99)}(x)\n" for n in range(20))
             )
             for at in range(min(ops // 10, 300))
+        ),
+        replays=tuple(
+            Replay(at, domain, joules, joules * 0.9, joules * 1.1, calls=rng.randrange(10**6), rest_w=rng.gauss(75, 1))
+            for at in range(0, ops, 10)
+            for domain, joules in (("gpu0", rng.random()), ("cpu", rng.random()))
         ),
     )
 

@@ -18,6 +18,8 @@ from joulediff.records import (
 )
 from joulediff.runs import (
     Frame,
+    How,
+    Inputs,
     Join,
     Kernel,
     KernelKind,
@@ -26,6 +28,7 @@ from joulediff.runs import (
     PassName,
     PassStatus,
     Phase,
+    Replay,
     Run,
     Signature,
     SourceText,
@@ -61,6 +64,8 @@ def runs(draw: st.DrawFn) -> Run:
         return tuple(draw(make(row)) for row in range(some[table]))
 
     maybe = st.none() | TEXT
+    measured = replays(draw, some["ops"])
+    firsts = [row for row, replay in enumerate(measured) if row == 0 or measured[row - 1].op != replay.op]
     return Run(
         label=draw(TEXT),
         program=draw(maybe),
@@ -92,6 +97,7 @@ def runs(draw: st.DrawFn) -> Run:
                 maybe,
                 st.booleans(),
                 maybe,
+                st.sampled_from([None, *firsts]),
             ),
         ),
         values=each(
@@ -141,7 +147,34 @@ def runs(draw: st.DrawFn) -> Run:
         ),
         waits=each("waits", lambda _: st.builds(Wait, TEXT, FLOAT, FLOAT, of("ops"), INT64)),
         sources=draw(st.lists(st.builds(SourceText, TEXT, INT64, TEXT), max_size=3).map(tuple)),
+        replays=measured,
     )
+
+
+def replays(draw: st.DrawFn, ops: int) -> tuple[Replay, ...]:
+    """Return replays of some of so many operators, in any order, each in up to two domains."""
+    distinct = draw(st.permutations(range(ops)))[: draw(st.integers(0, ops))]
+    number = st.none() | FLOAT
+    joules = st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=3, max_size=3).map(sorted)
+    more: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+        {
+            "rest_w": number,
+            "call_s": number,
+            "cpu_s": number,
+            "calls": COUNT,
+            "clock_mhz": number,
+            "how": st.none() | one(How),
+            "inputs": st.none() | one(Inputs),
+            "copies": st.integers(1, 2**63 - 1),
+            "note": st.none() | TEXT,
+        }
+    )
+    found = []
+    for op in distinct:
+        for domain in draw(st.lists(TEXT, min_size=1, max_size=2, unique=True)):
+            low_j, energy_j, high_j = draw(joules | st.just([None] * 3))
+            found.append(Replay(op, domain, energy_j, low_j, high_j, draw(one(Source)), **draw(more)))
+    return tuple(found)
 
 
 def one(literal: Any) -> st.SearchStrategy[Any]:
@@ -185,4 +218,7 @@ def measurements() -> st.SearchStrategy[Measurement]:
         st.lists(st.builds(Condition, TEXT, st.booleans(), TEXT, maybe, maybe), max_size=2).map(tuple),
         st.lists(st.builds(DeviceState, TEXT, number, number, number, number, words, pids), max_size=2).map(tuple),
         FLOAT,
+        st.dictionaries(TEXT, FLOAT, max_size=2),
+        number,
+        st.dictionaries(TEXT, st.lists(FLOAT, max_size=3).map(tuple), max_size=2),
     )

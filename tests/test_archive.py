@@ -106,6 +106,10 @@ def test_scalars_of_numpy_are_stored_as_plain_numbers(tmp_path: Path) -> None:
         ({"frames": ()}, "column frame, row 0 refers to row 1 of 0 in frames"),
         ({"waits": (replace(small_run().waits[0], thread=2**63),)}, "out of range"),
         ({"waits": (replace(small_run().waits[0], thread=0.5),)}, "holds float, not int"),
+        (
+            {"replays": (replace(small_run().replays[0], low_j=0.02), *small_run().replays[1:])},
+            "energy 0.01 J outside its interval 0.02",
+        ),
         ({"settings": {"a": [1]}}, "settings.a in its manifest may not be the list"),
         ({"settings": {"a": 10**20}}, "settings.a in its manifest may not be the int"),
         ({"notes": ("x" * 2**20,)}, "notes and settings of the run take"),
@@ -135,7 +139,7 @@ def test_the_container_is_an_ordinary_zip_of_ordinary_tables(tmp_path: Path) -> 
                 table = pq.read_table(entry)
             assert table.column_names == [column.name for column in columns]
             assert manifest["tables"][name]["rows"] == table.num_rows
-    assert (manifest["schema"], manifest["format"], manifest["min_reader"]) == ("joulediff.run", 1, 1)
+    assert (manifest["schema"], manifest["format"], manifest["min_reader"]) == ("joulediff.run", 2, 2)
 
 
 def test_a_repetitive_run_is_padded_to_what_a_reader_may_spend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from joulediff.archive import check, from_wire, load, to_wire
 from joulediff.archive.check import sound
 from joulediff.archive.container import pack
 from joulediff.archive.limits import MANIFEST, MAX_MANIFEST_BYTES
-from joulediff.archive.schema import TABLES, Column
+from joulediff.archive.schema import FORMAT, TABLES, Column
 from joulediff.archive.tables import to_tables
 from joulediff.archive.writer import to_entries
 from joulediff.errors import ArchiveError
@@ -191,9 +191,9 @@ def put(path: str, value: Any) -> Change:
         (lambda m: m["tables"].pop("ops"), "its manifest does not list its table ops"),
         (put("schema", "other"), "it holds no recorded run"),
         (lambda _: b"[]", "it holds no recorded run"),
-        (put("format", "1"), "its format 1 for readers from 1 makes no sense"),
-        (put("format", 0), "its format 0 for readers from 1 makes no sense"),
-        (put("min_reader", True), "its format 1 for readers from True makes no sense"),
+        (put("format", "2"), "its format 2 for readers from 2 makes no sense"),
+        (put("format", 1), "its format 1 for readers from 2 makes no sense"),
+        (put("min_reader", True), "its format 2 for readers from True makes no sense"),
         (put("label", 3), "label in its manifest may not be the int 3"),
         (put("label", "\ud800"), "label in its manifest may not be the str ?"),
         (put("notes", "one"), "notes in its manifest may not be the str one"),
@@ -226,7 +226,7 @@ def test_a_manifest_that_cannot_be(change: Change, told: str, tmp_path: Path) ->
 
 def test_a_newer_format_is_told_with_what_to_install(tmp_path: Path) -> None:
     error = refusal(with_manifest(lambda m: m.update(format=9, min_reader=7, tool="3.2.1")), tmp_path)
-    assert error.what == "it has format 9 for readers of format 7 or later, and this joulediff reads up to 1"
+    assert error.what == "it has format 9 for readers of format 7 or later, and this joulediff reads up to 2"
     assert error.fix == "update this joulediff (it was recorded by 3.2.1): pip install -U joulediff"
 
 
@@ -243,15 +243,25 @@ def test_a_later_format_for_this_reader_is_read(tmp_path: Path) -> None:
 
 def test_a_column_that_came_later_has_its_default_in_older_files(monkeypatch: pytest.MonkeyPatch) -> None:
     tables = to_tables(small_run())
-    monkeypatch.setitem(check.TABLES, "frames", (*TABLES["frames"], Column("later", "int", since=2, default=7)))
-    monkeypatch.setitem(check.TABLES, "laters", (Column("id", "id", since=2),))
-    monkeypatch.setattr(check, "FORMAT", 2)
+    monkeypatch.setitem(
+        check.TABLES, "frames", (*TABLES["frames"], Column("later", "int", since=FORMAT + 1, default=7))
+    )
+    monkeypatch.setitem(check.TABLES, "laters", (Column("id", "id", since=FORMAT + 1),))
+    monkeypatch.setattr(check, "FORMAT", FORMAT + 1)
     rows = {name: len(next(iter(columns.values()))) for name, columns in tables.columns.items()}
     found = sound(tables.manifest, rows, lambda table, column: tables.columns[table].get(column))
     assert found.columns["frames"]["later"] == [7, 7]
     assert found.columns["laters"] == {"id": []}
     with pytest.raises(ArchiveError, match="its table laters is missing"):
-        sound(tables.manifest | {"format": 2}, rows, lambda table, column: tables.columns[table].get(column))
+        sound(tables.manifest | {"format": FORMAT + 1}, rows, lambda table, column: tables.columns[table].get(column))
+
+
+def test_a_table_that_an_older_format_did_not_have_is_ignored() -> None:
+    sent = json.loads(to_wire(small_run()))
+    sent["manifest"] |= {"format": 1, "min_reader": 1, "passes": []}
+    found = from_wire(json.dumps(sent).encode())
+    assert found.replays == ()
+    assert {op.replay for op in found.ops} == {None}
 
 
 # The wire.

@@ -6,6 +6,7 @@ import json
 import random
 import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -14,10 +15,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from archive_mutants import BOMBS, listed, mutate, rows_bomb
 from archive_parquet import Parts, put_together, set_body, take_apart
-from archive_runs import DAMAGED, exactly, large_run, refusal, small_op, small_run, small_value, to_parquet
+from archive_runs import DAMAGED, INF, NAN, exactly, large_run, refusal, small_op, small_run, small_value, to_parquet
 from joulediff.archive import from_wire, load, to_wire
 from joulediff.archive.container import pack
 from joulediff.archive.parquet import inspect, memory_bytes
@@ -25,7 +28,7 @@ from joulediff.archive.reader import from_bytes
 from joulediff.archive.thrift import BINARY, I32, I64, STRUCT, Malformed, Typed, read_struct
 from joulediff.archive.writer import to_entries
 from joulediff.errors import ArchiveError
-from joulediff.runs import Run, Signature, SourceText
+from joulediff.runs import Replay, Run, Signature, SourceText
 
 ENTRIES = to_entries(small_run())
 WHOLE = pack(ENTRIES)
@@ -81,6 +84,25 @@ CELLS = [
     ("kernels", "join", ["op", "guess"], "column join holds guess, which is none of op, module, none"),
     ("kernels", "size_bytes", [None, -4096], "column size_bytes, row 1 holds -4096, which is out of range"),
     ("waits", "op", [1, 3], "its table waits, column op, row 1 refers to row 3 of 3 in ops"),
+    ("ops", "replay", [0, 3, None], "its table ops, column replay, row 1 refers to row 3 of 3 in replays"),
+    ("ops", "replay", [1, 2, None], "its operator 0 refers to row 1 in replays, which is not the first of its own"),
+    ("replays", "op", [0, 0, 3], "its table replays, column op, row 2 refers to row 3 of 3 in ops"),
+    ("replays", "op", [0, 1, 0], "its table replays, row 2 is apart from the others of operator 0"),
+    ("replays", "domain", ["gpu0"] * 3, "its table replays, row 1 is a second one of operator 0 for gpu0"),
+    ("replays", "domain", ["gpu0", "cpu", None], "its table replays, column domain holds NoneType, not str"),
+    ("replays", "source", ["replayed", "guessed", "metered"], "column source holds guessed, which is none of metered"),
+    ("replays", "how", ["graph", None, "magic"], "column how holds magic, which is none of graph, launches, calls"),
+    ("replays", "inputs", ["real", "none", None], "column inputs holds none, which is none of real, drawn"),
+    ("replays", "calls", [-1, 0, 0], "column calls, row 0 holds -1, which is out of range"),
+    ("replays", "copies", [1, 0, 1], "column copies, row 1 holds 0, which is out of range"),
+    ("replays", "energy_j", [None, 0.0, None], "its table replays, row 0 has an energy without an interval, or an"),
+    ("replays", "low_j", [0.009, None, None], "its table replays, row 1 has an energy without an interval, or an"),
+    ("replays", "high_j", [0.012, 0.001, 1.0], "its table replays, row 2 has an energy without an interval, or an"),
+    ("replays", "high_j", [INF, 0.001, None], "its table replays, row 0 has an energy or an interval that is not fin"),
+    ("replays", "low_j", [0.009, -INF, None], "its table replays, row 1 has an energy or an interval that is not fin"),
+    ("replays", "energy_j", [NAN, 0.0, None], "its table replays, row 0 has an energy or an interval that is not fin"),
+    ("replays", "low_j", [0.011, -0.001, None], "row 0 is impossible: energy 0.01 J outside its interval 0.011..0.012"),
+    ("replays", "high_j", [0.012, -0.0005, None], "row 1 is impossible: energy 0.0 J outside its interval -0.001..-0"),
 ]
 
 
@@ -262,11 +284,30 @@ def large_numbers(rows: int) -> dict[str, Run]:
         "signatures": replace(
             empty, signatures=tuple(Signature(*[2**40 + at] * 5, True, *[at / 3] * 7) for at in many)
         ),
+        "replays": replace(
+            empty,
+            ops=tuple(small_op(at, "a", (), ()) for at in many),
+            replays=tuple(
+                Replay(
+                    at,
+                    f"漢{at}",
+                    *[at / 3] * 3,
+                    rest_w=at / 5,
+                    call_s=at / 7,
+                    cpu_s=at / 9,
+                    calls=2**40 + at,
+                    clock_mhz=at / 11,
+                    copies=2**41 + at,
+                    note=f"🙂{at}",
+                )
+                for at in many
+            ),
+        ),
         "sources": replace(empty, sources=tuple(SourceText(f"{at}🙂", 2**40 + at, f"漢{at}") for at in many)),
     }
 
 
-@pytest.mark.parametrize("table", ["ops", "values", "signatures", "sources"])
+@pytest.mark.parametrize("table", ["ops", "values", "signatures", "sources", "replays"])
 def test_what_a_table_takes_is_foreseen(table: str) -> None:
     """The limit holds only if the estimate does. Arrow's own memory is not seen here; the benchmark sees all."""
     run = large_numbers(3000)[table]
@@ -299,3 +340,27 @@ def test_mutants_give_a_run_or_an_archive_error(block: int, tmp_path: Path) -> N
             assert error.fix, f"seed {seed}, {kind}"
         else:
             assert exactly(from_wire(to_wire(found))) == exactly(found), f"seed {seed}, {kind}"
+            walk_replays(found)
+
+
+def walk_replays(run: Run) -> None:
+    for op in run.ops:
+        energies = [(replay.domain, replay.energy) for replay in run.replays_of(op.id)]
+        assert len(dict(energies)) == len(energies)
+
+
+JOULES = st.none() | st.floats() | st.sampled_from([-1.0, 0.0, 1.0, NAN, INF])
+PLACES = st.lists(st.integers(0, 2), min_size=3, max_size=3)
+
+
+@settings(max_examples=150, deadline=None)
+@given(joules=st.lists(JOULES, min_size=3, max_size=3), ops=PLACES, firsts=PLACES)
+def test_replays_of_any_kind_can_be_walked_or_are_refused(
+    joules: list[float | None], ops: list[int], firsts: list[int]
+) -> None:
+    sent = json.loads(to_wire(small_run()))
+    for column, value in zip(("energy_j", "low_j", "high_j"), joules, strict=True):
+        sent["tables"]["replays"][column][0] = value
+    sent["tables"]["replays"]["op"], sent["tables"]["ops"]["replay"] = ops, firsts
+    with suppress(ArchiveError):
+        walk_replays(from_wire(json.dumps(sent).encode()))

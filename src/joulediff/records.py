@@ -167,6 +167,12 @@ class Measurement:
     """The devices at the end of the measured windows."""
     sampling_share: float = 0.0
     """CPU time of the sampling thread as a share of one core."""
+    clocks_mhz: Mapping[str, float] = field(default_factory=dict)
+    """The mean clock of each device at work, as read at the edges of the windows."""
+    cpu_s: float | None = None
+    """CPU time of the program's process in one step, the sampling left out."""
+    profiles: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Watts in equal parts of a step, by domain, where steps are long enough for the meter to tell them apart."""
 
 
 @dataclass(frozen=True, slots=True)

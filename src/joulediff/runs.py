@@ -10,13 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from joulediff.records import Measurement
+from joulediff.records import Energy, Measurement, Source
 
 Phase = Literal["forward", "backward", "optimizer"]
 ValueKind = Literal["input", "parameter", "buffer", "produced"]
 KernelKind = Literal["kernel", "memcpy", "memset", "cpu"]
 Join = Literal["op", "module", "none"]
-PassName = Literal["metered", "traced", "captured"]
+PassName = Literal["metered", "traced", "captured", "replayed"]
+How = Literal["graph", "launches", "calls"]
+Inputs = Literal["real", "drawn"]
 PassStatus = Literal["done", "partial", "failed", "skipped"]
 Setting = bool | int | float | str | None
 # The function of PyTorch from which autograd's engine runs.
@@ -144,6 +146,8 @@ class Op:
     """Recorded eagerly, while the program runs it inside a compiled region."""
     cpp: str | None = None
     """C++ frames, innermost first, one a line, where they were asked for."""
+    replay: int | None = None
+    """The distinct operator it is a call of; None for one that no device worked on, or without that pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +179,46 @@ class Wait:
     duration_s: float
     op: int | None
     thread: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """One distinct operator, run again alone: the energy of a call above that of the resting device.
+
+    The joules are None for one that was not measured so; `note` says why, or what is doubtful about the number.
+    """
+
+    op: int
+    """The call whose inputs it was given."""
+    domain: str
+    energy_j: float | None = None
+    low_j: float | None = None
+    high_j: float | None = None
+    source: Source = "replayed"
+    """`estimated` where the meter estimates."""
+    rest_w: float | None = None
+    """What the resting device drew meanwhile."""
+    call_s: float | None = None
+    """Time of the device in one call."""
+    cpu_s: float | None = None
+    """CPU time of one call, for operators of the host."""
+    calls: int = 0
+    """How many calls were measured."""
+    clock_mhz: float | None = None
+    how: How | None = None
+    """Many calls as one graph of the device, one launch after the other, or calls on the host."""
+    inputs: Inputs | None = None
+    """Values of a real call, or drawn from the same distribution."""
+    copies: int = 1
+    """How many sets of inputs took turns, so that the cache is as cold as in the program."""
+    note: str | None = None
+
+    @property
+    def energy(self) -> Energy | None:
+        """Return the energy of one call above that of the resting device."""
+        if self.energy_j is None or self.low_j is None or self.high_j is None:
+            return None
+        return Energy(self.energy_j, self.low_j, self.high_j, self.source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,11 +264,25 @@ class Run:
     kernels: tuple[Kernel, ...] = ()
     waits: tuple[Wait, ...] = ()
     sources: tuple[SourceText, ...] = ()
+    replays: tuple[Replay, ...] = ()
 
     def signature_of(self, value: int) -> Signature | None:
         """Return the signature of a value, expanded as the value is."""
         found = self.values[value]
         return None if found.signature is None else self.signatures[found.signature].repeated(found.repeats)
+
+    def replays_of(self, op: int) -> tuple[Replay, ...]:
+        """Return the replays of the distinct operator that `op` is a call of: one for each domain of the meters.
+
+        They stand one after the other in `replays`, and `Op.replay` is the first of them.
+        """
+        first = self.ops[op].replay
+        if first is None:
+            return ()
+        end, distinct = first + 1, self.replays[first].op
+        while end < len(self.replays) and self.replays[end].op == distinct:
+            end += 1
+        return self.replays[first:end]
 
     def call_path(self, op: int) -> tuple[Frame, ...]:
         """Return the frames that lead to an operator, outermost first."""

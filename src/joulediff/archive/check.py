@@ -10,6 +10,7 @@ from types import NoneType
 from typing import Any, cast
 
 from joulediff.archive.plain import is_unicode, shown
+from joulediff.archive.replays import check_replays
 from joulediff.archive.schema import FORMAT, SCHEMA, TABLES, Column, Tables
 from joulediff.archive.sizes import parse_sizes
 from joulediff.errors import ArchiveError
@@ -42,11 +43,14 @@ def sound(manifest: Any, rows: Mapping[str, int], read: Callable[[str, str], Any
     One column is read at a time, and equal references become one object: memory is what limits a reader.
     """
     version = check_version(manifest)
+    counts = dict.fromkeys(TABLES, 0)
     for name, columns in TABLES.items():
-        if name not in rows and any(column.since <= version for column in columns):
+        if all(column.since > version for column in columns):
+            continue  # whatever is there under this name is none of ours
+        if name not in rows:
             raise ArchiveError(f"its table {name} is missing")
-    numbers = list(range(max(rows.values(), default=0)))
-    counts = {name: rows.get(name, 0) for name in TABLES}
+        counts[name] = rows[name]
+    numbers = list(range(max(counts.values())))
 
     def cells_of(name: str, column: Column) -> list[Any]:
         if column.since > version:
@@ -57,7 +61,9 @@ def sound(manifest: Any, rows: Mapping[str, int], read: Callable[[str, str], Any
             return [None if cell is None else numbers[cell] for cell in cells]
         return cast("list[Any]", cells)
 
-    return Tables(manifest, {n: {c.name: cells_of(n, c) for c in columns} for n, columns in TABLES.items()})
+    found = {n: {c.name: cells_of(n, c) for c in columns} for n, columns in TABLES.items()}
+    check_replays(found["replays"], found["ops"]["replay"])
+    return Tables(manifest, found)
 
 
 def _check_column(table: str, column: Column, cells: Any, rows: Mapping[str, int]) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from joulediff.runs import Join, KernelKind, Phase, ValueKind
+from joulediff.records import Source
+from joulediff.runs import How, Inputs, Join, KernelKind, Phase, ValueKind
 
 SCHEMA = "joulediff.run"
-FORMAT = 1
+FORMAT = 2
 """The format this version writes, and the newest one it reads."""
-MIN_READER = 1
-"""The oldest reader that understands what this version writes."""
+MIN_READER = 2
+"""The oldest reader that understands what this version writes: format 1 does not know the pass `replayed`."""
 
 Role = Literal["in", "out", "write"]
 
@@ -72,6 +73,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("autocast", "text", optional=True),
         Column("compiled", "bool"),
         Column("cpp", "text", optional=True),
+        Column("replay", "int", optional=True, refers="replays", since=2),
     ),
     "op_values": (
         Column("op", "int", refers="ops"),
@@ -137,5 +139,18 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("file", "text"),
         Column("first", "int"),
         Column("text", "text"),
+    ),
+    "replays": (
+        Column("op", "int", refers="ops", since=2),
+        Column("domain", "text", since=2),
+        *(Column(name, "float", optional=True, since=2) for name in ("energy_j", "low_j", "high_j")),
+        Column("source", "text", among=get_args(Source), since=2),
+        *(Column(name, "float", optional=True, since=2) for name in ("rest_w", "call_s", "cpu_s")),
+        Column("calls", "int", least=0, since=2),
+        Column("clock_mhz", "float", optional=True, since=2),
+        Column("how", "text", optional=True, among=get_args(How), since=2),
+        Column("inputs", "text", optional=True, among=get_args(Inputs), since=2),
+        Column("copies", "int", least=1, since=2),
+        Column("note", "text", optional=True, since=2),
     ),
 }

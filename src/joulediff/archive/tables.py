@@ -17,7 +17,7 @@ from joulediff.archive.plain import from_plain, to_plain, to_scalar
 from joulediff.archive.schema import FORMAT, MIN_READER, SCHEMA, TABLES, Column, Tables
 from joulediff.archive.sizes import parse_sizes
 from joulediff.errors import ArchiveError
-from joulediff.runs import Frame, Kernel, Op, Run, Signature, SourceText, Value, Wait
+from joulediff.runs import Frame, Kernel, Op, Replay, Run, Signature, SourceText, Value, Wait
 
 RECORDS: dict[str, type] = {
     "ops": Op,
@@ -27,6 +27,7 @@ RECORDS: dict[str, type] = {
     "kernels": Kernel,
     "waits": Wait,
     "sources": SourceText,
+    "replays": Replay,
 }
 HEAD = tuple(field.name for field in fields(Run) if field.name not in RECORDS)
 ROLES = {"in": "inputs", "out": "outputs", "write": "writes"}
