@@ -1,0 +1,210 @@
+"""The books of a run: what each meter counted in a step, and what it was spent on.
+
+The parts of a domain sum to what was metered, always; what no part explains is shown, and may be negative.
+
+- A GPU: operators + idle. A replayed operator costs its replayed energy + the resting power × its own part of the
+  busy time; the idle part is the resting power × the time in which nothing ran. So the resting power is counted for
+  every second of the step, and once.
+- The host: operators + idle + waits + host. Operators and idle share the resting power of the step in the same way.
+  What is above it belongs to CPU time: that metered energy over the process's CPU time is the power of a CPU second.
+  `waits` is the time the host waited for a device × that power, `host` (Python, launches) is the CPU time that is
+  left of the operators' own and of the waits × the same. Time that was only attributed to operators counts as the
+  CPU time its energy buys.
+- Without replays the operators of a GPU are what the meter counted less the idle part, so nothing is unexplained.
+- A meter of the whole machine covers the others: its energy is not split.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from joulediff.energy.activity import Work, find_work, is_gpu
+from joulediff.energy.attribution import attribute_rest, idle_energy
+from joulediff.energy.calls import find_calls
+from joulediff.energy.host import split_host
+from joulediff.energy.sums import add, to_energy, weakest
+from joulediff.records import DomainEnergy, Energy
+from joulediff.runs import Run
+
+Split = Literal["replayed", "attributed"]
+
+# Books with more than this left unexplained are not closed. Replay came within 2 and 3 % on the H200 (GPT-2, a Llama),
+# and missed 12 % where it ran at the power limit.
+LIMIT_SHARE = 0.10
+# The parts sum to the meter but for rounding.
+_ROUNDING = 1e-9
+# What was attributed leans on one power, and errs with it.
+_ATTRIBUTED = "attributed"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One domain's joules a step. The parts sum to `metered`; None is what is not known: all of it without a trace."""
+
+    domain: str
+    metered: Energy
+    operators: Energy | None
+    idle: Energy | None
+    host: Energy | None
+    """Python and launches; None for a GPU."""
+    waits: Energy | None
+    """The host waiting for a device; None for a GPU."""
+    unexplained: Energy | None
+    counted: bool
+    rested: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """The accounts of a run's domains, and the energy of each of its kernels."""
+
+    accounts: tuple[Account, ...] = ()
+    kernels: Mapping[str, tuple[Energy | None, ...]] = field(default_factory=dict)
+    """By domain, the energy of each kernel of the run in one step; None for another device's, or where not known."""
+    replays: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
+    """By domain, the place of the replay that measured each kernel; None where it was attributed."""
+    attributed: Mapping[str, Energy] = field(default_factory=dict)
+    """By domain, the sum over its kernels where all of them are attributed and sum to a metered energy."""
+
+    @property
+    def split(self) -> Split | None:
+        """Return how joules were split among operators; `replayed` where some were; None where they were not."""
+        counted = [name for name in self._counted() if any(self.kernels.get(name, ()))]
+        if not counted:
+            return None
+        return "replayed" if any(i is not None for name in counted for i in self.replays[name]) else "attributed"
+
+    @property
+    def unexplained_share(self) -> float | None:
+        """Return what is unexplained, too much or too little, as a share of what was metered; None if not known."""
+        counted = [account for account in self.accounts if account.counted]
+        metered_j = sum(account.metered.joules for account in counted)
+        unknown = any(account.unexplained is None for account in counted)
+        if unknown or not (math.isfinite(metered_j) and metered_j > 0.0):
+            return None
+        return sum(abs(a.unexplained.joules) for a in counted if a.unexplained is not None) / metered_j
+
+    @property
+    def is_closed(self) -> bool | None:
+        """Return whether the parts explain what was metered; None if not known."""
+        share = self.unexplained_share
+        return None if share is None else share <= LIMIT_SHARE
+
+    def total(self, kernels: Iterable[int]) -> Energy | None:
+        """Return the energy of some kernels in the domains that count, of those that are known.
+
+        Intervals of one replay add up, as those of attributed energies do; different replays add in quadrature.
+        """
+        indices = list(kernels)
+        parts: list[tuple[object, Energy]] = []
+        for name in self._counted():
+            found = [(self._measured_by(name, i), e) for i in indices if (e := self._energy(name, i)) is not None]
+            parts += self._conserve(name, found) if found and name in self.attributed else found
+        return add(parts)
+
+    def replayed_share(self, kernels: Iterable[int]) -> float | None:
+        """Return which share of the energy of some kernels was replayed; None where there is no energy."""
+        pairs = [
+            (self.replays[name][i] is not None, energy.joules)
+            for i in kernels
+            for name in self._counted()
+            if (energy := self._energy(name, i)) is not None
+        ]
+        total_j = sum(joules for _, joules in pairs)
+        return sum(joules for replayed, joules in pairs if replayed) / total_j if 0.0 < total_j < math.inf else None
+
+    def _counted(self) -> list[str]:
+        return [account.domain for account in self.accounts if account.counted]
+
+    def _energy(self, domain: str, kernel: int) -> Energy | None:
+        found = self.kernels.get(domain)
+        return None if found is None else found[kernel]
+
+    def _measured_by(self, domain: str, kernel: int) -> object:
+        replay = self.replays[domain][kernel]
+        return _ATTRIBUTED if replay is None else (domain, replay)
+
+    def _conserve(self, domain: str, found: Sequence[tuple[object, Energy]]) -> list[tuple[object, Energy]]:
+        """Return attributed energies as one: what it has too much, the others of the domain have too little."""
+        part, every = add(found), self.attributed[domain]
+        operators = next(account.operators for account in self.accounts if account.domain == domain)
+        if part is None or operators is None:
+            return list(found)
+        low = max(part.low, operators.low - (every.high - part.high))
+        high = min(part.high, operators.high - (every.low - part.low))
+        return [(_ATTRIBUTED, to_energy(part.joules, low, high, part.source) or part)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """One domain of the books: its account, and by kernel the energy and the replay that measured it."""
+
+    account: Account
+    kernels: Mapping[int, Energy] = field(default_factory=dict)
+    replays: Mapping[int, int] = field(default_factory=dict)
+    attributed: Energy | None = None
+
+
+def open_books(run: Run) -> Books:
+    """Return the books of a run; empty for one that was not metered."""
+    domains = {} if run.measurement is None else run.measurement.domains
+    pages = [_open_page(run, name, domain) for name, domain in domains.items()]
+    every = range(len(run.kernels))
+    return Books(
+        accounts=tuple(page.account for page in pages),
+        kernels={page.account.domain: tuple(map(page.kernels.get, every)) for page in pages},
+        replays={page.account.domain: tuple(map(page.replays.get, every)) for page in pages},
+        attributed={page.account.domain: page.attributed for page in pages if page.attributed is not None},
+    )
+
+
+def _open_page(run: Run, name: str, domain: DomainEnergy) -> _Page:
+    metered, work = domain.energy, find_work(run, name)
+    if work is None or not math.isfinite(metered.joules):
+        return _Page(Account(name, metered, None, None, None, None, None, domain.counted, domain.rested))
+    calls = find_calls(run, name, work)
+    replayed = {i: energy for call in calls for i, energy in call.kernels.items()}
+    others = attribute_rest(run, name, work, replayed)
+    replays = {i: call.replay for call in calls for i in call.kernels}
+    spent = add((replays.get(i, _ATTRIBUTED), energy) for i, energy in (*replayed.items(), *others.items()))
+
+    idle = idle_energy(metered, work)
+    host, waits = (None, None) if is_gpu(name) else split_host(run, metered, work, calls, others)
+    # Attributed alone, the parts are made to fit the meter: there is nothing to be unsure about in what is left.
+    fitted = bool(others) and not replayed and (is_gpu(name) or host is not None)
+    operators = _less(metered, [idle]) if fitted and is_gpu(name) and idle is not None else _or_nothing(spent, work)
+    unexplained = None if operators is None else _less(metered, _known(operators, idle, host, waits))
+    if fitted and unexplained is not None:
+        unexplained = replace(unexplained, low=unexplained.joules, high=unexplained.joules)
+    account = Account(name, metered, operators, idle, host, waits, unexplained, domain.counted, domain.rested)
+    _check(account)
+    return _Page(account, {**replayed, **others}, replays, spent if fitted and is_gpu(name) else None)
+
+
+def _or_nothing(spent: Energy | None, work: Work) -> Energy | None:
+    return spent if work.kernels else to_energy(0.0, 0.0, 0.0, "attributed")
+
+
+def _known(*parts: Energy | None) -> list[Energy]:
+    return [part for part in parts if part is not None]
+
+
+def _less(whole: Energy, parts: Sequence[Energy]) -> Energy | None:
+    """Return what parts leave of a whole, its interval by quadrature."""
+    joules = whole.joules - sum(part.joules for part in parts)
+    below = math.hypot(whole.joules - whole.low, *(part.high - part.joules for part in parts))
+    above = math.hypot(whole.high - whole.joules, *(part.joules - part.low for part in parts))
+    return to_energy(joules, joules - below, joules + above, weakest([*parts, whole]))
+
+
+def _check(account: Account) -> None:
+    if account.unexplained is None:
+        return
+    parts = _known(account.operators, account.idle, account.host, account.waits, account.unexplained)
+    joules = [part.joules for part in parts]
+    metered_j = account.metered.joules
+    largest_j = max(abs(each) for each in (*joules, metered_j))
+    assert abs(sum(joules) - metered_j) <= _ROUNDING * largest_j, f"the account of {account.domain} does not close"

@@ -1,0 +1,48 @@
+"""Sums of energies with their intervals.
+
+Errors of one measurement repeat in every joule taken from it, so those intervals add up; those of different
+measurements are independent and add in quadrature. What is no finite number is None: a recording may hold anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Iterable
+from typing import get_args
+
+from joulediff.records import Energy, Source
+
+# From the strongest to the weakest, as the type names them.
+_SOURCES: tuple[Source, ...] = get_args(Source)
+
+
+def to_energy(joules: float, low: float, high: float, source: Source) -> Energy | None:
+    """Return an energy whose interval is stretched to hold it, or None for what is not finite."""
+    if not (math.isfinite(joules) and math.isfinite(low) and math.isfinite(high)):
+        return None
+    return Energy(joules, min(low, joules), max(high, joules), source)
+
+
+def add(parts: Iterable[tuple[Hashable, Energy]]) -> Energy | None:
+    """Return the sum of energies, each with what tells its measurement; None of nothing."""
+    groups: defaultdict[Hashable, list[Energy]] = defaultdict(list)
+    for key, energy in parts:
+        groups[key].append(energy)
+    known = [energy for group in groups.values() for energy in group]
+    if not known:
+        return None
+    joules = sum(e.joules for e in known)
+    below = [sum(e.joules - e.low for e in group) for group in groups.values()]
+    above = [sum(e.high - e.joules for e in group) for group in groups.values()]
+    return to_energy(joules, joules - math.hypot(*below), joules + math.hypot(*above), weakest(known))
+
+
+def scale(energy: Energy, share: float) -> Energy | None:
+    """Return a part of an energy, with the same relative interval."""
+    return to_energy(energy.joules * share, energy.low * share, energy.high * share, energy.source)
+
+
+def weakest(energies: Iterable[Energy]) -> Source:
+    """Return the source that a sum can claim: that of its weakest part."""
+    return max((energy.source for energy in energies), key=_SOURCES.index)
