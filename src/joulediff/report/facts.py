@@ -6,17 +6,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import PurePath
 
+from joulediff.energy.activity import has_trace
 from joulediff.runs import Frame, Run
 
 # Where operators are made, not where somebody chose them. `python` is the standard library.
 _FRAMEWORKS = frozenset(
     {"torch", "torchvision", "functorch", "triton", "jax", "jaxlib", "tensorflow", "keras", "python"}
 )
-
-
-def has_trace(run: Run) -> bool:
-    """Return whether a step was traced: without that no device time is known."""
-    return run.traced_s is not None or bool(run.kernels)
 
 
 def has_capture(run: Run) -> bool:

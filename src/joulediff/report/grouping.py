@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from joulediff.report.facts import has_trace, line_of, short_files
+from joulediff.energy.activity import has_trace
+from joulediff.report.facts import line_of, short_files
 from joulediff.runs import Frame, Kernel, Op, Run
 
 By = Literal["op", "module", "line", "kernel"]

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from joulediff.energy.activity import has_trace
 from joulediff.records import Measurement
-from joulediff.report.facts import has_capture, has_trace, line_of, op_times
+from joulediff.report.facts import has_capture, line_of, op_times
 from joulediff.report.json import dump, energy_record, measure_record
 from joulediff.report.ledger import Account, add_accounts, open_books
 from joulediff.report.timeline import Activity, Gap, WaitPlace, group_waits, trace_activity

@@ -13,9 +13,10 @@ from datetime import datetime, timezone
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from joulediff.energy.activity import has_trace
 from joulediff.report.columns import cut_end
 from joulediff.report.doubts import find_doubts, find_notes, is_worth_repeating
-from joulediff.report.facts import has_trace, is_on_cpu, short_files
+from joulediff.report.facts import is_on_cpu, short_files
 from joulediff.report.grouping import By, fold_rows, group_rows
 from joulediff.report.ledger import open_books
 from joulediff.report.plain import plain_record, plain_text
