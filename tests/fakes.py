@@ -98,7 +98,18 @@ class DeviceMeter(Meter):
     name = "fake"
 
     def __init__(
-        self, device, domains, *, poll_s=0.05, seed=0, jitter=0.0, drop=0.0, dies_at_s=None, gain=None, states=()
+        self,
+        device,
+        domains,
+        *,
+        poll_s=0.05,
+        seed=0,
+        jitter=0.0,
+        drop=0.0,
+        dies_at_s=None,
+        gain=None,
+        states=(),
+        clocks=None,
     ):
         self.device, self.domains, self.poll_s = device, tuple(domains), poll_s
         self._clock = device.clock
@@ -109,6 +120,7 @@ class DeviceMeter(Meter):
         self.gain = gain or {}
         self.resets_at_s = None
         self._states = list(states)
+        self._read_clocks = clocks or dict
         self.closed = False
 
     def poll(self):
@@ -145,6 +157,9 @@ class DeviceMeter(Meter):
 
     def states(self):
         return list(self._states)
+
+    def clocks(self):
+        return self._read_clocks()
 
     def close(self):
         self.closed = True

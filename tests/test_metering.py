@@ -1,6 +1,7 @@
 """`measure` on a fake device that knows the truth: random loads, imperfect sensors, and every way to break."""
 
 import math
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from fakes import GPU, DeviceMeter, FakeDevice, FakeWork, counter_domain
 from joulediff.errors import JoulediffError, MeterFailed
 from joulediff.metering import measure, measure_idle
 from joulediff.meters import MeterSet
+from joulediff.meters.meter import RealClock
 from joulediff.meters.scripted import FakeClock
 from joulediff.records import DeviceState
 from joulediff.stability.conditions import CpuUse
@@ -338,3 +340,116 @@ def test_a_vendor_library_that_raises_anything_is_a_dead_meter():
     found = run(step, meters, clock, precision=1e-6)
     assert found.energy.joules == pytest.approx(1.5, rel=0.01)
     assert any("ZeroDivisionError" in w for w in found.warnings)
+
+
+# Clocks, CPU time and where in the step the watts are.
+
+
+def test_clocks_are_the_mean_over_the_edges_of_the_windows():
+    looks = iter([1500.0, 1700.0] * 1000)
+    step, meters, clock = bench(clocks=lambda: {"gpu0": next(looks)})
+    found = run(step, meters, clock, seconds=3, precision=1e-6)
+    assert found.clocks_mhz == pytest.approx({"gpu0": 1600}, abs=20)
+    assert run(*bench()).clocks_mhz == {}
+
+
+def test_clocks_are_read_while_the_device_is_at_work():
+    """At rest the clock falls: looks before the first window and after the last would show it."""
+    step, meters, clock = bench(clocks=lambda: {"gpu0": 1980.0 if step.calls > 20 else 300.0})
+    assert run(step, meters, clock).clocks_mhz == {"gpu0": 1980.0}
+
+
+def test_a_clock_that_cannot_be_read_is_left_out():
+    step, meters, clock = bench(clocks=lambda: {}["broken"])
+    found = run(step, meters, clock)
+    assert found.clocks_mhz == {}
+    assert found.trustworthy
+
+
+def test_cpu_time_is_that_of_one_step():
+    step, meters, clock = bench(step_s=0.003)
+    found = run(step, meters, clock, read_cpu_s=lambda: 0.4 * clock.now())
+    assert found.cpu_s == pytest.approx(0.0012, rel=0.01)
+    assert run(*bench(step_s=0.3), read_cpu_s=lambda: 5.0).cpu_s == 0.0
+
+
+def test_cpu_time_of_the_pauses_between_stretches_does_not_count():
+    step, meters, clock = bench(step_s=0.01, busy_w=lambda call: 300 + call % 97)
+    spent_s = 0.0
+
+    def counting():
+        nonlocal spent_s
+        spent_s += 0.005
+        return step()
+
+    found = run(counting, meters, clock, seconds=8, precision=1e-6, read_cpu_s=lambda: spent_s)
+    assert found.repeats > 8
+    assert found.cpu_s == pytest.approx(0.005, rel=1e-6)
+
+
+def test_cpu_time_that_nobody_counts_is_unknown():
+    assert run(*bench()).cpu_s is None
+
+
+def test_the_sampling_is_not_in_the_cpu_time_of_the_program():
+    clock = RealClock()
+    device = FakeDevice(clock)
+    meter = DeviceMeter(device, [replace(GPU, settle_s=0.05, window_s=0.2)], poll_s=0.01)
+    poll = meter.poll
+    meter.poll = lambda: burn(0.004) or poll()
+    found = measure(lambda: burn(0.002), meter=MeterSet([meter]), clock=clock, seconds=0.7, wait_s=0, precision=1e-6)
+    assert found.sampling_share > 0.1
+    assert found.cpu_s == pytest.approx(0.002, rel=0.15)
+
+
+def burn(cpu_s):
+    end_s = time.thread_time() + cpu_s
+    while time.thread_time() < end_s:
+        pass
+
+
+def two_phases(device, first_s, second_s):
+    def step():
+        device.set(600.0)
+        device.clock.advance(first_s)
+        device.set(200.0)
+        device.clock.advance(second_s)
+        device.set(device.idle_w)
+
+    return step
+
+
+def test_long_steps_have_a_profile_that_conserves():
+    clock = RestlessClock()
+    device = FakeDevice(clock)
+    step = two_phases(device, 0.307, 0.307)
+    found = run(step, MeterSet([DeviceMeter(device, [GPU])]), clock, seconds=8, precision=1e-6)
+    profile = found.profiles["gpu0"]
+    assert len(profile) == 30
+    assert np.mean(profile) * found.step_s == pytest.approx(found.domains["gpu0"].energy.joules, rel=1e-12)
+    assert profile[2:13] == pytest.approx([600] * 11, rel=0.02)
+    assert profile[17:28] == pytest.approx([200] * 11, rel=0.05)
+
+
+def test_short_steps_and_counters_have_no_profile():
+    assert run(*bench(step_s=0.19)).profiles == {}
+    assert run(*bench(step_s=0.5, domains=[counter_domain(0.01)])).profiles == {}
+
+
+def test_a_program_that_breaks_off_keeps_its_clocks_cpu_time_and_profile():
+    watch = Kept()
+    step, meters, clock = bench(step_s=0.25, work={"fails_at": 14}, clocks=lambda: {"gpu0": 1980.0})
+    with pytest.raises(ValueError, match="no more"):
+        run(step, meters, clock, watch=watch, read_cpu_s=lambda: 0.4 * clock.now())
+    kept = watch.measurement
+    assert kept.clocks_mhz == {"gpu0": 1980.0}
+    assert kept.cpu_s == pytest.approx(0.1, rel=0.01)
+    assert np.mean(kept.profiles["gpu0"]) * kept.step_s == pytest.approx(kept.energy.joules, rel=1e-12)
+
+
+def test_a_program_that_breaks_off_before_a_window_has_no_cpu_time():
+    watch = Kept()
+    step, meters, clock = bench(step_s=0.25, work={"fails_at": 6})
+    with pytest.raises(ValueError, match="no more"):
+        run(step, meters, clock, watch=watch, read_cpu_s=clock.now)
+    assert watch.measurement.cpu_s is None

@@ -257,6 +257,11 @@ def test_states_where_the_driver_does_not_tell() -> None:
     assert state.other_pids == ()
 
 
+def test_clocks_of_the_cards_that_tell() -> None:
+    cards = ScriptedCard(), ScriptedCard(clock={"clk": "N/A"}), ScriptedCard(clock=None)
+    assert open_amdsmi(driver=ScriptedDriver(*cards), env={}).clocks() == {"gpu0": 1300.0}
+
+
 def test_states_of_a_card_with_gaps() -> None:
     card = ScriptedCard(
         clock={"clk": "N/A", "max_clk": 1700}, cap={"power_cap": 0}, temperatures={"EDGE": 41}, processes=[object()]

@@ -474,6 +474,26 @@ def test_states_where_the_driver_does_not_tell() -> None:
     assert state.throttle == state.other_pids == ()
 
 
+def test_clocks_of_the_cards_that_tell() -> None:
+    cards = ScriptedCard(uuid="GPU-a"), ScriptedCard(uuid="GPU-b", clock_mhz=None), ScriptedCard(uuid="GPU-c")
+    driver = ScriptedDriver(*cards)
+    meter = open_scripted(driver)
+    assert meter.clocks() == {"gpu0": 1980.0, "gpu2": 1980.0}
+    driver.dead = True
+    assert meter.clocks() == {}
+
+
+def test_clocks_ask_for_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are read between two windows: the other questions take milliseconds."""
+    driver = ScriptedDriver(ScriptedCard())
+    meter = open_scripted(driver)
+    asked: list[str] = []
+    answer = driver._answer
+    monkeypatch.setattr(driver, "_answer", lambda value: (asked.append(value), answer(value))[1])
+    meter.clocks()
+    assert asked == [1980]
+
+
 def test_states_of_a_driver_that_is_gone() -> None:
     driver = ScriptedDriver(ScriptedCard())
     meter = open_scripted(driver)

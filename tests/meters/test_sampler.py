@@ -255,6 +255,29 @@ def test_states_of_the_living() -> None:
         assert [s.domain for s in sampler.states()] == ["gpu1"]
 
 
+def test_clocks_of_the_living() -> None:
+    clock = FakeClock()
+    dying = power_meter(clock, dies_at_s=0.5, states=[DeviceState("gpu0", clock_mhz=1500.0)])
+    seen = domain("gpu1")
+    living = power_meter(clock, name="two", seen=seen, states=[DeviceState("gpu1", 1980.0), DeviceState("gpu2")])
+    with Sampler([dying, living], clock=clock) as sampler:
+        assert sampler.clocks() == {"gpu0": 1500.0, "gpu1": 1980.0}
+        clock.advance(1.0)
+        assert sampler.clocks() == {"gpu1": 1980.0}
+
+
+def test_clocks_of_a_library_that_raises_are_left_out_and_its_meter_lives() -> None:
+    class Broken(ScriptedMeter):
+        def clocks(self) -> dict[str, float]:
+            raise RuntimeError("no such function")
+
+    clock = FakeClock()
+    seen = domain()
+    with Sampler([Broken([seen], row(lambda i: 100.0, seen), clock=clock)], clock=clock) as sampler:
+        assert sampler.clocks() == {}
+    assert sampler.failures == {}
+
+
 def test_the_cpu_time_of_polling_is_counted() -> None:
     class Costly(ScriptedMeter):
         def poll(self) -> list[Reading]:
@@ -269,6 +292,7 @@ def test_the_cpu_time_of_polling_is_counted() -> None:
     with Sampler([meter], clock=clock) as sampler:
         clock.advance(0.5)
         assert 0.01 <= sampler.cpu_share < 1.0
+        assert sampler.cpu_s >= 0.005
 
 
 class CountingMeter(Meter):
@@ -315,4 +339,4 @@ def test_a_sampler_without_meters() -> None:
         sampler.edge()
         sampler.check()
         sampler.catch_up(1.0)
-    assert (sampler.primary_domains(), sampler.states(), sampler.failures) == ([], [], {})
+    assert (sampler.primary_domains(), sampler.states(), sampler.clocks(), sampler.failures) == ([], [], {}, {})

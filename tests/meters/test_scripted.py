@@ -121,6 +121,7 @@ def test_a_meter_plays_its_script_from_its_opening() -> None:
     clock.advance(0.15)
     assert [(r.value, r.time_s) for r in meter.poll()] == [(101.0, pytest.approx(10.1))]
     assert [s.clock_mhz for s in meter.states()] == [5.0]
+    assert meter.clocks() == {"gpu0": 5.0}
 
 
 def test_a_script_that_has_ended_is_a_meter_that_died() -> None:

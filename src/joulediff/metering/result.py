@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from joulediff.errors import JoulediffError, MeterFailed, NotCovered
 from joulediff.metering.perstep import PerStep, Stretches, joules_per_step, unseen_per_step
+from joulediff.metering.profile import fold
 from joulediff.meters.sampler import Sampler
 from joulediff.records import Condition, DeviceState, Domain, DomainEnergy, Energy, IdlePower, Measurement, Quiet
 from joulediff.stability.repeats import Progress
@@ -34,6 +35,8 @@ def make_measurement(
     precision: float | None,
     conditions: Sequence[Condition] = (),
     states: Sequence[DeviceState] = (),
+    clocks_mhz: Mapping[str, float] | None = None,
+    cpu_s: float | None = None,
 ) -> Measurement:
     """Return the energy per step over all windows of `stretches`, with every doubt about it."""
     steps, measured_s = _work_done(progress, stretches)
@@ -65,6 +68,9 @@ def make_measurement(
         conditions=(*quiet.conditions, *conditions),
         states=tuple(states),
         sampling_share=sampler.cpu_share,
+        clocks_mhz=clocks_mhz or {},
+        cpu_s=cpu_s,
+        profiles=_profiles(sampler, progress, stretches, domains, step_s),
     )
 
 
@@ -103,6 +109,20 @@ def _measure_domains(
         if lost_s > 0:
             doubts.append(f"{domain.name} has no readings of the last {lost_s:.1f} s")
     return found, doubts
+
+
+def _profiles(
+    sampler: Sampler, progress: Progress, stretches: Stretches, measured: Mapping[str, DomainEnergy], step_s: float
+) -> dict[str, tuple[float, ...]]:
+    found = {}
+    for domain in sampler.primary_domains():
+        if domain.kind != "power" or domain.name not in measured:
+            continue
+        energy_j = measured[domain.name].energy.joules
+        profile = fold(sampler.curve(domain), progress, stretches, step_s=step_s, energy_j=energy_j)
+        if profile is not None:
+            found[domain.name] = profile
+    return found
 
 
 def _joules(sampler: Sampler, domain: Domain, progress: Progress, stretches: Stretches, *, capped: bool) -> PerStep:

@@ -6,11 +6,13 @@ interval is narrow or the time is spent. Joules per step come from the curve and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 
 from joulediff.errors import JoulediffError
+from joulediff.metering.edges import cpu_per_step, mean_clocks
 from joulediff.metering.result import floor_share, make_measurement
 from joulediff.meters import MeterSet, open_meters
 from joulediff.meters.memory import Memory
@@ -44,12 +46,14 @@ def measure(
     clock_offset_s: float = 0.0,
     clock: Clock | None = None,
     watch: Watch | None = None,
+    read_cpu_s: Callable[[], float] | None = None,
 ) -> Measurement:
     """Return the energy of one call of `step`, measured for at most `seconds` after warm-up.
 
     Repeats end early once the interval is within 1 % (or `precision`). `wait_s` bounds the wait
     for a quiet machine; `idle`, from `measure_idle`, skips it. Exceptions of `step` pass through;
-    what was measured before is handed to `watch.kept`.
+    what was measured before is handed to `watch.kept`. `read_cpu_s` returns the CPU seconds of the
+    program so far: by default, on a real clock, those of this process without the sampling.
     """
     if not 0 < seconds < float("inf"):
         raise JoulediffError(f"cannot measure for {seconds:g} seconds", fix="give a positive number of seconds")
@@ -67,8 +71,14 @@ def measure(
         _warm_up(repeater, watch)
         sampler = stack.enter_context(Sampler(meter.meters, clock=clock))
         quiet = idle or _wait(sampler, clock=clock, wait_s=wait_s, watch=watch)
-        result = _Run(label, sampler, repeater, quiet, precision, clock).measure(seconds, watch)
+        if read_cpu_s is None and isinstance(clock, RealClock):
+            read_cpu_s = _cpu_beside(sampler)
+        result = _Run(label, sampler, repeater, quiet, precision, clock, read_cpu_s).measure(seconds, watch)
         return replace(result, warnings=(*result.warnings, *meter.remarks))
+
+
+def _cpu_beside(sampler: Sampler) -> Callable[[], float]:
+    return lambda: time.process_time() - sampler.cpu_s
 
 
 def _warm_up(repeater: Repeater, watch: Watch) -> None:
@@ -100,7 +110,10 @@ def _wait(sampler: Sampler, *, clock: Clock, wait_s: float, watch: Watch) -> Qui
 
 @dataclass(slots=True)
 class _Run:
-    """One measurement under way; `stretches` are its windows so far, by their edges."""
+    """One measurement under way; `stretches` are its windows so far, by their edges.
+
+    `clocks_mhz` and `spent_s` are what the devices and the program showed at these edges.
+    """
 
     label: str
     sampler: Sampler
@@ -108,7 +121,10 @@ class _Run:
     quiet: Quiet
     precision: float | None
     clock: Clock
+    read_cpu_s: Callable[[], float] | None
     stretches: list[list[float]] = field(default_factory=list)
+    clocks_mhz: list[Mapping[str, float]] = field(default_factory=list)
+    spent_s: list[list[float]] = field(default_factory=list)
 
     def measure(self, seconds: float, watch: Watch) -> Measurement:
         self.sampler.check()
@@ -157,12 +173,16 @@ class _Run:
         """Let the work settle, then begin to measure; what Python did before is not in the windows."""
         self.repeater.run_until(self.clock.now() + settle_s)
         self.stretches.append([])
+        self.spent_s.append([])
         self._add_edge()
 
     def _add_edge(self) -> None:
         """End a window and begin the next where the meters have just spoken, a moment before."""
+        self.clocks_mhz.append(self.sampler.clocks())  # first, while queued work still keeps the device busy
         self.sampler.edge()
         self.stretches[-1].append(self.clock.now())
+        if self.read_cpu_s is not None:
+            self.spent_s[-1].append(self.read_cpu_s())
 
     def _is_narrow(self) -> bool:
         try:
@@ -201,4 +221,6 @@ class _Run:
             precision=self.precision,
             conditions=conditions,
             states=states,
+            clocks_mhz=mean_clocks(self.clocks_mhz),
+            cpu_s=cpu_per_step(self.stretches, self.spent_s, self.repeater.progress),
         )

@@ -79,6 +79,10 @@ class AmdSmiMeter(Meter):
     def states(self) -> list[DeviceState]:
         return [_state(self._driver, domain.name, self._handles[domain.name]) for domain in self.domains]
 
+    def clocks(self) -> dict[str, float]:
+        seen = {d.name: _number(_clock_info(self._driver, self._handles[d.name]).get("clk")) for d in self.domains}
+        return {name: clock_mhz for name, clock_mhz in seen.items() if clock_mhz is not None}
+
     def close(self) -> None:
         _shut_down(self._driver)
 
@@ -230,7 +234,7 @@ _WORD = {"counter": "energy", "power": "power"}
 
 
 def _state(driver: Any, name: str, handle: Any) -> DeviceState:
-    clock = _ask(driver, "amdsmi_get_clock_info", handle, driver.AmdSmiClkType.GFX) or {}
+    clock = _clock_info(driver, handle)
     cap = _number((_ask(driver, "amdsmi_get_power_cap_info", handle) or {}).get("power_cap"))
     pids = [p.get("pid") for p in _ask(driver, "amdsmi_get_gpu_process_list", handle) or [] if isinstance(p, dict)]
     return DeviceState(
@@ -241,6 +245,10 @@ def _state(driver: Any, name: str, handle: Any) -> DeviceState:
         power_limit_w=(cap * 1e-6 if cap >= _CAP_IS_UW_FROM else cap) if cap else None,
         other_pids=tuple(pid for pid in pids if isinstance(pid, int) and pid != os.getpid()),
     )
+
+
+def _clock_info(driver: Any, handle: Any) -> dict[str, Any]:
+    return _ask(driver, "amdsmi_get_clock_info", handle, driver.AmdSmiClkType.GFX) or {}
 
 
 def _temperature(driver: Any, handle: Any) -> float | None:

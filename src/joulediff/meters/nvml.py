@@ -150,6 +150,13 @@ class NvmlMeter(Meter):
     def states(self) -> list[DeviceState]:
         return [self._state(device) for device in self._devices]
 
+    def clocks(self) -> dict[str, float]:
+        found = {}
+        for device in self._devices:
+            with contextlib.suppress(self._nvml.NVMLError):
+                found[device.domain] = float(self._nvml.nvmlDeviceGetClockInfo(device.handle, self._nvml.NVML_CLOCK_SM))
+        return found
+
     def _state(self, device: _Device) -> DeviceState:
         n, handle = self._nvml, device.handle
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import TracebackType
 
 from joulediff.errors import MeterFailed, NotCovered
@@ -144,10 +145,25 @@ class Sampler:
         """Return the devices' states now."""
         return [state for meter in self._meters if meter.name not in self.failures for state in meter.states()]
 
+    def clocks(self) -> dict[str, float]:
+        """Return the devices' clocks in MHz now, by domain."""
+        found = {}
+        for meter in self._meters:
+            if meter.name not in self.failures:
+                # As in `_take`; and what a step uses is known without its clock.
+                with suppress(Exception):
+                    found.update(meter.clocks())
+        return found
+
     @property
     def meter_count(self) -> int:
         """How many meters are sampled."""
         return len(self._meters)
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time spent on polling so far, in whichever thread."""
+        return self._cpu_s
 
     @property
     def cpu_share(self) -> float:

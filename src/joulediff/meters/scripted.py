@@ -98,6 +98,9 @@ class ScriptedMeter(Meter):
     def states(self) -> list[DeviceState]:
         return list(self._states)
 
+    def clocks(self) -> dict[str, float]:
+        return {state.domain: state.clock_mhz for state in self._states if state.clock_mhz is not None}
+
 
 def save_script(path: Path, domains: Sequence[Domain], readings: Sequence[Reading]) -> None:
     """Write a script that `open_scripted` plays."""
