@@ -1,8 +1,8 @@
 """Record a program: each pass in turn, and what they say together.
 
 Watching changes what is watched, so energy and time come from a pass with nothing attached, kernels from
-one under the framework's profiler, operators from one that sees every tensor. Whatever ends a pass, what
-the passes before it found is handed to `checkpoint` first.
+one under the framework's profiler, operators from one that sees every tensor, and joules per operator from running
+each again alone. Whatever ends a pass, what the passes before it found is handed to `checkpoint` first.
 """
 
 from __future__ import annotations
@@ -15,15 +15,19 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from joulediff.archive import save, why_unwritable
+from joulediff.energy.bench import Bench
+from joulediff.energy.replay import SECONDS as REPLAY_SECONDS
+from joulediff.energy.replay import Replaying
 from joulediff.errors import JoulediffError
 from joulediff.metering.run import SECONDS, measure
-from joulediff.meters import MeterSet
-from joulediff.meters.meter import Clock
+from joulediff.meters import MeterSet, open_meters
+from joulediff.meters.memory import Memory
+from joulediff.meters.meter import Clock, RealClock
 from joulediff.programs import describe
 from joulediff.recorders.recorder import Recorder, open_recorder
 from joulediff.recorders.settings import collect_settings
 from joulediff.records import Measurement
-from joulediff.runs import Pass, PassName, Run
+from joulediff.runs import Pass, PassName, PassStatus, Run
 from joulediff.stability.idle import WAIT_S
 from joulediff.stability.repeats import Step
 from joulediff.stability.watch import Watch
@@ -46,6 +50,8 @@ def record(
     clock_offset_s: float = 0.0,
     source: bool = True,
     cpp: bool = False,
+    replay: bool = True,
+    replay_seconds: float = REPLAY_SECONDS,
     path: str | Path | None = None,
     root: Path | None = None,
     checkpoint: Checkpoint | None = None,
@@ -54,8 +60,9 @@ def record(
 ) -> Run:
     """Return the record of one step of a program.
 
-    `seconds` bounds the metered pass. `source` embeds the lines around recorded ones; `cpp` adds C++ frames.
-    The user's files are named from `root` on, the current folder by default.
+    `seconds` bounds the metered pass, `replay_seconds` the replay of single operators, which `replay` turns off;
+    the operators that took the most time come first. `source` embeds the lines around recorded ones; `cpp` adds C++
+    frames. The user's files are named from `root` on, the current folder by default.
     After each pass the run so far is saved at `path` and given to `checkpoint`. Exceptions of `step` pass through.
     """
     run = Run(label, program, datetime.now(timezone.utc).isoformat(timespec="seconds"), __version__)
@@ -73,7 +80,13 @@ def record(
     def open_watcher() -> Recorder | None:
         return open_recorder(session.step, names=step, root=folder, source=source, cpp=cpp)
 
+    if not 0 < replay_seconds < float("inf"):
+        raise JoulediffError(f"cannot replay for {replay_seconds:g} seconds", fix="give seconds, or --no-replay")
+    clock = clock or RealClock()
     with ExitStack() as stack:
+        if not isinstance(meter, MeterSet):
+            meter = open_meters(meter, clock=clock, cpu_watts=cpu_watts, clock_offset_s=clock_offset_s, memory=Memory())
+            stack.enter_context(meter)
         recorder = open_watcher()
         begin = stack.enter_context(recorder.seeded()) if recorder else _do_nothing
         begin()
@@ -84,8 +97,6 @@ def record(
                 seconds=seconds,
                 meter=meter,
                 wait_s=wait_s,
-                cpu_watts=cpu_watts,
-                clock_offset_s=clock_offset_s,
                 clock=clock,
                 watch=keeper,
             )
@@ -96,6 +107,9 @@ def record(
             session.skip(NO_FRAMEWORK)
         else:
             session.watch_through(recorder, begin)
+            if replay:
+                bench = Bench(meter.meters, clock=clock)
+                session.replay(recorder, begin, bench, clock=clock, seconds=replay_seconds)
     return session.run
 
 
@@ -168,6 +182,33 @@ class _Session:
     def watch_through(self, recorder: Recorder, begin: Callable[[], None]) -> None:
         self._pass("traced", lambda run: recorder.trace(run, begin))
         self._pass("captured", lambda run: recorder.capture(run, begin))
+
+    def replay(
+        self, recorder: Recorder, begin: Callable[[], None], bench: Bench, *, clock: Clock, seconds: float
+    ) -> None:
+        if not self.run.ops or not self.run.kernels or self.run.measurement is None:
+            why = "operators, kernels and the energy of the step are needed first"
+            self._end(Pass("replayed", "skipped", 0.0, why))
+            return
+        begin_s = time.perf_counter()
+        replayer = recorder.replayer(self.run, begin)
+        replaying = Replaying(self.run, replayer, bench, clock, self.watch, seconds)
+        self.step.calls = 0
+        try:
+            replaying.go()
+        except BaseException as error:
+            self.run = replaying.result()
+            is_ours = isinstance(error, JoulediffError) and error is not self.step.failure
+            why = " ".join(str(error).split()) if is_ours else describe(error)
+            status: PassStatus = "partial" if replaying.measured else "failed"
+            self._end(Pass("replayed", status, time.perf_counter() - begin_s, why))
+            if error is self.step.failure:
+                self.watch.failed(error, self.step.calls)
+            elif is_ours:
+                return
+            raise
+        self.run = replaying.result()
+        self._end(Pass("replayed", "done", time.perf_counter() - begin_s))
 
     def skip(self, why: str) -> None:
         passes = (*self.run.passes, Pass("traced", "skipped", 0.0, why), Pass("captured", "skipped", 0.0, why))

@@ -115,6 +115,8 @@ def _record(request: Request, teller: _Teller) -> None:
         clock_offset_s=request.clock_offset_s,
         source=request.source,
         cpp=request.cpp,
+        replay=request.replay,
+        replay_seconds=request.replay_seconds,
         root=root,
         checkpoint=teller.checkpoint,
         watch=teller,

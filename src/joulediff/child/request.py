@@ -23,6 +23,8 @@ class Request:
     clock_offset_s: float = 0.0
     source: bool = True
     cpp: bool = False
+    replay: bool = True
+    replay_seconds: float = 60.0
 
 
 def to_text(request: Request) -> str:

@@ -41,6 +41,10 @@ class _Command(click.Command):
     "--step-seconds", "--seconds", default=4.0, show_default=True, metavar="S", help="Time to measure for, at most."
 )
 @click.option("--wait", "wait_s", default=30.0, show_default=True, metavar="S", help="Longest wait for quiet.")
+@click.option("--no-replay", is_flag=True, help="Do not run each operator again alone for its energy.")
+@click.option(
+    "--replay-seconds", default=60.0, show_default=True, metavar="S", help="Time to replay operators for, at most."
+)
 @click.option("--no-source", is_flag=True, help="Keep no lines of source code in the file.")
 @click.option("--cpp", is_flag=True, help="Keep C++ frames of every operator; recording is slower.")
 @meter_options
@@ -54,6 +58,8 @@ def command(
     python: str | None,
     step_seconds: float,
     wait_s: float,
+    no_replay: bool,  # noqa: FBT001
+    replay_seconds: float,
     no_source: bool,  # noqa: FBT001
     cpp: bool,  # noqa: FBT001
     clock_offset: float,
@@ -89,6 +95,8 @@ def command(
         clock_offset_s=clock_offset,
         source=not no_source,
         cpp=cpp,
+        replay=not no_replay,
+        replay_seconds=replay_seconds,
     )
     interpreter = find_interpreter(python)
     try:

@@ -1,4 +1,4 @@
-"""What the session asks of a framework: its settings, a traced pass and a captured one.
+"""What the session asks of a framework: its settings, a traced pass and a captured one, and operators to replay.
 
 Each pass takes the run so far and returns it with what it found. Only frameworks that the program has
 imported are asked.
@@ -7,14 +7,63 @@ imported are asked.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from joulediff.runs import Run, Setting
+from joulediff.runs import How, Inputs, Op, Run, Setting
 
 Step = Callable[[], object]
+
+
+class Load(Protocol):
+    """One operator ready to run many times, or a device's rest. Closing it gives its memory back."""
+
+    calls: int
+    """How often it runs in a burst; 0 for rest."""
+    burst_s: float
+    """How long a burst keeps the device busy, about."""
+    call_s: float | None
+    """Device time of one call, where calls follow each other without a gap."""
+    how: How
+    inputs: Inputs
+    copies: int
+
+    def run(self, rest_s: float) -> None:
+        """Queue one burst, and then a rest of the device."""
+
+    def close(self) -> None:
+        """Give the memory back."""
+
+
+class Replayer(Protocol):
+    """Makes recorded operators run again, alone, in the process that recorded them."""
+
+    def refusal(self, op: Op) -> str | None:
+        """Return why an operator cannot be run again alone, or None."""
+
+    def budget_bytes(self, device: str) -> int:
+        """Return how much memory of a device replay may take."""
+
+    def cache_bytes(self, device: str) -> int:
+        """Return the size of a device's last cache."""
+
+    def collect(self, ops: Sequence[int]) -> None:
+        """Run the step once and keep the inputs of these operators, and no others."""
+
+    def open_load(self, op: int, *, warm: Sequence[bool], device_s: float | None = None) -> Load:
+        """Return an operator ready to run, with the cache as the program leaves it.
+
+        Inputs that are not `warm` take turns with copies of themselves. `device_s`, the device time of a call in the
+        program, decides where that can be had with more or fewer copies.
+        """
+
+    def open_rest(self, device: str) -> Load | None:
+        """Return a device at rest, with everything set up; None where it cannot be held so."""
+
+    def close(self) -> None:
+        """Drop all that was kept."""
 
 
 class Recorder(Protocol):
@@ -31,6 +80,9 @@ class Recorder(Protocol):
 
     def capture(self, run: Run, begin: Callable[[], None]) -> Run:
         """Run the step with every operator in sight; add operators, values and call paths."""
+
+    def replayer(self, run: Run, begin: Callable[[], None]) -> Replayer:
+        """Return what replays the operators of a run that this recorder has captured."""
 
 
 def open_recorder(step: Step, *, names: object, root: Path, source: bool, cpp: bool) -> Recorder | None:

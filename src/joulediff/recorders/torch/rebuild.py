@@ -7,6 +7,7 @@ of PyTorch's own dispatcher, and none that touches files or the process.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from joulediff.errors import JoulediffError
@@ -26,6 +27,18 @@ def rebuild(op: Op) -> Callable[[Sequence[Any]], Any]:
         return function(*args, **kwargs)
 
     return run
+
+
+def bind(op: Op, tensors: Sequence[Any]) -> Callable[[], Any]:
+    """Return a function that runs `op` on these very tensors, with nothing left to decode when it is called."""
+    args, kwargs = decode(op.arguments, tensors)
+    return partial(_find(op), *args, **kwargs)
+
+
+def refuse(op: Op) -> None:
+    """Raise where `op` cannot be built on any tensors."""
+    _find(op)
+    decode(op.arguments, [None] * len(op.inputs))
 
 
 def _find(op: Op) -> Any:

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
+from joulediff.recorders.recorder import Replayer
 from joulediff.recorders.settings import collect_settings
 from joulediff.recorders.sources import read_sources
 from joulediff.recorders.torch.capture import capture_step
@@ -18,6 +19,7 @@ from joulediff.recorders.torch.join import Joined, join
 from joulediff.recorders.torch.models import find_holdings
 from joulediff.recorders.torch.outputs import named_tensors
 from joulediff.recorders.torch.randomness import seeded
+from joulediff.recorders.torch.replayer import TorchReplayer
 from joulediff.recorders.torch.signature import sign_now
 from joulediff.recorders.torch.trace import trace_step
 from joulediff.recorders.torch.traced import Traced
@@ -78,6 +80,9 @@ class TorchRecorder:
         if self._traced is not None:
             run = _with_trace(run, self._traced, join(self._traced, found.ops, compiled_modules=found.compiled_modules))
         return replace(run, notes=(*run.notes, *notes))
+
+    def replayer(self, run: Run, begin: Callable[[], None]) -> Replayer:
+        return TorchReplayer(self._step, run, begin=begin)
 
 
 def _with_trace(run: Run, traced: Traced, joined: Joined) -> Run:

@@ -1,0 +1,119 @@
+"""Measure a load: bursts of one operator with rests between them, in every domain, and the clock meanwhile.
+
+What counts is the energy above that of the resting device. It does not depend on how long the rests are or whether
+the queue ran dry, as long as the clock stays: rest power × time is taken off whatever the time was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from joulediff.errors import JoulediffError
+from joulediff.metering.perstep import PerStep, joules_per_step
+from joulediff.meters.meter import Clock, Meter
+from joulediff.meters.sampler import Sampler
+from joulediff.records import Condition, DeviceState, Domain
+from joulediff.stability.conditions import judge_devices
+from joulediff.stability.repeats import Repeater
+
+# Power samples of an H200 have settled on a new load after 60 to 80 ms; `warm_up` runs it for 50 ms before.
+SETTLE_S = 0.06
+# A window is cut into parts, whose spread tells how steady it was.
+PART_S = 0.1
+MIN_PARTS = 3
+# A look at a load takes this long; the samples of its last part count.
+PROBE_S = 0.05
+PROBE_SAMPLES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """What one measurement of a load said. Energy and seconds are those of one burst with its rest."""
+
+    domains: dict[str, PerStep]
+    clocks_mhz: dict[str, float]
+    cpu_s: float
+    bursts: float
+    temperatures_c: dict[str, float]
+    doubts: tuple[str, ...]
+
+
+class Bench:
+    """The meters of a replay, and the clock."""
+
+    def __init__(
+        self, meters: Sequence[Meter], *, clock: Clock, cpu_s: Callable[[], float] = time.process_time
+    ) -> None:
+        self._meters = list(meters)
+        self._clock = clock
+        self._cpu_s = cpu_s
+
+    def measure(self, run: Callable[[], None], domains: Sequence[str], *, window_s: float) -> Shot:
+        """Return the energy of one call of `run` in each of `domains`, measured for `window_s` or a few calls."""
+        repeater = Repeater(run, clock=self._clock)
+        with Sampler(self._meters, clock=self._clock) as sampler:
+            wanted = [domain for domain in sampler.primary_domains() if domain.name in domains]
+            if not wanted:
+                raise JoulediffError(f"no meter sees {' or '.join(domains)}")
+            try:
+                return self._measure(repeater, sampler, wanted, window_s)
+            except RuntimeError as error:  # what a device raises is raised when its work is waited for
+                raise JoulediffError(f"it failed when run again: {str(error).partition(chr(10))[0][:200]}") from error
+
+    def probe(self, run: Callable[[], None], domain: str) -> tuple[float | None, float | None]:
+        """Return about how many watts a load draws and at which clock; None where the meter is too slow to tell."""
+        repeater = Repeater(run, clock=self._clock)
+        with Sampler(self._meters, clock=self._clock) as sampler:
+            repeater.warm_up()
+            repeater.run_until(self._clock.now() + PROBE_S)
+            sampler.edge()
+            clock_mhz = sampler.clocks().get(domain)
+            repeater.drain()
+            found = next(d for d in sampler.primary_domains() if d.name == domain)
+            readings = sampler.readings(found)[-PROBE_SAMPLES:]
+        if found.kind != "power" or not readings or found.period_s > PROBE_S / PROBE_SAMPLES:
+            return None, clock_mhz
+        return sum(reading.value for reading in readings) / len(readings), clock_mhz
+
+    def _measure(self, repeater: Repeater, sampler: Sampler, domains: Sequence[Domain], window_s: float) -> Shot:
+        step_s = repeater.warm_up()
+        parts = max(MIN_PARTS, round(window_s / PART_S))
+        window_s = max(window_s, 2 * step_s, *(3 * parts * domain.period_s for domain in domains))
+        repeater.run_until(self._clock.now() + max(SETTLE_S, *(min(d.settle_s, SETTLE_S) for d in domains)))
+        edges_s, clocks, states = [self._edge(sampler)], [sampler.clocks()], list[DeviceState]()
+        cpu_s, spent_s = self._cpu_s(), 0.0
+        for _ in range(parts):
+            repeater.run_until(edges_s[-1] + window_s / parts)
+            spent_s = self._cpu_s() - cpu_s
+            edges_s.append(self._edge(sampler))
+            clocks.append(sampler.clocks())
+        states = sampler.states()
+        repeater.drain()
+        sampler.catch_up(edges_s[-1])
+        progress = repeater.progress
+        bursts = float(progress.steps_at(edges_s[-1]) - progress.steps_at(edges_s[0]))
+        per = {d.name: joules_per_step(sampler.curve(d), progress, [edges_s]) for d in domains}
+        return Shot(
+            domains=per,
+            clocks_mhz=_means(clocks),
+            cpu_s=spent_s / bursts if bursts else 0.0,
+            bursts=bursts,
+            temperatures_c={s.domain: s.temperature_c for s in states if s.temperature_c is not None},
+            doubts=tuple(_doubts(judge_devices(states, states, idle=False), domains)),
+        )
+
+    def _edge(self, sampler: Sampler) -> float:
+        sampler.edge()
+        return self._clock.now()
+
+
+def _means(found: Sequence[dict[str, float]]) -> dict[str, float]:
+    names = {name for each in found for name in each}
+    return {name: sum(e[name] for e in found if name in e) / sum(name in e for e in found) for name in sorted(names)}
+
+
+def _doubts(conditions: Sequence[Condition], domains: Sequence[Domain]) -> list[str]:
+    names = {domain.name for domain in domains}
+    return [c.advice or c.value for c in conditions if not c.ok and c.domain in names]

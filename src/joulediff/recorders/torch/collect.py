@@ -1,0 +1,81 @@
+"""Run the step once more to get hold of the inputs of chosen operators, as they are when the operator is called.
+
+The step runs as it does in the captured pass, operator by operator; one that comes in another place than it was
+captured in is left out.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+from contextlib import ExitStack
+from typing import Any
+
+from joulediff.errors import JoulediffError
+from joulediff.recorders.torch.arguments import Encoder
+from joulediff.recorders.torch.inputs import KeptInputs, keep_inputs
+from joulediff.recorders.torch.mode import Sieve, compiled_as_written, without_own_warnings
+from joulediff.recorders.torch.schema import Facts
+from joulediff.recorders.torch.watching import watch_triton
+from joulediff.runs import Run
+
+Step = Callable[[], object]
+
+
+def collect_inputs(
+    step: Step, run: Run, ops: Collection[int], *, begin: Callable[[], None]
+) -> dict[int, KeptInputs | JoulediffError]:
+    """Run `step` and return the inputs of each of `ops`, or why they could not be kept."""
+    collector = _Collector(run, ops)
+    with ExitStack() as stack:
+        stack.enter_context(watch_triton(collector.count_triton))
+        stack.enter_context(without_own_warnings())
+        stack.enter_context(compiled_as_written())
+        begin()
+        with collector.sieve.mode:
+            step()
+    return collector.found
+
+
+class _Collector:
+    def __init__(self, run: Run, ops: Collection[int]) -> None:
+        self._run = run
+        self._ops = frozenset(ops)
+        self._encoder = Encoder()
+        self._lock = threading.RLock()
+        self._next = 0
+        written = {value.storage for value in run.values if value.writers}
+        self._is_steady = [value.storage not in written for value in run.values]
+        self.sieve = Sieve(self.take)
+        self.found: dict[int, KeptInputs | JoulediffError] = {}
+
+    def take(self, facts: Facts, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+        with self._lock:
+            number, self._next = self._next, self._next + 1
+            if number in self._ops:
+                self.found[number] = self._keep(number, facts, args, kwargs)
+        return func(*args, **kwargs)
+
+    def count_triton(self, _: str, run: Callable[[], object], __: tuple[Any, ...], ___: dict[str, Any]) -> object:
+        if threading.get_ident() not in self.sieve.inside:
+            with self._lock:
+                self._next += 1
+        return run()
+
+    def _keep(
+        self, number: int, facts: Facts, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> KeptInputs | JoulediffError:
+        op = self._run.ops[number]
+        text, tensors = self._encoder.arguments(args, kwargs)
+        shapes = [tuple(tensor.shape) for tensor in tensors]
+        known = [self._run.values[value].shape for value in op.inputs]
+        if (facts.name, text, shapes) != (op.name, op.arguments, known):
+            return JoulediffError(f"the step called {facts.name} where it had called {op.name}")
+        try:
+            return keep_inputs(tensors, [self._is_steady[value] for value in op.inputs])
+        except (JoulediffError, RuntimeError) as error:
+            return error if isinstance(error, JoulediffError) else JoulediffError(_first_line(error))
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0][:200]

@@ -1,0 +1,188 @@
+"""Inputs of an operator, kept until it has been replayed.
+
+What is kept is memory, not tensors: tensors that share memory in the program share it here too, at the same alignment
+and with the same strides. Memory that the step never writes to is the program's own; everything else is a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from joulediff.errors import JoulediffError
+from joulediff.runs import Inputs, Op, Run, Signature, Value
+
+if TYPE_CHECKING:
+    import torch
+
+# CUDA's allocator begins memory at multiples of this, so that an offset within it keeps its alignment.
+ALIGNMENT_BYTES = 512
+# Beyond this, and with what stands for an infinite sum, a normal distribution has no meaning in half precision.
+LARGEST_DRAW = 6e4
+
+
+class _Piece(NamedTuple):
+    """A tensor as a part of a buffer."""
+
+    buffer: int
+    offset_bytes: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(slots=True)
+class KeptInputs:
+    """The memory of one operator's inputs. `kind` tells whether its values are those of a call."""
+
+    kind: Inputs
+    buffers: list[torch.Tensor] = field(default_factory=list)
+    pieces: list[_Piece] = field(default_factory=list)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(buffer.nbytes for buffer in self.buffers)
+
+    def cold_bytes(self, warm: Sequence[bool]) -> int:
+        """Return the bytes that a further set of inputs takes: those of buffers that no warm input lies in."""
+        return sum(self.buffers[number].nbytes for number in self._cold(warm))
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Return the inputs themselves."""
+        return [_cut(self.buffers[piece.buffer], piece) for piece in self.pieces]
+
+    def copy(self, warm: Sequence[bool]) -> KeptInputs:
+        """Return another set of the same inputs: cold ones are copied, warm ones shared."""
+        cold = self._cold(warm)
+        buffers = [buffer.clone() if number in cold else buffer for number, buffer in enumerate(self.buffers)]
+        return KeptInputs(self.kind, buffers, self.pieces)
+
+    def _cold(self, warm: Sequence[bool]) -> set[int]:
+        shared = {piece.buffer for piece, is_warm in zip(self.pieces, warm, strict=False) if is_warm}
+        return set(range(len(self.buffers))) - shared
+
+
+def keep_inputs(tensors: Sequence[torch.Tensor], is_steady: Sequence[bool]) -> KeptInputs:
+    """Return the inputs as they are now. Steady memory, which the step never writes to, is not copied."""
+    import torch
+
+    kept = KeptInputs("real")
+    groups: dict[int, list[int]] = {}
+    for number, tensor in enumerate(tensors):
+        if tensor.is_conj() or tensor.is_neg() or tensor.layout != torch.strided:
+            raise JoulediffError("an input is no plain tensor: conjugated, negated, sparse or nested")
+        groups.setdefault(tensor.untyped_storage()._cdata, []).append(number)  # noqa: SLF001
+    found: dict[int, _Piece] = {}
+    for members in groups.values():
+        spans = [_span_bytes(tensors[number]) for number in members]
+        begin = min(low for low, _ in spans) // ALIGNMENT_BYTES * ALIGNMENT_BYTES
+        first = tensors[members[0]]
+        memory = _as_bytes(first, begin, max(high for _, high in spans))
+        steady = all(is_steady[number] for number in members)
+        kept.buffers.append(memory if steady else memory.clone())
+        for number, (low, _) in zip(members, spans, strict=True):
+            tensor = tensors[number]
+            place = len(kept.buffers) - 1
+            found[number] = _Piece(place, low - begin, tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
+    kept.pieces += [found[number] for number in range(len(tensors))]
+    return kept
+
+
+def draw_inputs(run: Run, op: Op) -> KeptInputs:
+    """Return inputs whose values are drawn from the distributions of the recorded ones.
+
+    Whole numbers stay between the smallest and the largest seen, so that an index stays inside its table.
+    """
+    import torch
+
+    kept = KeptInputs("drawn")
+    values = [run.values[number] for number in op.inputs]
+    places: dict[int, int] = {}
+    for storage in dict.fromkeys(value.storage for value in values):
+        mine = [value for value in values if value.storage == storage]
+        size = max(_end_bytes(value) for value in mine) - _begin_bytes(mine)
+        places[storage] = len(kept.buffers)
+        kept.buffers.append(torch.zeros(size, dtype=torch.uint8, device=mine[0].device))
+    for number, value in zip(op.inputs, values, strict=True):
+        mine = [each for each in values if each.storage == value.storage]
+        dtype = _dtype(value)
+        offset = value.offset * dtype.itemsize - _begin_bytes(mine)
+        piece = _Piece(places[value.storage], offset, value.shape, value.strides, dtype)
+        kept.pieces.append(piece)
+        # An expanded tensor cannot be written to: its elements are those of one row.
+        shape = tuple(min(n, 1) if stride == 0 else n for n, stride in zip(piece.shape, piece.strides, strict=True))
+        _fill(_cut(kept.buffers[piece.buffer], piece._replace(shape=shape)), run.signature_of(number))
+    return kept
+
+
+def _begin_bytes(values: Sequence[Value]) -> int:
+    begin = min(value.offset * _dtype(value).itemsize for value in values)
+    return int(begin // ALIGNMENT_BYTES * ALIGNMENT_BYTES)
+
+
+def _end_bytes(value: Value) -> int:
+    if 0 in value.shape:
+        return int(value.offset * _dtype(value).itemsize)
+    if len(value.strides) != len(value.shape):
+        raise JoulediffError("an input is no plain tensor: sparse or nested")
+    reach = sum((length - 1) * stride for length, stride in zip(value.shape, value.strides, strict=True))
+    return int((value.offset + reach + 1) * _dtype(value).itemsize)
+
+
+def _dtype(value: Value) -> torch.dtype:
+    import torch
+
+    found = getattr(torch, value.dtype, None)
+    if not isinstance(found, torch.dtype):
+        raise JoulediffError(f"this PyTorch has no type {value.dtype[:40]}")
+    return found
+
+
+def _fill(tensor: torch.Tensor, seen: Signature | None) -> None:
+    """Fill a tensor with values like those seen; without a signature with zeros, which are a valid index."""
+    import torch
+
+    if seen is None or seen.low is None or seen.high is None or not seen.count or not tensor.numel():
+        return
+    low, high = max(seen.low, -LARGEST_DRAW), min(seen.high, LARGEST_DRAW)
+    if not tensor.is_floating_point() or seen.integral:
+        low, high = int(seen.low), int(seen.high)
+        drawn = torch.randint(low, high + 1, tensor.shape, device=tensor.device)
+        tensor.copy_(drawn)
+        return
+    mean = seen.sum_x / seen.count
+    sigma = max(0.0, seen.sum_x2 / seen.count - mean * mean) ** 0.5
+    drawn = torch.empty(tensor.shape, device=tensor.device, dtype=torch.float32)
+    drawn.normal_(min(max(mean, low), high), min(sigma, LARGEST_DRAW)).clamp_(low, high)
+    if seen.zeros:
+        drawn[torch.rand(tensor.shape, device=tensor.device) < seen.zeros / seen.count] = 0.0
+    tensor.copy_(drawn)
+
+
+def _span_bytes(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return where in its storage a tensor begins and ends."""
+    size, begin = tensor.element_size(), tensor.storage_offset()
+    if not tensor.numel():
+        return begin * size, begin * size
+    reach = sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return begin * size, (begin + reach + 1) * size
+
+
+def _as_bytes(tensor: torch.Tensor, begin: int, end: int) -> torch.Tensor:
+    import torch
+
+    storage = tensor.untyped_storage()
+    if storage.nbytes() < end:
+        raise JoulediffError("the memory of an input was given back")
+    empty = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    return empty.set_(storage, begin, (end - begin,), (1,))
+
+
+def _cut(buffer: torch.Tensor, piece: _Piece) -> torch.Tensor:
+    import torch
+
+    begin = buffer.storage_offset() + piece.offset_bytes
+    empty: Any = torch.empty(0, dtype=piece.dtype, device=buffer.device)
+    cut: Callable[..., torch.Tensor] = empty.set_
+    return cut(buffer.untyped_storage(), begin // piece.dtype.itemsize, piece.shape, piece.strides)

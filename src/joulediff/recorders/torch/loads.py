@@ -1,0 +1,197 @@
+"""One operator, many times: as a CUDA graph where it can be captured, launch by launch where not, or on the host.
+
+Launch gaps would dilute the power of small operators, so a burst is one graph of many calls. Outputs are held for
+a while, as a program does: memory that is given back at once would be written in the cache only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any
+
+from joulediff.errors import JoulediffError
+from joulediff.runs import How, Inputs
+
+Call = Callable[[], object]
+
+# A burst of half a millisecond and a rest as long: the governor of an H200 sees their mean, and power samples, which
+# look at a part of their 20 ms, spread the less the shorter the period is.
+BURST_S = 5e-4
+MAX_CALLS = 500
+# Calls on the host are made one after the other by Python; a burst this long makes the marks between them cheap.
+HOST_BURST_S = 2e-3
+_TIMINGS = 5
+_SPIN_CYCLES = 2_000_000
+
+
+class CudaLoad:
+    """Calls on a CUDA device. `ring` is how many outputs are held."""
+
+    def __init__(self, calls: Sequence[Call], *, device: str, inputs: Inputs, ring: int, may_capture: bool) -> None:
+        self._device = device
+        self._calls = list(calls)
+        self._ring = ring
+        self._graph: Any = None
+        self.inputs = inputs
+        self.copies = len(calls)
+        call_s = self._warm_up()
+        self.calls = _round_up(min(MAX_CALLS, max(1, round(BURST_S / call_s))), self.copies)
+        self.how: How = "graph" if may_capture and self._capture() else "launches"
+        self.burst_s = min(_timed(self._burst, device) for _ in range(_TIMINGS))
+        self.call_s = self.burst_s / self.calls if self.how == "graph" else None
+
+    def run(self, rest_s: float) -> None:
+        import torch
+
+        with torch.cuda.device(self._device), torch.inference_mode():
+            self._burst()
+            spin(self._device, rest_s)
+
+    def close(self) -> None:
+        self._graph = None
+        self._calls.clear()
+
+    def _burst(self) -> None:
+        if self._graph is not None:
+            self._graph.replay()
+        else:
+            self._launch()
+
+    def _launch(self) -> None:
+        held: deque[object] = deque(maxlen=self._ring)
+        for number in range(self.calls):
+            held.append(self._calls[number % self.copies]())
+
+    def _warm_up(self) -> float:
+        """Call each copy once, on another stream as a capture wants it, and return the seconds of a call."""
+        import torch
+
+        with torch.cuda.device(self._device), torch.inference_mode():
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for call in self._calls[: self.copies]:
+                    call()
+                self.calls = self.copies
+                seconds = min(_timed(self._launch, self._device) for _ in range(2))
+            torch.cuda.current_stream().wait_stream(stream)
+            torch.cuda.synchronize()
+        return max(seconds / self.copies, 1e-7)
+
+    def _capture(self) -> bool:
+        """Capture a burst; False where the operator does what a graph cannot hold."""
+        import torch
+
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.device(self._device), torch.inference_mode():
+                with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                    self._launch()
+                graph.replay()
+                torch.cuda.synchronize()
+        except RuntimeError:
+            return False
+        self._graph = graph
+        return True
+
+
+class CudaRest:
+    """A device that does nothing but keep its clock."""
+
+    how: How = "graph"
+    inputs: Inputs = "real"
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self.calls = self.copies = 0
+        self.burst_s = 0.0
+        self.call_s: float | None = None
+
+    def run(self, rest_s: float) -> None:
+        spin(self._device, rest_s)
+
+    def close(self) -> None:
+        pass
+
+
+class HostLoad:
+    """Calls on the CPU, one after the other."""
+
+    how: How = "calls"
+
+    def __init__(self, calls: Sequence[Call], *, inputs: Inputs) -> None:
+        import torch
+
+        self._calls = list(calls)
+        self.inputs = inputs
+        self.copies = self.calls = len(calls)
+        with torch.inference_mode():
+            self._burst()
+            start_s = time.perf_counter()
+            self._burst()
+            call_s = max((time.perf_counter() - start_s) / self.calls, 1e-7)
+        self.calls = _round_up(max(1, round(HOST_BURST_S / call_s)), self.copies)
+        self.burst_s = call_s * self.calls
+        self.call_s: float | None = None
+
+    def run(self, rest_s: float) -> None:  # noqa: ARG002 - a CPU needs no rest
+        import torch
+
+        with torch.inference_mode():
+            self._burst()
+
+    def close(self) -> None:
+        self._calls.clear()
+
+    def _burst(self) -> None:
+        whole, rest = divmod(self.calls, self.copies)
+        for _ in range(whole):
+            for call in self._calls:
+                call()
+        for call in islice(self._calls, rest):
+            call()
+
+
+def spin(device: str, seconds: float) -> None:
+    """Keep one thread of a device busy for about so long: the device rests, and its queue does not run dry."""
+    import torch
+
+    if seconds > 0:
+        with torch.cuda.device(device):
+            torch.cuda._sleep(int(seconds * _cycles_per_s(device)))  # noqa: SLF001 - PyTorch's own tests use it
+
+
+_rates: dict[str, float] = {}
+
+
+def _cycles_per_s(device: str) -> float:
+    """Return how fast a device counts, found out once."""
+    import torch
+
+    if device not in _rates:
+        with torch.cuda.device(device):
+            seconds = min(_timed(lambda: torch.cuda._sleep(_SPIN_CYCLES), device) for _ in range(3))  # noqa: SLF001
+        if not seconds > 0:
+            raise JoulediffError(f"{device} does not tell the time of its work")
+        _rates[device] = _SPIN_CYCLES / seconds
+    return _rates[device]
+
+
+def _timed(work: Callable[[], object], device: str) -> float:
+    """Return the device's seconds between before and after `work`."""
+    import torch
+
+    with torch.cuda.device(device), torch.inference_mode():
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        return float(begin.elapsed_time(end)) * 1e-3
+
+
+def _round_up(number: int, step: int) -> int:
+    return -(-number // step) * step
