@@ -50,6 +50,7 @@ def cpu_run(*durations_s: float, joules: float = 1.0, rest_w: float | None = 20.
 
 
 DURATIONS = st.floats(0.0, 3e-3) | st.just(0.0)
+LIKELY = st.sampled_from([True, True, True, False])
 DOMAINS = ("gpu0", "gpu1", "cpu", "dram0", "psys")
 
 
@@ -64,14 +65,14 @@ def runs(draw: st.DrawFn) -> Run:
         made.kernel(
             draw(st.sampled_from(["gemm", "add"])),
             draw(DURATIONS),
-            op=draw(st.none() | st.integers(0, len(made.ops) - 1)) if made.ops else None,
+            op=draw(st.integers(0, len(made.ops) - 1)) if made.ops and draw(LIKELY) else None,
             start_s=draw(st.floats(0.0, 8e-3)),
             device=device,
             kind="cpu" if device == "cpu" else "kernel",
         )
     made.wait("cudaStreamSynchronize", draw(DURATIONS), start_s=0.0)
     run = made.build(traced_s=draw(st.sampled_from([None, 12e-3])), measurement=draw(measurements()))
-    return draw(replayed(run)) if draw(st.booleans()) else run
+    return draw(replayed(run)) if draw(LIKELY) else run
 
 
 @st.composite
@@ -82,7 +83,7 @@ def measurements(draw: st.DrawFn) -> Measurement:
         name: domain_energy(
             draw(st.floats(1e-3, 10.0)),
             STEP_S,
-            draw(st.none() | st.floats(0.0, 300.0)),
+            draw(st.floats(0.0, 300.0) if draw(LIKELY) else st.none()),
             counted=draw(st.booleans()) and name != "psys",
         )
         for name in sorted(names)
@@ -104,7 +105,7 @@ def replayed(draw: st.DrawFn, run: Run) -> Run:
     for op in run.ops:
         if calls and draw(st.booleans()):
             calls[op.id] = draw(st.sampled_from(sorted(set(calls.values()))))
-        elif draw(st.booleans()):
+        elif draw(LIKELY):
             calls[op.id] = len(found)
             domains = draw(st.lists(st.sampled_from(DOMAINS[:4]), min_size=1, unique=True))
             found += [draw(replays(op.id, domain)) for domain in domains]
@@ -115,7 +116,7 @@ def replayed(draw: st.DrawFn, run: Run) -> Run:
 def replays(draw: st.DrawFn, op: int, domain: str) -> Replay:
     return replay(
         op,
-        draw(st.none() | st.floats(-0.01, 3.0)),
+        draw(st.floats(-0.01, 3.0) if draw(LIKELY) else st.none()),
         domain,
         share=draw(st.floats(0.0, 0.3)),
         rest_w=draw(st.none() | st.floats(0.0, 300.0)),
