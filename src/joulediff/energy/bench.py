@@ -24,7 +24,7 @@ SETTLE_S = 0.06
 PART_S = 0.1
 MIN_PARTS = 3
 # A look at a load takes this long; the samples of its last part count.
-PROBE_S = 0.05
+PROBE_S = 0.09
 PROBE_SAMPLES = 2
 
 

@@ -30,6 +30,8 @@ MIN_WINDOW_S, MAX_WINDOW_S = 0.15, 1.0
 REST_WINDOW_S = 0.4
 # An operator with less than this share of the device time is not worth measuring: it is attributed.
 NEGLIGIBLE_SHARE = 2e-4
+# A call that takes another time alone than in the program, by more than this, does so for other reasons than the cache.
+MAX_CACHE_SHARE = 0.3
 # How often the mean power is changed in search of the program's clock.
 TRIES = 4
 SLOWER, FASTER = 1.12, 0.9
@@ -76,6 +78,8 @@ class Replaying:
     clock: Clock
     watch: Watch
     seconds: float = SECONDS
+    pace: Pace | None = None
+    """The same pace for all, whatever clock that gives; to show what it costs."""
     _rows: list[Replay] = field(default_factory=list)
     _row_of: dict[int, int] = field(default_factory=dict)
     _cards: dict[str, _Card] = field(default_factory=dict)
@@ -195,6 +199,7 @@ class Replaying:
             matched = abs(clock_mhz / card.target_mhz - 1) <= CLOCK_SHARE
             if matched or attempt == TRIES - 1:
                 break
+            draw = _draw(load, shot.domains[card.domain], rest, pace, card)
             mean_w *= SLOWER if clock_mhz > card.target_mhz else FASTER
             before, pace = pace, self._pace(card, draw, rest.power_w, mean_w)
             if pace == before:
@@ -206,6 +211,8 @@ class Replaying:
 
     def _first_pace(self, card: _Card, load: Load, rest: PerStep) -> tuple[Pace, Draw | None, float]:
         """Return the pace to begin with, what the operator draws, and the mean power to aim at."""
+        if self.pace is not None:
+            return self.pace, None, 0.0
         power_w, clock_mhz = self.bench.probe(lambda: _run(load, EVEN, card), card.domain)
         if power_w is None or card.limit_w is None:
             return EVEN, None, 0.0
@@ -329,6 +336,26 @@ def _run(load: Load, pace: Pace, card: _Card) -> None:
         card.ballast.load.run(0.0)
 
 
+def _draw(load: Load, per: PerStep, rest: PerStep, pace: Pace, card: _Card) -> Draw:
+    """Return what an operator drew while it ran."""
+    net_j = per.energy_j - rest.power_w * per.step_s
+    if pace.ballast and card.ballast is not None:
+        net_j -= pace.ballast * card.ballast.burst_j
+    return Draw(rest.power_w + max(0.0, net_j) / (pace.bursts * load.burst_s), load.burst_s)
+
+
+def _cache_factor(load: Load) -> tuple[float, float]:
+    """Return what turns the energy of a call into that with the program's cache, and how far that may be off.
+
+    Where a call takes longer alone than in the program, the program found more in its cache: it needed less time at no
+    less power, and no more energy. The truth lies between the two; likewise the other way round.
+    """
+    if load.call_s is None or load.aim_s is None:
+        return 1.0, 0.0
+    change = min(MAX_CACHE_SHARE, max(-MAX_CACHE_SHARE, load.aim_s / load.call_s - 1))
+    return 1 + change / 2, abs(change) / 2
+
+
 def _above_rest(kind: Kind, load: Load, card: _Card, shot: Shot, rest: PerStep, pace: Pace, *, matched: bool) -> Replay:
     """Return the energy of a call above that of the resting device, and of the ballast beside it."""
     per = shot.domains[card.domain]
@@ -339,6 +366,9 @@ def _above_rest(kind: Kind, load: Load, card: _Card, shot: Shot, rest: PerStep, 
     if pace.ballast and card.ballast is not None:
         net_j -= pace.ballast * card.ballast.burst_j
         half_j = math.hypot(half_j, pace.ballast * card.ballast.half_j)
+    factor, factor_half = _cache_factor(load)
+    half_j = math.hypot(factor * half_j, factor_half * net_j)
+    net_j *= factor
     clock_mhz = shot.clocks_mhz.get(card.domain)
     doubts = list(shot.doubts)
     if not matched and clock_mhz is not None and card.target_mhz:

@@ -26,6 +26,8 @@ class Load(Protocol):
     """How long a burst keeps the device busy, about."""
     call_s: float | None
     """Device time of one call, where calls follow each other without a gap."""
+    aim_s: float | None
+    """What that would be if the cache were as in the program; None where it is not known."""
     how: How
     inputs: Inputs
     copies: int

@@ -6,7 +6,7 @@ and with the same strides. Memory that the step never writes to is the program's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -57,6 +57,10 @@ class KeptInputs:
         cold = self._cold(warm)
         buffers = [buffer.clone() if number in cold else buffer for number, buffer in enumerate(self.buffers)]
         return KeptInputs(self.kind, buffers, self.pieces)
+
+    def written(self, numbers: Collection[int]) -> set[int]:
+        """Return the buffers that these inputs lie in."""
+        return {self.pieces[number].buffer for number in numbers}
 
     def _cold(self, warm: Sequence[bool]) -> set[int]:
         shared = {piece.buffer for piece, is_warm in zip(self.pieces, warm, strict=False) if is_warm}

@@ -110,28 +110,53 @@ class TorchReplayer:
         touched = max(1, inputs.size_bytes + outputs_bytes)
         cold = inputs.cold_bytes(warm)
         copies = _turns(wanted, touched, cold, budget) if cold else 1
-        calls = _bind(op, inputs, warm, copies)
+        sets = _copy(inputs, warm, copies)
+        renew = self._renewal(op, sets)
         if not op.device.startswith("cuda"):
-            return HostLoad(calls, inputs=inputs.kind)
+            return HostLoad(_bind(op, sets), inputs=inputs.kind, renew=renew)
         ring = _turns(wanted, touched, max(1, outputs_bytes), budget - copies * cold)
+        aim_s = device_s + GAP_S * self._kernels[op.id] if device_s else None
 
-        def load(calls: Sequence[Call], ring: int) -> CudaLoad:
+        def load(sets: Sequence[KeptInputs], ring: int) -> CudaLoad:
             may_capture = op.id not in self._waiting
-            return CudaLoad(calls, device=op.device, inputs=inputs.kind, ring=ring, may_capture=may_capture)
+            calls = _bind(op, sets)
+            return CudaLoad(
+                calls,
+                device=op.device,
+                inputs=inputs.kind,
+                ring=ring,
+                may_capture=may_capture,
+                renew=renew,
+                aim_s=aim_s,
+            )
 
-        first = load(calls, ring)
-        if first.call_s is None or not device_s:
+        first = load(sets, ring)
+        if first.call_s is None or aim_s is None:
             return first
-        aim_s = device_s + GAP_S * self._kernels[op.id]
         if first.call_s > (1 + ALIKE_SHARE) * aim_s:
             # The program finds more of it in the cache.
-            choices = [(calls, fewer) for fewer in _HOTTER if fewer < ring] + ([(calls[:1], 1)] if copies > 1 else [])
-        elif first.call_s < (1 - ALIKE_SHARE) * aim_s and any(warm):
+            choices = [(sets, fewer) for fewer in _HOTTER if fewer < ring] + ([(sets[:1], 1)] if copies > 1 else [])
+        elif first.call_s < (1 - ALIKE_SHARE) * aim_s and any(warm) and not op.writes:
             every = _turns(wanted, touched, inputs.size_bytes, budget)
-            choices = [(_bind(op, inputs, (), every), ring)]
+            choices = [(_copy(inputs, (), every), ring)]
         else:
             return first
         return _closest(first, (load(*choice) for choice in choices), aim_s)
+
+    def _renewal(self, op: Op, sets: Sequence[KeptInputs]) -> Call | None:
+        """Return what gives the inputs that an operator writes to their first values back, or None."""
+        storages = {self._run.values[number].storage for number in op.writes}
+        numbers = [at for at, value in enumerate(op.inputs) if self._run.values[value].storage in storages]
+        if not numbers:
+            return None
+        first = {buffer: sets[0].buffers[buffer].clone() for buffer in sets[0].written(numbers)}
+        pairs = {id(each.buffers[at]): (each.buffers[at], values) for each in sets for at, values in first.items()}
+
+        def renew() -> None:
+            for buffer, values in pairs.values():
+                buffer.copy_(values)
+
+        return renew
 
     def _bytes(self, number: int) -> int:
         import torch
@@ -156,8 +181,11 @@ def _turns(wanted_bytes: int, touched_bytes: int, each_bytes: int, budget_bytes:
     return max(1, min(needed, MAX_COPIES, max(1, budget_bytes) // max(1, each_bytes)))
 
 
-def _bind(op: Op, inputs: KeptInputs, warm: Sequence[bool], copies: int) -> list[Call]:
-    sets = [inputs, *(inputs.copy(warm) for _ in range(copies - 1))]
+def _copy(inputs: KeptInputs, warm: Sequence[bool], copies: int) -> list[KeptInputs]:
+    return [inputs, *(inputs.copy(warm) for _ in range(copies - 1))]
+
+
+def _bind(op: Op, sets: Sequence[KeptInputs]) -> list[Call]:
     return [bind(op, each.tensors()) for each in sets]
 
 

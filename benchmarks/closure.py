@@ -1,0 +1,301 @@
+"""Do the books close? Joules of replayed operators + idle against the meter, for four programs on a GPU.
+
+    python benchmarks/closure.py [PROGRAM ...] [--again S] [--full-load S] [--keep FOLDER] [--json FILE]
+
+Programs: gpt2 (small, fp16 8x512), llama (12 layers, bf16 4x1024), resnet50 (fp16 channels_last 64x3x224x224), train
+(GPT-2 small, fp16 autocast, AdamW, 8x512), all with random weights. Each is recorded; a second recording, whose replay
+lasts S seconds at most, tells how well the ten largest operators repeat; a third replay, without any pause, what the
+power limit does to the joules. Beside these stands what power x time says. Needs an NVIDIA GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from joulediff.archive import save
+from joulediff.energy.bench import Bench
+from joulediff.energy.ledger import open_books
+from joulediff.energy.pace import Pace
+from joulediff.energy.replay import Replaying
+from joulediff.meters import open_meters
+from joulediff.meters.meter import RealClock
+from joulediff.recorders.torch.replayer import TorchReplayer
+from joulediff.session import record
+from joulediff.stability.watch import Watch
+
+LARGEST = 10
+
+
+def build_gpt2():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    model = GPT2LMHeadModel(GPT2Config()).eval().half().cuda()
+    return forward(model, torch.randint(0, 50257, (8, 512), device="cuda"))
+
+
+def build_llama():
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        hidden_size=2048,
+        intermediate_size=5632,
+        num_hidden_layers=12,
+        num_attention_heads=16,
+        num_key_value_heads=4,
+    )
+    model = LlamaForCausalLM(config).eval().bfloat16().cuda()
+    return forward(model, torch.randint(0, 32000, (4, 1024), device="cuda"))
+
+
+def forward(model, ids):
+    def step():
+        with torch.no_grad():
+            return model(ids).logits
+
+    return step
+
+
+def build_resnet50():
+    from torchvision.models import resnet50
+
+    model = resnet50().eval().half().cuda().to(memory_format=torch.channels_last)
+    images = torch.randn(64, 3, 224, 224, device="cuda", dtype=torch.half).to(memory_format=torch.channels_last)
+
+    def step():
+        with torch.no_grad():
+            return model(images)
+
+    return step
+
+
+def build_train():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    model = GPT2LMHeadModel(GPT2Config()).train().cuda()
+    ids = torch.randint(0, 50257, (8, 512), device="cuda")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+
+    def step():
+        optimizer.zero_grad()
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = model(ids, labels=ids).loss
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+PROGRAMS = {"gpt2": build_gpt2, "llama": build_llama, "resnet50": build_resnet50, "train": build_train}
+
+
+@dataclass
+class Row:
+    """One of the largest operators, joules a step by each way."""
+
+    name: str
+    calls: int
+    ours_j: float
+    low_j: float
+    high_j: float
+    again_j: float | None
+    overlaps: bool | None
+    full_load_j: float | None
+    naive_j: float
+    clock_mhz: float | None
+    full_load_mhz: float | None
+
+
+@dataclass
+class Result:
+    """What one program says. Shares are of the metered energy."""
+
+    program: str
+    metered_j: float
+    metered_half_share: float
+    step_s: float
+    power_w: float
+    program_mhz: float
+    operators_share: float
+    idle_share: float
+    closure: float
+    again_closure: float | None
+    full_load_closure: float | None
+    naive_closure: float
+    replayed_share: float
+    worst_clock_share: float
+    kinds: int
+    seconds_a_kind: float
+    worst_repeat: float | None
+    all_overlap: bool | None
+    rows: list[Row]
+
+
+def gpu_account(books):
+    return next(account for account in books.accounts if account.domain == "gpu0")
+
+
+def closure_of(run):
+    account = gpu_account(open_books(run))
+    return (account.operators.joules + account.idle.joules) / account.metered.joules
+
+
+def energies(run):
+    """Return the joules a step of each distinct operator: key -> (Energy, Replay, calls, device seconds)."""
+    books, groups = open_books(run), {}
+    for number, kernel in enumerate(run.kernels):
+        if kernel.op is not None and run.ops[kernel.op].replay is not None:
+            groups.setdefault(run.ops[kernel.op].replay, []).append(number)
+    found = {}
+    for place, kernels in groups.items():
+        replay = run.replays[place]
+        op = run.ops[replay.op]
+        shapes = str([run.values[value].shape for value in op.inputs])
+        strides = str([run.values[value].strides for value in op.inputs])
+        calls = len({run.kernels[number].op for number in kernels})
+        device_s = sum(run.kernels[number].duration_s for number in kernels)
+        key = (op.name, op.overload, op.arguments, shapes, strides, calls)
+        if replay.energy_j is not None:
+            found[key] = (books.total(kernels), replay, calls, device_s)
+    return found
+
+
+def replay_at_full_load(step, run, seconds):
+    with open_meters("auto", clock=RealClock()) as meters:
+        bench = Bench(meters.meters, clock=RealClock())
+        replayer = TorchReplayer(step, run, begin=lambda: torch.manual_seed(0))
+        replaying = Replaying(run, replayer, bench, RealClock(), Watch(), seconds, pace=Pace(1, 0.0))
+        replaying.go()
+    return replaying.result()
+
+
+def examine(name, *, again_s=0.0, full_load_s=0.0, keep=None, seconds=3.0):
+    """Record one program and return what its books say."""
+    torch.manual_seed(0)
+    step = PROGRAMS[name]()
+    run = record(step, label=name, seconds=seconds, wait_s=10.0, replay_seconds=90.0, source=True)
+    second = record(step, label=name, seconds=seconds, wait_s=10.0, replay_seconds=again_s) if again_s else None
+    plain = run.replays and run
+    full = None
+    if full_load_s:
+        from dataclasses import replace
+
+        bare = replace(plain, replays=(), ops=tuple(replace(op, replay=None) for op in run.ops))
+        full = replay_at_full_load(step, bare, full_load_s)
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        save(run, keep / f"h200_{name}.jd")
+    del step
+    torch.cuda.empty_cache()
+    return judge(name, run, second, full)
+
+
+def judge(name, run, second, full):
+    books = open_books(run)
+    account, found = gpu_account(books), run.measurement
+    metered_j = account.metered.joules
+    mine = energies(run)
+    others = energies(second) if second is not None else {}
+    loaded = energies(full) if full is not None else {}
+    watts = found.domains["gpu0"].power_w
+    largest = sorted(mine, key=lambda key: -mine[key][0].joules)[:LARGEST]
+    rows = [row(key, mine[key], others.get(key), loaded.get(key), watts) for key in largest]
+    program_mhz = found.clocks_mhz["gpu0"]
+    clocks = [replay.clock_mhz for _, replay, _, _ in mine.values() if replay.clock_mhz]
+    repeats = [abs(r.again_j / r.ours_j - 1) for r in rows if r.again_j is not None]
+    seconds = next(each.seconds for each in run.passes if each.name == "replayed")
+    busy_s = sum(kernel.duration_s for kernel in run.kernels)
+    return Result(
+        program=name,
+        metered_j=metered_j,
+        metered_half_share=account.metered.half_width_share,
+        step_s=found.step_s,
+        power_w=watts,
+        program_mhz=program_mhz,
+        operators_share=account.operators.joules / metered_j,
+        idle_share=account.idle.joules / metered_j,
+        closure=closure_of(run),
+        again_closure=None if second is None else closure_of(second),
+        full_load_closure=None if full is None else closure_of(full),
+        naive_closure=(watts * busy_s + account.idle.joules) / metered_j,
+        replayed_share=books.replayed_share(range(len(run.kernels))),
+        worst_clock_share=max(abs(clock / program_mhz - 1) for clock in clocks),
+        kinds=len(mine),
+        seconds_a_kind=seconds / len(mine),
+        worst_repeat=max(repeats) if repeats else None,
+        all_overlap=all(r.overlaps for r in rows if r.overlaps is not None) if repeats else None,
+        rows=rows,
+    )
+
+
+def row(key, mine, other, loaded, watts):
+    energy, replay, calls, device_s = mine
+    overlaps = None if other is None else energy.low <= other[0].high and other[0].low <= energy.high
+    return Row(
+        name=key[0],
+        calls=calls,
+        ours_j=energy.joules,
+        low_j=energy.low,
+        high_j=energy.high,
+        again_j=None if other is None else other[0].joules,
+        overlaps=overlaps,
+        full_load_j=None if loaded is None else loaded[0].joules,
+        naive_j=watts * device_s,
+        clock_mhz=replay.clock_mhz,
+        full_load_mhz=None if loaded is None else loaded[1].clock_mhz,
+    )
+
+
+def share(value):
+    return "-" if value is None else f"{100 * value:.1f}%"
+
+
+def show(result):
+    print(
+        f"\n{result.program}: {result.metered_j:.3f} J ±{share(result.metered_half_share)} a step of "
+        f"{1e3 * result.step_s:.2f} ms, {result.power_w:.0f} W, {result.program_mhz:.0f} MHz"
+    )
+    print(
+        f"  operators {share(result.operators_share)} + idle {share(result.idle_share)} = {share(result.closure)}"
+        f" of metered (again {share(result.again_closure)}; at full load {share(result.full_load_closure)};"
+        f" power x time {share(result.naive_closure)})"
+    )
+    print(
+        f"  {result.kinds} distinct operators, {result.seconds_a_kind:.2f} s each, {share(result.replayed_share)} of"
+        f" the joules replayed; clock off by {share(result.worst_clock_share)} at most; the ten largest repeat within"
+        f" {share(result.worst_repeat)}, intervals overlap: {result.all_overlap}"
+    )
+    print(f"  {'mJ a step':>10} {'±':>6} {'again':>8} {'full load':>16} {'power x time':>13}  operator")
+    for r in result.rows:
+        half = (r.high_j - r.low_j) / 2 / r.ours_j
+        again = "-" if r.again_j is None else f"{100 * (r.again_j / r.ours_j - 1):+.1f}%"
+        full = (
+            "-" if r.full_load_j is None else f"{100 * (r.full_load_j / r.ours_j - 1):+.1f}% {r.full_load_mhz:.0f} MHz"
+        )
+        naive = f"{100 * (r.naive_j / r.ours_j - 1):+.1f}%"
+        print(f"  {1e3 * r.ours_j:10.1f} {share(half):>6} {again:>8} {full:>16} {naive:>13}  {r.name} x{r.calls}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM", default=list(PROGRAMS), help=" ".join(PROGRAMS))
+    parser.add_argument("--again", type=float, default=15.0, metavar="S", help="replay of a second recording; 0: none")
+    parser.add_argument("--full-load", type=float, default=10.0, metavar="S", help="replay without pauses; 0: none")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where to save the recordings")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    results = []
+    for name in options.programs:
+        results.append(examine(name, again_s=options.again, full_load_s=options.full_load, keep=options.keep))
+        show(results[-1])
+    if options.json:
+        options.json.write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
