@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -24,6 +24,7 @@ from joulediff.energy.pace import Pace
 from joulediff.energy.replay import Replaying
 from joulediff.meters import open_meters
 from joulediff.meters.meter import RealClock
+from joulediff.recorders.torch.capture import capture_step
 from joulediff.recorders.torch.replayer import TorchReplayer
 from joulediff.session import record
 from joulediff.stability.watch import Watch
@@ -168,7 +169,8 @@ def energies(run):
 def replay_at_full_load(step, run, seconds):
     with open_meters("auto", clock=RealClock()) as meters:
         bench = Bench(meters.meters, clock=RealClock())
-        replayer = TorchReplayer(step, run, begin=lambda: torch.manual_seed(0))
+        addresses = capture_step(step).addresses
+        replayer = TorchReplayer(step, run, begin=lambda: torch.manual_seed(0), addresses=addresses)
         replaying = Replaying(run, replayer, bench, RealClock(), Watch(), seconds, pace=Pace(1, 0.0))
         replaying.go()
     return replaying.result()
@@ -180,16 +182,15 @@ def examine(name, *, again_s=0.0, full_load_s=0.0, keep=None, seconds=3.0):
     step = PROGRAMS[name]()
     run = record(step, label=name, seconds=seconds, wait_s=10.0, replay_seconds=90.0, source=True)
     second = record(step, label=name, seconds=seconds, wait_s=10.0, replay_seconds=again_s) if again_s else None
-    plain = run.replays and run
     full = None
     if full_load_s:
-        from dataclasses import replace
-
-        bare = replace(plain, replays=(), ops=tuple(replace(op, replay=None) for op in run.ops))
+        bare = replace(run, replays=(), ops=tuple(replace(op, replay=None) for op in run.ops))
         full = replay_at_full_load(step, bare, full_load_s)
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         save(run, keep / f"h200_{name}.jd")
+        if second is not None:
+            save(second, keep / f"h200_{name}_again.jd")
     del step
     torch.cuda.empty_cache()
     return judge(name, run, second, full)

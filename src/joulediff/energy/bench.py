@@ -6,31 +6,37 @@ the queue ran dry, as long as the clock stays: rest power × time is taken off w
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from joulediff.errors import JoulediffError
 from joulediff.metering.perstep import PerStep, joules_per_step
+from joulediff.meters.curve import Curve
 from joulediff.meters.meter import Clock, Meter
 from joulediff.meters.sampler import Sampler
 from joulediff.records import Condition, DeviceState, Domain
 from joulediff.stability.conditions import judge_devices
-from joulediff.stability.repeats import Repeater
+from joulediff.stability.repeats import Progress, Repeater
 
 # Power samples of an H200 have settled on a new load after 60 to 80 ms; `warm_up` runs it for 50 ms before.
 SETTLE_S = 0.06
 # A window is cut into parts, whose spread tells how steady it was.
 PART_S = 0.1
+# An operator that draws next to nothing above rest is not known better than this many times itself.
+MAX_AMPLIFICATION = 100.0
 MIN_PARTS = 3
-# A look at a load takes this long; the samples of its last part count.
-PROBE_S = 0.09
+# A look at a load takes this long, after the 50 ms of its warm-up; what it shows last counts.
+PROBE_S = 0.1
+PROBE_PARTS = 5
+PROBE_CLOCKS = 2
 PROBE_SAMPLES = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """What one measurement of a load said. Energy and seconds are those of one burst with its rest."""
+    """What one measurement of a load said. Energy, above rest, and seconds are those of one call of it."""
 
     domains: dict[str, PerStep]
     clocks_mhz: dict[str, float]
@@ -50,13 +56,16 @@ class Bench:
         self._clock = clock
         self._cpu_s = cpu_s
 
-    def measure(self, run: Callable[[], None], domains: Sequence[str], *, window_s: float) -> Shot:
-        """Return the energy of one call of `run` in each of `domains`, measured for `window_s` or a few calls."""
+    def measure(self, run: Callable[[], None], rest_w: Mapping[str, float], *, window_s: float) -> Shot:
+        """Return the energy of one call of `run` in each domain of `rest_w`, above the power that is given there.
+
+        It is measured for `window_s`, or as long as a few calls take.
+        """
         repeater = Repeater(run, clock=self._clock)
         with Sampler(self._meters, clock=self._clock) as sampler:
-            wanted = [domain for domain in sampler.primary_domains() if domain.name in domains]
+            wanted = {domain: rest_w[domain.name] for domain in sampler.primary_domains() if domain.name in rest_w}
             if not wanted:
-                raise JoulediffError(f"no meter sees {' or '.join(domains)}")
+                raise JoulediffError(f"no meter sees {' or '.join(rest_w)}")
             try:
                 return self._measure(repeater, sampler, wanted, window_s)
             except RuntimeError as error:  # what a device raises is raised when its work is waited for
@@ -67,17 +76,20 @@ class Bench:
         repeater = Repeater(run, clock=self._clock)
         with Sampler(self._meters, clock=self._clock) as sampler:
             repeater.warm_up()
-            repeater.run_until(self._clock.now() + PROBE_S)
+            clocks = []
+            for _ in range(PROBE_PARTS):
+                repeater.run_until(self._clock.now() + PROBE_S / PROBE_PARTS)
+                clocks.append(sampler.clocks())
             sampler.edge()
-            clock_mhz = sampler.clocks().get(domain)
             repeater.drain()
-            found = next(d for d in sampler.primary_domains() if d.name == domain)
-            readings = sampler.readings(found)[-PROBE_SAMPLES:]
-        if found.kind != "power" or not readings or found.period_s > PROBE_S / PROBE_SAMPLES:
+            found = next((d for d in sampler.primary_domains() if d.name == domain), None)
+            readings = [] if found is None else sampler.readings(found)[-PROBE_SAMPLES:]
+        clock_mhz = _means(clocks[-PROBE_CLOCKS:]).get(domain)
+        if found is None or found.kind != "power" or not readings or found.period_s > PROBE_S / PROBE_SAMPLES:
             return None, clock_mhz
         return sum(reading.value for reading in readings) / len(readings), clock_mhz
 
-    def _measure(self, repeater: Repeater, sampler: Sampler, domains: Sequence[Domain], window_s: float) -> Shot:
+    def _measure(self, repeater: Repeater, sampler: Sampler, domains: Mapping[Domain, float], window_s: float) -> Shot:
         step_s = repeater.warm_up()
         parts = max(MIN_PARTS, round(window_s / PART_S))
         window_s = max(window_s, 2 * step_s, *(3 * parts * domain.period_s for domain in domains))
@@ -94,19 +106,32 @@ class Bench:
         sampler.catch_up(edges_s[-1])
         progress = repeater.progress
         bursts = float(progress.steps_at(edges_s[-1]) - progress.steps_at(edges_s[0]))
-        per = {d.name: joules_per_step(sampler.curve(d), progress, [edges_s]) for d in domains}
+        per = {d.name: _above_rest(sampler.curve(d), progress, edges_s, rest_w) for d, rest_w in domains.items()}
         return Shot(
             domains=per,
             clocks_mhz=_means(clocks),
             cpu_s=spent_s / bursts if bursts else 0.0,
             bursts=bursts,
             temperatures_c={s.domain: s.temperature_c for s in states if s.temperature_c is not None},
-            doubts=tuple(_doubts(judge_devices(states, states, idle=False), domains)),
+            doubts=tuple(_doubts(judge_devices(states, states, idle=False), list(domains))),
         )
 
     def _edge(self, sampler: Sampler) -> float:
         sampler.edge()
         return self._clock.now()
+
+
+def _above_rest(curve: Curve, progress: Progress, edges_s: Sequence[float], rest_w: float) -> PerStep:
+    """Return the energy of a call above rest, window by window: where the queue ran dry there is nothing above it."""
+    gross = joules_per_step(curve, progress, [edges_s])
+    if not rest_w:
+        return gross
+    net_j = gross.energy_j - rest_w * gross.step_s
+    # What repeats, and what does not, is all of the power.
+    share = curve.domain.repeat_share * min(MAX_AMPLIFICATION, abs(gross.energy_j / net_j) if net_j else math.inf)
+    domain = replace(curve.domain, repeat_share=share)
+    net = replace(curve, domain=domain, energy_j=curve.energy_j - rest_w * (curve.time_s - curve.time_s[0]))
+    return joules_per_step(net, progress, [edges_s])
 
 
 def _means(found: Sequence[dict[str, float]]) -> dict[str, float]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 CLOCK_SHARE = 0.01
 # As much power as leaves the clock alone: an H200 holds 1980 MHz at 70 % of the time busy with a matrix product no
 # more, at 50 % always. The more of the time is busy, the less the samples spread.
-HEADROOM = 0.8
+HEADROOM = 0.75
 MAX_REST_SHARE = 4.0
 MAX_BURSTS = 8
 
@@ -44,8 +44,9 @@ def choose_pace(op: Draw, *, rest_w: float, mean_w: float, ballast: Draw | None 
         return EVEN
     if op.power_w > mean_w:
         return Pace(1, min(MAX_REST_SHARE, (op.power_w - rest_w) / (mean_w - rest_w) - 1))
-    if ballast is None or ballast.power_w <= mean_w:
+    if ballast is None or ballast.power_w <= op.power_w:
         return Pace(1, 0.0)
+    mean_w = min(mean_w, ballast.power_w - (ballast.power_w - op.power_w) / (2 * MAX_BURSTS))
     wanted = (mean_w - op.power_w) / (ballast.power_w - mean_w) * op.burst_s / ballast.burst_s
     choices = [(a, b) for a in range(1, MAX_BURSTS + 1) for b in range(MAX_BURSTS + 1)]
     bursts, many = min(choices, key=lambda pair: (abs(pair[1] / pair[0] - wanted), pair))

@@ -1,35 +1,55 @@
-"""How cold the inputs of an operator are in the program: whether the cache can still hold them when it runs.
+"""How cold the cache is for an operator in the program: how much passed through it since its memory was last touched.
 
-A tensor is warm if less than a cache full was read and written since it was last touched. Replay gives warm inputs
-again and again and lets cold ones take turns, so that each finds the cache as it finds it in the program.
+Replay keeps these distances: an input or an output whose memory was touched a moment ago is used again and again,
+one that was touched long ago takes turns with copies of itself. Memory is known by its address, because a program
+gives memory back and gets it again, and what is overwritten in the cache never reaches the memory behind it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from joulediff.energy.kinds import size_bytes
 from joulediff.runs import Op, Run
 
 
-def find_warm_inputs(run: Run, ops: Collection[int], cache_bytes: int) -> dict[int, tuple[bool, ...]]:
-    """Return, for each of `ops`, which of its inputs the cache still holds."""
+@dataclass(frozen=True, slots=True)
+class Distances:
+    """Bytes read and written since the memory of each input, and of the outputs, was last touched.
+
+    Infinite for memory that the step had not touched before.
+    """
+
+    inputs: tuple[float, ...] = ()
+    outputs: float = math.inf
+
+
+def find_distances(run: Run, ops: Collection[int], addresses: Sequence[int]) -> Mapping[int, Distances]:
+    """Return the distances of each of `ops`. `addresses` tells where each storage began; 0 where it is not known."""
     working = {kernel.op for kernel in run.kernels if kernel.op is not None}
-    touched_at: dict[int, int] = {}
+    touched_at: dict[object, int] = {}
     moved_bytes = 0
-    found: dict[int, tuple[bool, ...]] = {}
+    found: dict[int, Distances] = {}
+
+    def memory_of(number: int) -> object:
+        storage = run.values[number].storage
+        address = addresses[storage] if storage < len(addresses) else 0
+        return (run.values[number].device, address) if address else storage
+
+    def distance(number: int) -> float:
+        at = touched_at.get(memory_of(number))
+        return math.inf if at is None else float(moved_bytes - at)
+
     for op in run.ops:
         if op.id not in working:
             continue
-        storages = [run.values[number].storage for number in op.inputs]
         if op.id in ops:
-            found[op.id] = tuple(
-                moved_bytes - touched_at[storage] < cache_bytes if storage in touched_at else False
-                for storage in storages
-            )
+            made = [distance(number) for number in op.outputs if number not in op.inputs]
+            found[op.id] = Distances(tuple(map(distance, op.inputs)), min(made, default=math.inf))
         moved_bytes += traffic_bytes(run, op)
-        for number in _touched(op):
-            touched_at[run.values[number].storage] = moved_bytes
+        touched_at |= dict.fromkeys(map(memory_of, _touched(op)), moved_bytes)
     return found
 
 

@@ -6,6 +6,7 @@ imported are asked.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -48,21 +49,26 @@ class Replayer(Protocol):
     def budget_bytes(self, device: str) -> int:
         """Return how much memory of a device replay may take."""
 
-    def cache_bytes(self, device: str) -> int:
-        """Return the size of a device's last cache."""
+    addresses: Sequence[int]
+    """Where the memory of each storage of the run began, by its number; 0 where that is not known."""
 
     def collect(self, ops: Sequence[int]) -> None:
         """Run the step once and keep the inputs of these operators, and no others."""
 
-    def open_load(self, op: int, *, warm: Sequence[bool], device_s: float | None = None) -> Load:
+    def open_load(
+        self, op: int, *, inputs: Sequence[float], outputs: float = math.inf, device_s: float | None = None
+    ) -> Load:
         """Return an operator ready to run, with the cache as the program leaves it.
 
-        Inputs that are not `warm` take turns with copies of themselves. `device_s`, the device time of a call in the
-        program, decides where that can be had with more or fewer copies.
+        `inputs` and `outputs` are the bytes that pass before the memory of each is touched again; `device_s` is the
+        device time of a call in the program.
         """
 
     def open_rest(self, device: str) -> Load | None:
         """Return a device at rest, with everything set up; None where it cannot be held so."""
+
+    def is_alive(self, device: str) -> bool:
+        """Return whether a device still works: a kernel that went wrong may have ended that."""
 
     def close(self) -> None:
         """Drop all that was kept."""

@@ -61,6 +61,8 @@ class Captured:
     """Names of what was there before the step and that the step changed."""
     files: Mapping[str, str]
     """Where each file of the frames really is."""
+    addresses: tuple[int, ...]
+    """Where the memory of each storage began."""
     step_s: float
 
 
@@ -295,6 +297,7 @@ class _Recorder:
             compiled_modules=tuple(self._modules.compiled) if self._modules is not None else (),
             changed=tuple(None if name is None else name.text for name in self._values.changed(fresh=constants)),
             files=self._paths.files,
+            addresses=self._values.addresses(),
             step_s=step_s,
         )
 

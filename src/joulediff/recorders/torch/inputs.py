@@ -6,6 +6,7 @@ and with the same strides. Memory that the step never writes to is the program's
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -44,27 +45,35 @@ class KeptInputs:
     def size_bytes(self) -> int:
         return sum(buffer.nbytes for buffer in self.buffers)
 
-    def cold_bytes(self, warm: Sequence[bool]) -> int:
-        """Return the bytes that a further set of inputs takes: those of buffers that no warm input lies in."""
-        return sum(self.buffers[number].nbytes for number in self._cold(warm))
-
     def tensors(self) -> list[torch.Tensor]:
         """Return the inputs themselves."""
         return [_cut(self.buffers[piece.buffer], piece) for piece in self.pieces]
 
-    def copy(self, warm: Sequence[bool]) -> KeptInputs:
-        """Return another set of the same inputs: cold ones are copied, warm ones shared."""
-        cold = self._cold(warm)
-        buffers = [buffer.clone() if number in cold else buffer for number, buffer in enumerate(self.buffers)]
-        return KeptInputs(self.kind, buffers, self.pieces)
+    def turns(self, distances: Sequence[float], touched_bytes: int, most: int) -> list[int]:
+        """Return how many copies of each buffer take turns; `distances` are those of the inputs."""
+        found = []
+        for number in range(len(self.buffers)):
+            inside = [each for piece, each in zip(self.pieces, distances, strict=False) if piece.buffer == number]
+            found.append(count_turns(min(inside, default=math.inf), touched_bytes, most))
+        return found
+
+    def copies(self, turns: Sequence[int]) -> list[KeptInputs]:
+        """Return sets of the same inputs, in which so many copies of each buffer take turns."""
+        pairs = zip(self.buffers, turns, strict=True)
+        rows = [[buffer, *(buffer.clone() for _ in range(count - 1))] for buffer, count in pairs]
+        return [
+            KeptInputs(self.kind, [row[number % len(row)] for row in rows], self.pieces)
+            for number in range(max(turns, default=1))
+        ]
 
     def written(self, numbers: Collection[int]) -> set[int]:
         """Return the buffers that these inputs lie in."""
         return {self.pieces[number].buffer for number in numbers}
 
-    def _cold(self, warm: Sequence[bool]) -> set[int]:
-        shared = {piece.buffer for piece, is_warm in zip(self.pieces, warm, strict=False) if is_warm}
-        return set(range(len(self.buffers))) - shared
+
+def count_turns(distance: float, touched_bytes: int, most: int) -> int:
+    """Return how many copies must take turns so that about `distance` bytes pass before one comes again."""
+    return max(1, min(most, most if math.isinf(distance) else 1 + int(distance // max(1, touched_bytes))))
 
 
 def keep_inputs(tensors: Sequence[torch.Tensor], is_steady: Sequence[bool]) -> KeptInputs:

@@ -43,6 +43,7 @@ class TorchRecorder:
         self._cpp = cpp
         self._traced: Traced | None = None
         self._outputs: Outputs | None = None
+        self._addresses: tuple[int, ...] = ()
 
     def seeded(self) -> AbstractContextManager[Callable[[], None]]:
         return seeded()
@@ -64,6 +65,7 @@ class TorchRecorder:
     def capture(self, run: Run, begin: Callable[[], None]) -> Run:
         holdings = find_holdings(self._names)
         found = capture_step(self._step, holdings=holdings, begin=begin, root=self._root, cpp=self._cpp)
+        self._addresses = found.addresses
         run = replace(
             run,
             ops=found.ops,
@@ -82,7 +84,7 @@ class TorchRecorder:
         return replace(run, notes=(*run.notes, *notes))
 
     def replayer(self, run: Run, begin: Callable[[], None]) -> Replayer:
-        return TorchReplayer(self._step, run, begin=begin)
+        return TorchReplayer(self._step, run, begin=begin, addresses=self._addresses)
 
 
 def _with_trace(run: Run, traced: Traced, joined: Joined) -> Run:

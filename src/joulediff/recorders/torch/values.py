@@ -70,6 +70,8 @@ class _Storage:
     is_alive: Callable[[], bool]
     """Keeps the address, not the memory: no other storage is given it."""
     is_opaque: bool
+    address: int = 0
+    """Where its memory begins on its device; 0 where that is not known."""
     writes: list[_Write] = field(default_factory=list)
     newest: dict[_Piece, tuple[int, int]] = field(default_factory=dict)
     """The newest value of a piece, and how many writes it has been held against."""
@@ -162,6 +164,10 @@ class Values:
                 ]
                 yield from named or [None]
 
+    def addresses(self) -> tuple[int, ...]:
+        """Return where the memory of each storage began: storages that follow each other may share it."""
+        return tuple(storage.address for storage in self._storages)
+
     def finish(self) -> tuple[Value, ...]:
         """Sign what was put off, and return all values."""
         self._sign_waiting(range(len(self._drafts)))
@@ -236,6 +242,7 @@ class Values:
         if storage is None:
             hold = self._weak(memory)
             storage = self._new_storage(address, maker, lambda: not hold.expired(), is_opaque=False)
+            storage.address = memory.data_ptr()
             if maker is not None:
                 storage.writes.append(_Write(maker, 0, ((memory.nbytes(), 1),)))
         return storage, piece
