@@ -20,12 +20,14 @@ import pytest
 
 import joulediff
 from cli_builders import make_domain, steady, write_program, write_script
+from energy_builders import gpu_run, replay, with_replays
 from joulediff.archive import load, save
 from joulediff.cli import main
 from joulediff.cli.output import StageLines, refuse_output
-from joulediff.cli.record import name_file
+from joulediff.cli.record import _File, _summarise, name_file
 from joulediff.errors import JoulediffError
 from joulediff.runs import Run
+from test_show import compiled, replayed
 
 PLAIN = "def build():\n    return lambda: sum(range(20_000))\n"
 OLDER = Run("older", None, "2026-01-01T00:00:00+00:00", "0.1.0")
@@ -94,8 +96,8 @@ def test_a_plain_program_has_its_energy_recorded(start: Callable[..., subprocess
     assert re.search(r"^my-step-1\.jd  \S+ kB", out, re.M)
     assert out.endswith("next: joulediff show my-step-1.jd\n")
     shown = b"".join(seen).decode().splitlines()
-    assert shown[:2] == ["joulediff: building the program", "joulediff: metered 1/3: warming up"]
-    assert shown.count("joulediff: metered 1/3: measuring") == 1
+    assert shown[:2] == ["joulediff: building the program", "joulediff: metered 1/4: warming up"]
+    assert shown.count("joulediff: metered 1/4: measuring") == 1
     run = load(tmp_path / "my-step-1.jd")
     assert (run.label, run.program, run.tool) == ("my step/1", "plain.py", joulediff.__version__)
     assert run.measurement is not None
@@ -204,10 +206,10 @@ def test_an_unruly_program_is_recorded(record: Callable[..., Ended], tmp_path: P
             "import sys; return lambda: sys.exit(4)",
             r"the step raised SystemExit: 4 \(bad\.py:3\) in call number 1 of the metered pass\n  -vv shows",
         ),
-        ("return lambda: os._exit(5)", r"the program ended its process with exit code 5 \(metered 1/3: warming up\)"),
+        ("return lambda: os._exit(5)", r"the program ended its process with exit code 5 \(metered 1/4: warming up\)"),
         (
             "return lambda: os.kill(os.getpid(), 9)",
-            r"killed by SIGKILL \(metered 1/3: .*\n  it may have run out of mem",
+            r"killed by SIGKILL \(metered 1/4: .*\n  it may have run out of mem",
         ),
         ("return lambda: bytearray(1 << 60)", r"the step raised MemoryError .*\n  it ran out of memory"),
         ("return lambda: os.closerange(3, 256)", r"lost contact with the program"),
@@ -311,9 +313,39 @@ def test_operators_and_kernels_are_counted(record: Callable[..., Ended], tmp_pat
     counted = re.search(r"^(\d+) operators, (\d+) kernels?$", ended.out, re.M)
     assert counted is not None
     run = load(tmp_path / "linear.jd")
-    assert [each.status for each in run.passes] == ["done"] * 3
+    assert [each.status for each in run.passes] == ["done"] * 4
     assert (len(run.ops), len(run.kernels)) == tuple(map(int, counted.groups()))
     assert "aten::addmm" in {op.name for op in run.ops}
+
+
+def summary(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], *, strict: bool) -> tuple[int, list[str]]:
+    path = str(tmp_path / "run.jd")
+    save(run, path)
+    code = _summarise(run, _File(path), strict=strict)
+    return code, capsys.readouterr().out.splitlines()
+
+
+def test_the_summary_says_where_the_energy_went(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, lines = summary(replayed(), tmp_path, capsys, strict=True)
+    assert code == 0
+    assert lines[2] == "operators 83%, idle 3%, host 3%, waits 1%, unexplained 10% of the energy"
+    most = "most: aten::addmm transformer.h.*.mlp.c_fc 868.4 mJ"
+    assert lines[3].startswith(f"{most}, aten::addmm transformer.h.*.mlp.c_proj 809.9 mJ")
+    monkeypatch.setenv("COLUMNS", "60")
+    assert summary(replayed(), tmp_path, capsys, strict=True)[1][3] == most
+
+
+def test_energy_that_is_unexplained_fails_only_if_strict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = with_replays(gpu_run(("gemm", 2e-3, 0)), replay(0, 0.8), calls={0: 0})
+    for strict in (False, True):
+        code, lines = summary(run, tmp_path, capsys, strict=strict)
+        assert code == (2 if strict else 0)
+        assert "! 64.0% of the energy is unexplained: the parts of gpu0 sum to less than was metered" in lines
+        assert "Not trustworthy: see above." in lines
+    for strict in (False, True):
+        assert summary(compiled(), tmp_path, capsys, strict=strict)[0] == 2
 
 
 @needs_torch
@@ -321,7 +353,7 @@ def test_a_program_that_is_killed_late_leaves_the_passes_before(record: Callable
     write_program(tmp_path / "dies.py", LINEAR.format(die=True))
     ended = record("dies.py")
     assert ended.code == 1
-    assert "killed by SIGKILL (captured 3/3: " in ended.err
+    assert "killed by SIGKILL (captured 3/4: " in ended.err
     assert "dies.jd keeps what was recorded (metered, traced): joulediff show dies.jd" in ended.err
     run = load(tmp_path / "dies.jd")
     assert [(each.name, each.status) for each in run.passes] == [
@@ -329,7 +361,7 @@ def test_a_program_that_is_killed_late_leaves_the_passes_before(record: Callable
         ("traced", "done"),
         ("captured", "failed"),
     ]
-    assert run.passes[-1].note == "the program was killed by SIGKILL (captured 3/3: running the step)"
+    assert run.passes[-1].note == "the program was killed by SIGKILL (captured 3/4: running the step)"
 
 
 @needs_torch

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 
+from energy_builders import gpu_run, odd_runs, replay, with_replays
 from joulediff.archive import save
 from joulediff.cli import main
 from joulediff.errors import JoulediffError
 from joulediff.records import Condition
-from joulediff.report.columns import fit_texts, pick_unit, round_to_sum
+from joulediff.report.columns import fit_texts, format_places, pick_unit, round_to_sum
 from joulediff.report.run_json import run_to_json
 from joulediff.report.run_terminal import print_run
 from joulediff.runs import Kernel, Pass, Run
@@ -86,8 +88,43 @@ def on_cpu() -> Run:
         domains={"cpu": domain_energy(0.41, 31e-3, 0.03, energy=energy(0.41, 0.04, "estimated"), device="Intel Xeon")},
         energy=energy(0.41, 0.04, "estimated"),
         states=(),
+        cpu_s=31e-3,
     )
     return gpt2_run(2, device="cpu", measurement=found)
+
+
+def replayed() -> Run:
+    """Replayed as well, with a metered CPU; some operators in another way than the program ran them, some not."""
+    made = Gpt2()
+    kinds: dict[tuple[str, float], list[int]] = {}
+    for kernel in made.kernels:
+        assert kernel.op is not None
+        kinds.setdefault((made.ops[kernel.op].name, kernel.duration_s), []).append(kernel.op)
+    at_1755 = "ran at 1755 MHz, the program at 1980: no pace brings them together"
+    changes: dict[str, dict[str, Any]] = {
+        "aten::item": {"joules": None, "note": "its result depends on the values of its inputs"},
+        "aten::native_layer_norm": {"joules": None, "note": "the 60.0 s for replay were spent"},
+        "aten::pow": {"clock_mhz": 1755.0, "note": at_1755},
+        "aten::tanh": {"clock_mhz": 1762.0, "note": at_1755.replace("1755", "1762")},
+        "aten::add": {"inputs": "drawn"},
+    }
+    found, calls = [], {}
+    for number, ((name, call_s), ops) in enumerate(kinds.items()):
+        facts = {"clock_mhz": 1980.0, "how": "graph", "inputs": "real", "calls": 900, **changes.get(name, {})}
+        joules = facts.pop("joules", (620.0 if "mm" in name else 210.0) * call_s)
+        found.append(replay(ops[0], joules, share=0.03, rest_w=75.8, call_s=call_s, **facts))
+        calls |= dict.fromkeys(ops, number)
+    measured = measurement(
+        domains={
+            "gpu0": domain_energy(4.1236, 7.0e-3),
+            "cpu": domain_energy(0.3111, 7.0e-3, 20.0, device="Intel package"),
+        },
+        energy=energy(4.4347, 0.012),
+        cpu_s=6.5e-3,
+        clocks_mhz={"gpu0": 1980.0},
+    )
+    passes = (*PASSES, Pass("replayed", "done", 21.0))
+    return with_replays(made.build(measurement=measured, passes=passes), *found, calls=calls)
 
 
 def metered_only() -> Run:
@@ -106,7 +143,7 @@ def captured_only() -> Run:
     return made.build(passes=passes, kernels=(), waits=(), traced_s=None)
 
 
-REPORTS = {f.__name__: f for f in (complete, compiled, on_cpu, metered_only, captured_only)}
+REPORTS = {f.__name__: f for f in (complete, replayed, compiled, on_cpu, metered_only, captured_only)}
 
 
 def render(run: Run, columns: int = 120, *, colour: bool = False, **options: Any) -> str:
@@ -152,12 +189,12 @@ def test_every_line_fits(name: str, by: Any, columns: int) -> None:
 
 @pytest.mark.parametrize("name", list(REPORTS))
 def test_it_is_one_screen(name: str) -> None:
-    assert len(render(REPORTS[name](), 120).splitlines()) <= 36
+    assert len(render(REPORTS[name](), 120).splitlines()) <= 45
 
 
 def test_a_narrow_terminal_cuts_words_and_no_number() -> None:
     text = render(compiled(), 50)
-    for line in ("3.124  1%  0.426", "0.780   56.4%", "2.698"):
+    for line in ("3.124      2.698  0.426        0.000", "1.520   40.4%", "3.767  100.0%"):
         assert line in text
 
 
@@ -168,49 +205,164 @@ def test_colour_changes_no_word() -> None:
 
 
 def number(cell: str) -> float:
-    return 0.0 if cell == "-" else float(cell.replace(",", "").rstrip("%"))
+    return 0.0 if cell in ("", "-") else float(cell.replace(",", "").rstrip("%"))
 
 
-def table_of(text: str, head: str) -> list[list[str]]:
+def table_of(text: str, head: str) -> tuple[list[str], list[list[str]]]:
+    """Return the heads of a table's columns of numbers, and its lines by column up to one that is no row."""
     lines = text.splitlines()
     at = next(i for i, line in enumerate(lines) if re.match(head, line))
+    heads = list(re.finditer(r"\S+", lines[at]))
+    ends = [found.end() for found in heads][: [found.group() in _WORDS for found in heads].index(True)]
     rows = []
     for line in lines[at + 1 :]:
-        if not re.match(r" *[\d.,?]+ ", line):
+        cells = [line[begin:end].strip() for begin, end in pairwise([0, *ends])]
+        if not re.fullmatch(r"-?[\d.,]+|[-?]", cells[0]):
             break
-        rows.append(line.split())
-    return rows
+        rows.append([*cells, line[ends[-1] :].strip()])
+    return [found.group() for found in heads[: len(ends)]], rows
+
+
+_WORDS = ("source", "operator", "module", "line", "kernel")
+BY_ENERGY, BY_TIME = r" *[mµn]?J +share", r" *[mµn]?s +share"
 
 
 @pytest.mark.parametrize("top", [1, 4, 15, 100])
 @pytest.mark.parametrize("by", BYS)
-@pytest.mark.parametrize("name", ["complete", "compiled", "on_cpu"])
-def test_columns_sum_to_their_total_as_printed(name: str, by: Any, top: int) -> None:
-    *rows, total = table_of(render(REPORTS[name](), 200, by=by, top=top), r" *[mµn]?s +share")
-    assert "total" in total
-    for column in range(3 if by == "kernel" or name == "on_cpu" else 4):
-        found = sum(number(row[column]) for row in rows if row[column] != "?" and row[column] != "?%")
-        assert found == pytest.approx(number(total[column]), abs=1e-9)
+@pytest.mark.parametrize("name", ["complete", "replayed", "compiled", "on_cpu"])
+def test_columns_sum_to_the_meter_as_printed(name: str, by: Any, top: int) -> None:
+    for width in (80, 120, 200):
+        heads, (*rows, total) = table_of(render(REPORTS[name](), width, by=by, top=top), BY_ENERGY)
+        assert total[-1] in ("metered", "estimated")
+        for column, head in enumerate(heads):
+            if head not in ("±", "W"):
+                found = sum(number(row[column]) for row in rows)
+                assert found == pytest.approx(number(total[column]), abs=1e-9), head
+        assert total[1] == "100.0%"
+
+
+@pytest.mark.parametrize("by", BYS)
+def test_without_energies_rows_are_ranked_by_time(by: Any) -> None:
+    for run in (replace(complete(), measurement=None), gpt2_run(measurement=measurement(domains={}))):
+        heads, (*rows, total) = table_of(render(run, 200, by=by, top=4), BY_TIME)
+        assert total[-1] == "total"
+        assert heads[:2] == ["ms", "share"]
+        for column in range(len(heads)):
+            assert sum(number(row[column]) for row in rows) == pytest.approx(number(total[column]), abs=1e-9)
+        times = [number(row[0]) for row in rows[:-1]]
+        assert times == sorted(times, reverse=True)
+
+
+def test_rows_are_ranked_by_energy_not_by_time() -> None:
+    run = gpu_run(("gemm", 2e-3, 0), ("copy", 4e-3, 1))
+    run = with_replays(run, replay(0, 1.8), replay(1, 0.2), calls={0: 0, 1: 1})
+    heads, rows = table_of(render(run, by="kernel"), BY_ENERGY)
+    assert heads == ["J", "share", "±", "W", "ms", "kernels"]
+    # A call's energy above rest, and 100 W of rest in its time.
+    assert rows[0][:2] + rows[0][3:] == ["2.000", "40.0%", "1,000", "2.000", "1", "replayed    gemm         aten::mm"]
+    assert rows[1][0] == "0.600"
+    assert [row[-1].split()[-1] for row in rows[2:]] == ["idle", "J", "metered"]
+    assert [row[0] for row in rows[2:]] == ["0.400", "2.000", "5.000"]
+
+
+def test_unexplained_may_be_negative_and_still_sums() -> None:
+    run = gpu_run(("gemm", 2e-3, 0))
+    text = render(with_replays(run, replay(0, 4.5), calls={0: 0}), 80)
+    _, rows = table_of(text, BY_ENERGY)
+    assert [row[0] for row in rows] == ["4.700", "0.800", "-0.500", "5.000"]
+    assert [row[1] for row in rows] == ["94.0%", "16.0%", "-10.0%", "100.0%"]
+    assert "Not trustworthy" not in text  # ten percent is the limit
+
+
+def test_books_that_do_not_close_are_not_trustworthy() -> None:
+    run = gpu_run(("gemm", 2e-3, 0))
+    for joules, said in ((0.8, "64.0% .* less than was metered"), (9.0, "100.0% .* more than was metered")):
+        text = render(with_replays(run, replay(0, joules), calls={0: 0}))
+        assert re.search(f"! {said.replace('.*', 'of the energy is unexplained: the parts of gpu0 sum to')}", text)
+        assert "Not trustworthy: see above." in text
+
+
+def test_a_cpu_without_its_cpu_time_says_why_much_is_unexplained() -> None:
+    run = on_cpu()
+    assert run.measurement is not None
+    text = render(replace(run, measurement=replace(run.measurement, cpu_s=None)))
+    assert "! 95.4% of the energy is unexplained: the CPU time of the step is not known" in text
+
+
+def test_energy_that_cannot_be_split_has_a_line_of_its_own() -> None:
+    run = gpu_run(("gemm", 2e-3, 0))
+    assert run.measurement is not None
+    domains = {**run.measurement.domains, "gpu1": domain_energy(2.0, 10e-3, None)}
+    ops = (*run.ops, replace(run.ops[0], id=1, device="cuda:1"))
+    found = replace(run.measurement, domains=domains, energy=energy(7.0))
+    _, rows = table_of(render(replace(run, ops=ops, measurement=found), 80), BY_ENERGY)
+    assert [(row[0], row[-1].split()[-1]) for row in rows[1:]] == [
+        ("0.800", "idle"), ("0.000", "unexplained"), ("2.000", "split"), ("7.000", "metered"),
+    ]  # fmt: skip
+
+
+def test_how_a_row_is_known_is_said() -> None:
+    run = gpu_run(("gemm", 2e-3, 0), ("gemm", 2e-3, 1), ("add", 1e-3, 2))
+    run = with_replays(run, replay(0, 1.0), calls={0: 0})
+    text = render(run, by="op")
+    assert re.search(r"\d\d% replayed  aten::mm", text)
+    assert "; 1 of 1 kinds of operators replayed, " in text
+    rows = table_of(render(run, by="kernel"), BY_ENERGY)[1]
+    assert [row[-1].split()[:2] for row in rows[:2]] == [["50%", "replayed"], ["attributed", "add"]]
+    assert "estimated  aten::mm" in render(on_cpu(), 120)
+    assert "source" in render(replayed(), 80)  # rows differ
+    assert "source" not in table_of(render(complete(), 80), BY_ENERGY)[0]
+
+
+def test_attributed_joules_say_so_unless_a_replay_was_tried() -> None:
+    said = "joules attributed by time: record without --no-replay to measure them"
+    assert said in render(complete())
+    tried = replace(complete(), passes=(*PASSES, Pass("replayed", "failed", 1.0, "the device was lost")))
+    assert said not in render(tried)
+    assert "! replayed pass failed: the device was lost" in render(tried)
+    assert "joules attributed by time\n" in render(tried)
+    assert "replayed" not in "".join(line for line in render(complete()).splitlines() if line.startswith("!"))
+
+
+def test_replays_in_another_way_than_the_program_ran_are_told_folded() -> None:
+    text = render(replayed(), 200)
+    assert "! 2 kinds of operators (aten::pow, aten::tanh) replayed, but doubtful: ran at 1755 MHz, the program" in text
+    assert "1762" not in text
+    assert "- 1 kind of operator (aten::native_layer_norm) not replayed: the 60.0 s for replay were spent" in text
+    assert "- 2 kinds of operators (aten::add) replayed with drawn values instead of real ones" in text
+    assert "energy: gpu0, cpu metered; 11 of 13 kinds of operators replayed, 96.3% of joules" in text
+    assert "clock: replayed at 1755 to 1980 MHz, the program ran at 1980 MHz" in text
 
 
 def test_the_ledger_closes_as_printed() -> None:
+    lines = render(replayed(), 120).splitlines()
+    at = next(i for i, line in enumerate(lines) if re.match("J a step +metered", line))
+    assert lines[at].split()[3:] == ["metered", "±", "operators", "idle", "host", "waits", "unexplained", "source"]
+    gpu0, cpu, total = (line.split() for line in lines[at + 1 : at + 4])
+    assert gpu0[5:7] == ["-", "-"]
+    for row in (gpu0, cpu):
+        assert sum(map(number, row[3:8])) == pytest.approx(number(row[1]))
+    for column in (1, 3, 4, 5, 6, 7):
+        shown = total[column if column == 1 else column - 1]
+        assert number(shown) == pytest.approx(number(gpu0[column]) + number(cpu[column]))
+    assert f"{total[1]} J ± 1.2% a step" in lines[0]
+
+
+def test_the_ledger_says_what_is_not_known() -> None:
     lines = render(compiled(), 120).splitlines()
-    at = next(i for i, line in enumerate(lines) if re.match("J a step +energy", line))
-    gpu0, gpu1, cpu, total = (line.split() for line in lines[at + 1 : at + 5])
-    assert number(gpu0[1]) == pytest.approx(number(gpu0[3]) + number(gpu0[4]))
-    assert gpu1[3:5] == ["?", "?"]  # no idle power: unknown, not nothing
-    assert cpu[3] == "-"
-    assert cpu[4] == cpu[1]
-    assert number(total[1]) == pytest.approx(number(gpu0[1]) + number(gpu1[1]) + number(cpu[1]))
-    assert f"{total[1]} J ± 7% a step" in lines[0]
-    assert total[2:] == ["?", "?"]
+    at = next(i for i, line in enumerate(lines) if re.match("J a step +metered", line))
+    assert "host" not in lines[at]
+    gpu0, gpu1, _, total = (line.split() for line in lines[at + 1 : at + 5])
+    assert number(gpu0[1]) == pytest.approx(sum(map(number, gpu0[3:6])))
+    assert gpu1[4] == "?"  # no idle power: unknown, not nothing
+    assert total[3] == "?"
     assert not any(line.startswith("gpu2 ") for line in lines[at:])
 
 
 def test_what_is_not_known_is_a_question_mark() -> None:
     text = render(captured_only())
     assert "energy not measured" in text
-    *rows, total = table_of(text, r" *s +share")
+    _, (*rows, total) = table_of(text, r" *s +share")
     assert {row[0] for row in rows} == {"?"}
     assert {row[1] for row in rows} == {"?%"}
     assert total[0] == "?"
@@ -219,7 +371,7 @@ def test_what_is_not_known_is_a_question_mark() -> None:
 
 def test_doubts_come_before_numbers_and_many_are_folded() -> None:
     text = render(compiled(), 120)
-    assert text.index("traced pass partial: the profiler lost 3 events") < text.index("J a step  energy")
+    assert text.index("traced pass partial: the profiler lost 3 events") < text.index("J a step  metered")
     assert text.count("used by process 4711") == 1  # a condition that a warning tells already
     assert "drift: +3 °C" in text
     assert "power cap" not in text  # of a card that rested
@@ -243,7 +395,7 @@ def test_a_cpu_run_says_whose_time_it_is() -> None:
     for word in ("CPU time", "idle 4", "busy", "kernels"):
         assert word not in text
     assert "kernels" in render(complete())
-    assert "device time in one traced step" in render(complete())
+    assert "energy of one step, device time in one traced step" in render(complete())
     both = RunBuilder()
     both.kernel("a", 1e-3)
     both.kernel("b", 1e-3, kind="cpu", device="cpu")
@@ -262,11 +414,11 @@ def test_the_next_command_fits_the_run() -> None:
 @pytest.mark.parametrize("by", BYS)
 @pytest.mark.parametrize("name", list(REPORTS))
 def test_the_next_command_shows_something_else(name: str, by: Any) -> None:
-    for run in (REPORTS[name](), replace(REPORTS[name](), ops=(), waits=(), kernels=unjoined())):
+    for run in (REPORTS[name](), replace(REPORTS[name](), ops=(), waits=(), kernels=unjoined(), replays=())):
         following = re.search("--by ([a-z]+)", render(run, by=by))
         if following is not None:
             assert following[1] != by
-            assert " total" in render(run, by=following[1])
+            assert re.search(" (total|metered|estimated)$", render(run, by=following[1]), re.M)
 
 
 def unjoined() -> tuple[Kernel, ...]:
@@ -372,6 +524,33 @@ def test_odd_numbers_are_survived(odd: list[float], by: Any) -> None:
         json.loads(run_to_json(made), parse_constant=pytest.fail)
 
 
+@given(odd_runs(), st.sampled_from(BYS), st.sampled_from([30, 80, 120]))
+@settings(max_examples=150, deadline=None)
+def test_odd_books_are_survived(run: Run, by: Any, columns: int) -> None:
+    render(run, columns, by=by, top=3)
+    json.loads(run_to_json(run), parse_constant=pytest.fail)
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=30), st.integers(-(10**10), 10**10))
+def test_columns_round_to_a_total_that_is_given(values: list[float], total: int) -> None:
+    assert sum(each for each in round_to_sum(values, total=total) if each is not None) == total
+
+
+@pytest.mark.parametrize(
+    ("units", "places", "shown"),
+    [
+        (3123, 3, "3.123"),
+        (-209, 2, "-2.09"),
+        (-5, 1, "-0.5"),
+        (1234567, 0, "1,234,567"),
+        (0, 3, "0.000"),
+        (None, 2, "?"),
+    ],
+)
+def test_numbers_of_the_last_place(units: int | None, places: int, shown: str) -> None:
+    assert format_places(units, places) == shown
+
+
 @given(st.lists(st.one_of(st.none(), st.floats(0, 1e9)), max_size=30))
 def test_rounded_columns_sum(values: list[float | None]) -> None:
     whole = round_to_sum(values)
@@ -424,6 +603,15 @@ def test_the_command(show: Any) -> None:
     assert out == render(complete(), 120)
     _, out, _ = show("run.jd", "--by", "kernel", "--top", "2", found=complete())
     assert out == render(complete(), 120, by="kernel", top=2)
+
+
+def test_strict_fails_where_the_energy_is_not_trustworthy(show: Any) -> None:
+    run = gpu_run(("gemm", 2e-3, 0))
+    open_books = with_replays(run, replay(0, 0.8), calls={0: 0})
+    for found, code in ((complete(), 0), (compiled(), 2), (open_books, 2), (captured_only(), 2)):
+        assert show("run.jd", found=found)[0] == 0
+        assert show("run.jd", "--strict", found=found)[0] == code
+        assert show("run.jd", "--strict", "--json", "-", found=found)[0] == code
 
 
 def test_the_command_writes_json(show: Any, tmp_path: Path) -> None:

@@ -11,12 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from energy_builders import gpu_run
+from energy_builders import runs as energy_runs
+from joulediff.energy.ledger import Books, open_books
 from joulediff.report.facts import line_of, op_times, short_files
-from joulediff.report.grouping import NOT_JOINED, By, fold_rows, group_rows, total_row
-from joulediff.report.ledger import add_accounts, open_books
+from joulediff.report.grouping import NOT_JOINED, By, Row, fold_rows, group_rows, total_row
+from joulediff.report.ledger import PARTS, add_accounts
 from joulediff.report.timeline import group_waits, trace_activity
 from joulediff.runs import Run
-from run_builders import Gpt2, RunBuilder, domain_energy, gpt2_run, measurement
+from run_builders import Gpt2, RunBuilder, domain_energy, energy, gpt2_run, measurement
 
 BYS: tuple[By, ...] = ("op", "module", "line", "kernel")
 MODULES = st.sampled_from([None, "", "m", "h.0.a", "h.1.a", "h.2.a", "h.3.a", "h.3", "m.h.10.b"])
@@ -59,14 +62,14 @@ def runs(draw: st.DrawFn) -> Run:
 @given(runs(), st.sampled_from(BYS), st.integers(1, 5))
 @settings(deadline=None)
 def test_nothing_is_lost_and_nothing_counts_twice(run: Run, by: By, top: int) -> None:
-    rows = group_rows(run, by)
-    for shown in (rows, fold_rows(rows, top)):
-        total = total_row(shown)
-        assert total.kernels == len(run.kernels)
+    rows = group_rows(run, by, Books())
+    for shown in (rows, fold_rows(rows, top, Books())):
+        total = total_row(shown, Books())
+        assert sorted(total.kernels) == list(range(len(run.kernels)))
         assert (total.kernel_s or 0.0) == pytest.approx(sum(k.duration_s for k in run.kernels))
         if by != "kernel":
             assert total.calls == len(run.ops)
-    assert len(fold_rows(rows, top)) <= top + 1
+    assert len(fold_rows(rows, top, Books())) <= top + 1
     assert list(rows) == sorted(rows, key=lambda row: -(row.kernel_s or 0.0))
 
 
@@ -104,18 +107,63 @@ def test_busy_and_idle_make_the_step(run: Run) -> None:
 @settings(deadline=None)
 def test_the_books_close(run: Run, joules: float, rest_w: float) -> None:
     domains = {f"gpu{n}": domain_energy(joules * (n + 1), 6.2e-3, rest_w) for n in range(2)}
-    accounts = open_books(replace(run, measurement=measurement(domains=domains)))
+    accounts = open_books(replace(run, measurement=measurement(domains=domains))).accounts
     total = add_accounts(accounts)
     assert total is not None
-    for account in (*accounts, total):
-        assert (account.idle is None) == (account.rest is None)
-        if account.idle is not None and account.rest is not None:
-            assert account.idle.joules + account.rest.joules == pytest.approx(account.metered.joules)
-            assert account.idle.joules <= account.metered.joules + 1e-12
+    assert total.metered.joules == pytest.approx(3 * joules)
+    parts = [getattr(total, part) for part in PARTS]
+    if total.unexplained is not None:
+        assert sum(part.joules for part in parts if part is not None) == pytest.approx(3 * joules)
+    assert (total.operators is None) == any(account.operators is None for account in accounts)
+
+
+@given(energy_runs(), st.sampled_from(BYS), st.integers(1, 3))
+@settings(deadline=None)
+def test_no_energy_is_lost_and_the_most_comes_first(run: Run, by: By, top: int) -> None:
+    books = open_books(run)
+    rows = group_rows(run, by, books)
+    every = books.total(range(len(run.kernels)))
+    for shown in (rows, fold_rows(rows, top, books)):
+        total = total_row(shown, books)
+        joules = [row.energy.joules for row in shown if row.energy is not None]
+        assert (total.energy is None) == (every is None) == (not joules)
+        if total.energy is not None and every is not None:
+            assert sum(joules) == pytest.approx(every.joules)
+            assert total.energy.low == pytest.approx(every.low)
+            assert total.energy.high == pytest.approx(every.high)
+    ranked = [0.0 if row.energy is None else row.energy.joules for row in rows]
+    assert ranked == pytest.approx(sorted(ranked, reverse=True))
+
+
+def test_the_power_of_a_row_is_that_of_its_own_time() -> None:
+    run = gpu_run(("gemm", 2e-3, 0), ("add", 2e-3, 1))
+    first, second = run.kernels
+    at_once = replace(run, kernels=(first, replace(second, start_s=first.start_s)))
+    # Both ran in the same 2 ms, so each has half of the time and half of the energy.
+    for row in group_rows(at_once, "kernel", open_books(at_once)):
+        assert row.energy is not None
+        assert row.power_w == pytest.approx(row.energy.joules / 1e-3)
+    assert Row("a view", "", 1, (), 0.0).power_w is None
+
+
+@pytest.mark.parametrize(
+    ("source", "share", "said"),
+    [
+        ("replayed", 1.0, "replayed"),
+        ("attributed", 0.9999, "99% replayed"),
+        ("attributed", 0.004, "attributed"),
+        ("attributed", 0.0, "attributed"),
+        ("estimated", 1.0, "estimated"),
+        ("attributed", None, "attributed"),
+    ],
+)
+def test_how_a_row_is_known(source: Any, share: float | None, said: str) -> None:
+    assert Row("r", "", 1, (0,), 1e-3, energy(1.0, 0.1, source), share).source == said
+    assert Row("r", "", 1, (0,), 1e-3).source == ""
 
 
 def names(run: Run, by: By) -> dict[str, Any]:
-    return {row.name: row for row in group_rows(run, by)}
+    return {row.name: row for row in group_rows(run, by, Books())}
 
 
 def test_layers_are_one_row_and_a_few_modules_are_not() -> None:
@@ -125,7 +173,7 @@ def test_layers_are_one_row_and_a_few_modules_are_not() -> None:
     for n in range(4):
         made.op("aten::mm", module=f"experts.{n}.w1")
         made.op("aten::mm", module=f"block{n}.w2")  # a number within a word is part of the name
-    assert {row.where for row in group_rows(made.build(), "op")} == {
+    assert {row.where for row in group_rows(made.build(), "op", Books())} == {
         "experts.*.w1",
         *(f"block{n}.w2" for n in range(4)),
     }
@@ -135,13 +183,13 @@ def test_modules_of_several_types_are_no_layers() -> None:
     made = RunBuilder()
     for n, kind in enumerate(["Conv2d", "ReLU"] * 4 + ["Linear"]):
         made.op("aten::work", module=f"features.{n}", module_type=kind)
-    rows = group_rows(made.build(), "module")
+    rows = group_rows(made.build(), "module", Books())
     assert {(row.name, row.where, row.calls) for row in rows} == {
         ("features.*", "Conv2d", 4),
         ("features.*", "ReLU", 4),
         ("features.8", "Linear", 1),
     }
-    assert sorted(row.calls for row in group_rows(made.build(), "op")) == [1, 4, 4]
+    assert sorted(row.calls for row in group_rows(made.build(), "op", Books())) == [1, 4, 4]
 
 
 def test_numbers_alone_are_kept() -> None:
@@ -246,15 +294,16 @@ def test_waits_of_one_line_are_one() -> None:
 
 def test_without_a_trace_no_time_is_known() -> None:
     run = replace(gpt2_run(1), kernels=(), traced_s=None)
-    assert {row.kernel_s for row in group_rows(run, "op")} == {None}
-    assert total_row(group_rows(run, "op")).kernel_s is None
+    assert {row.kernel_s for row in group_rows(run, "op", Books())} == {None}
+    assert total_row(group_rows(run, "op", Books()), Books()).kernel_s is None
     traced = replace(run, traced_s=0.1)  # traced, and nothing ran: that is known
-    assert {row.kernel_s for row in group_rows(traced, "op")} == {0.0}
+    assert {row.kernel_s for row in group_rows(traced, "op", Books())} == {0.0}
 
 
 def test_many_operators_take_no_time() -> None:
     run = gpt2_run(300)
     begin_s = time.perf_counter()
+    books = open_books(run)
     for by in BYS:
-        group_rows(run, by)
+        group_rows(run, by, books)
     assert time.perf_counter() - begin_s < 3.0

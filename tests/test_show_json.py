@@ -12,8 +12,29 @@ from joulediff.report.json import to_json
 from joulediff.report.run_json import run_record, run_to_json
 from joulediff.runs import Pass, Run
 from run_builders import PASSES, Gpt2, RunBuilder, domain_energy, gpt2_run, measurement
+from test_show import replayed
 
 ENERGY = {"joules": float, "low": float, "high": float, "source": str}
+PARTS = ("operators", "idle", "host", "waits", "unexplained")
+ACCOUNT = {"metered": ENERGY, **dict.fromkeys((*PARTS, "not_split"), (ENERGY, None))}
+REPLAY = {
+    "op": int,
+    "domain": str,
+    "energy_j": (float, None),
+    "low_j": (float, None),
+    "high_j": (float, None),
+    "source": str,
+    "rest_w": (float, None),
+    "call_s": (float, None),
+    "cpu_s": (float, None),
+    "calls": int,
+    "clock_mhz": (float, None),
+    "how": (str, None),
+    "inputs": (str, None),
+    "copies": int,
+    "note": (str, None),
+    "ops": int,
+}
 # What a reader may rely on: the type of every field, `None` where null is possible.
 SCHEMA: dict[str, Any] = {
     "schema": str,
@@ -31,6 +52,9 @@ SCHEMA: dict[str, Any] = {
         "steps": (int, None),
         "domains": (dict, None),
         "idle_w": (dict, None),
+        "clocks_mhz": (dict, None),
+        "cpu_s": (float, None),
+        "profiles": (dict, None),
     },
     "conditions": {
         "trustworthy": (bool, None),
@@ -41,10 +65,16 @@ SCHEMA: dict[str, Any] = {
     },
     "traced_s": (float, None),
     "ledger": (
-        {"domains": dict, "total": ({"metered": ENERGY, "idle": (ENERGY, None), "not_split": (ENERGY, None)}, None)},
+        {
+            "domains": dict,
+            "total": (ACCOUNT, None),
+            "split": (str, None),
+            "unexplained_share": (float, None),
+            "closed": (bool, None),
+        },
         None,
     ),
-    "regions": ([{"name": str, "calls": int, "kernel_s": (float, None)}], None),
+    "regions": ([{"name": str, "calls": int, "kernel_s": (float, None), "energy": (ENERGY, None)}], None),
     "ops": (
         [
             {
@@ -60,6 +90,9 @@ SCHEMA: dict[str, Any] = {
                 "compiled": bool,
                 "calls": int,
                 "kernel_s": (float, None),
+                "energy": (ENERGY, None),
+                "power_w": (float, None),
+                "replay": (int, None),
                 "arguments": str,
                 "inputs": [{"shape": [int], "dtype": str, "strides": [int], "device": str}],
                 "outputs": [{"shape": [int], "dtype": str, "strides": [int], "device": str}],
@@ -67,6 +100,7 @@ SCHEMA: dict[str, Any] = {
         ],
         None,
     ),
+    "replays": ([REPLAY], None),
     "kernels": (
         [
             {
@@ -76,6 +110,7 @@ SCHEMA: dict[str, Any] = {
                 "streams": [int],
                 "calls": int,
                 "kernel_s": float,
+                "energy": (ENERGY, None),
                 "size_bytes": (int, None),
                 "joined": int,
             }
@@ -115,11 +150,45 @@ def captured() -> Run:
     return Gpt2(2).build(kernels=(), waits=(), traced_s=None, passes=(PASSES[2],))
 
 
-@pytest.mark.parametrize("run", [gpt2_run(), bare(), captured()], ids=["complete", "bare", "captured"])
+@pytest.mark.parametrize("run", [gpt2_run(), replayed(), bare(), captured()])
 def test_the_schema(run: Run) -> None:
     found = json.loads(run_to_json(run))
     assert found["schema"] == "joulediff.run/1"
     assert misfits(found, SCHEMA) == []
+    for account in (found["ledger"] or {"domains": {}})["domains"].values():
+        assert misfits(account, {**ACCOUNT, "in_total": bool}) == []
+
+
+def test_energies_of_operators_kernels_and_the_ledger_agree() -> None:
+    found = run_record(replayed())
+    operators = found["ledger"]["total"]["operators"]["joules"]
+    for name in ("ops", "kernels"):
+        joules = [entry["energy"]["joules"] for entry in found[name] if entry["energy"] is not None]
+        assert sum(joules) == pytest.approx(operators)
+        assert joules == sorted(joules, reverse=True)
+    (pow_,) = [op for op in found["ops"] if op["name"] == "aten::pow" and op["module"] == "transformer.h.0.mlp.act"]
+    replay = found["replays"][pow_["replay"]]
+    assert pow_["energy"]["source"] == "replayed"
+    assert pow_["energy"]["joules"] == pytest.approx(replay["energy_j"] + 75.8 * 21e-6)
+    assert pow_["power_w"] == pytest.approx(pow_["energy"]["joules"] / 21e-6)
+    assert (replay["ops"], replay["clock_mhz"], replay["inputs"]) == (12, 1755.0, "real")
+    refused = [each for each in found["replays"] if each["energy_j"] is None]
+    assert [each["note"] is None for each in refused] == [False, False]
+    (view,) = {op["energy"] for op in found["ops"] if op["name"] == "aten::view"}
+    assert view is None
+    assert found["ledger"]["split"] == "replayed"
+    assert found["ledger"]["closed"] is True
+
+
+def test_what_is_not_known_of_the_books_is_null() -> None:
+    found = run_record(replace(gpt2_run(2), kernels=(), traced_s=None))
+    assert {op["energy"] for op in found["ops"]} == {op["power_w"] for op in found["ops"]} == {None}
+    assert found["replays"] is None
+    ledger = found["ledger"]
+    assert (ledger["split"], ledger["unexplained_share"], ledger["closed"]) == (None, None, None)
+    for part in PARTS:
+        assert ledger["domains"]["gpu0"][part] is None
+    assert run_record(replace(gpt2_run(1), passes=(*PASSES, Pass("replayed", "done", 1.0))))["replays"] == []
 
 
 def test_the_step_is_told_as_measure_tells_it() -> None:
@@ -208,9 +277,12 @@ def test_regions_hold_their_own_operators() -> None:
     for region, duration_s in (("loss", 1e-3), ("loss/head", 2e-3), (None, 4e-3), ("loss", 8e-3)):
         made.kernel("k", duration_s, op=made.op("aten::mm", region=region))
     assert run_record(made.build())["regions"] == [
-        {"name": "loss", "calls": 2, "kernel_s": pytest.approx(9e-3)},
-        {"name": "loss/head", "calls": 1, "kernel_s": pytest.approx(2e-3)},
+        {"name": "loss", "calls": 2, "kernel_s": pytest.approx(9e-3), "energy": None},
+        {"name": "loss/head", "calls": 1, "kernel_s": pytest.approx(2e-3), "energy": None},
     ]
+    measured = made.build(measurement=measurement(step_s=20e-3))
+    loss, head = (region["energy"]["joules"] for region in run_record(measured)["regions"])
+    assert loss == pytest.approx(4.5 * head)
 
 
 def test_kernels_keep_their_streams_and_sizes() -> None:
@@ -252,8 +324,10 @@ def test_the_ledger_closes() -> None:
         assert parts["idle"]["source"] == "attributed"
     # Nothing ran on it: all its idle power × time is idle.
     assert found["domains"]["gpu1"]["idle"]["joules"] == pytest.approx(75.8 * 7.0e-3)
-    assert found["domains"]["cpu"]["idle"] is None
-    assert found["domains"]["cpu"]["not_split"]["joules"] == 0.2
+    for parts in (*found["domains"].values(), found["total"]):
+        known = [parts[part]["joules"] for part in PARTS if parts[part] is not None]
+        assert sum(known) == pytest.approx(parts["metered"]["joules"])
+    assert found["domains"]["cpu"]["host"] is None  # the CPU time is not known
     total = found["total"]
     assert total["metered"]["joules"] == pytest.approx(3.9234)
     assert total["idle"]["joules"] + total["not_split"]["joules"] == pytest.approx(3.9234)

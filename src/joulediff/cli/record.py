@@ -13,6 +13,7 @@ import click
 from joulediff.cli.options import meter_options
 
 if TYPE_CHECKING:
+    from joulediff.energy.ledger import Books
     from joulediff.runs import Run
 
 # File systems allow 255 bytes, and a letter may take four.
@@ -47,6 +48,7 @@ class _Command(click.Command):
 )
 @click.option("--no-source", is_flag=True, help="Keep no lines of source code in the file.")
 @click.option("--cpp", is_flag=True, help="Keep C++ frames of every operator; recording is slower.")
+@click.option("--strict", is_flag=True, help="Exit with 2 if much of the energy is unexplained, too.")
 @meter_options
 @click.option("-v", "--verbose", count=True, help="-vv shows tracebacks.")
 @click.pass_context
@@ -62,6 +64,7 @@ def command(
     replay_seconds: float,
     no_source: bool,  # noqa: FBT001
     cpp: bool,  # noqa: FBT001
+    strict: bool,  # noqa: FBT001
     clock_offset: float,
     meter: str,
     cpu_watts: float | None,
@@ -105,7 +108,7 @@ def command(
         hint = "-vv shows the traceback" if isinstance(error, ProgramRaised) and verbose < 2 else None
         error.fix = "\n  ".join(filter(None, [error.fix, hint, file.tell_kept()]))
         raise
-    return _summarise(run, file)
+    return _summarise(run, file, strict=strict)
 
 
 def name_file(label: str) -> str:
@@ -141,23 +144,24 @@ class _File:
         return f"joulediff show {shlex.quote(self.shown)}"
 
 
-def _summarise(run: Run, file: _File) -> int:
+def _summarise(run: Run, file: _File, *, strict: bool) -> int:
     """Print a run in a few lines and return the exit code."""
     from rich.text import Text
 
     from joulediff.cli.output import open_console
+    from joulediff.energy.ledger import open_books
+    from joulediff.report.doubts import is_trustworthy
     from joulediff.report.terminal import format_interval
     from joulediff.units import format_si, format_time
 
-    console, found = open_console(), run.measurement
-    lines = [_count(run)]
+    console, found, books = open_console(), run.measurement, open_books(run)
+    lines = [_count(run), *_tell_energy(run, books, console.width)]
     warnings = found.warnings if found is not None else ()
     told = f"   {_plural(len(warnings), 'warning')}" if warnings else ""
     lines.append(f"{file.shown}  {format_si(Path(file.shown).stat().st_size, 'B')}{told}")
     if found is not None:
         lines.insert(0, f"{run.label}  {format_interval(found.energy)} a step   {format_time(found.step_s)} a step")
-        if not found.trustworthy:
-            lines += [*(f"! {warning}" for warning in warnings), "Not trustworthy: see above."]
+        lines += _tell_doubts(run, books)
     for wrapped in (part for line in lines for part in Text(line).wrap(console, console.width)):
         wrapped.rstrip()  # what was a blank between words does not travel with a copied line
         console.print(wrapped, soft_wrap=True)
@@ -165,7 +169,26 @@ def _summarise(run: Run, file: _File) -> int:
     failed = [each for each in run.passes if each.status == "failed"]
     for each in failed:
         click.echo(f"joulediff: the {each.name} pass failed: {each.note or 'no reason is known'}", err=True)
-    return 1 if failed else 0 if found is None or found.trustworthy else 2
+    good = is_trustworthy(run, books) if strict else found is None or found.trustworthy
+    return 1 if failed else 0 if good else 2
+
+
+def _tell_energy(run: Run, books: Books, width: int) -> list[str]:
+    from joulediff.report.plain import plain_text
+    from joulediff.report.summary import tell_largest, tell_parts
+
+    return [plain_text(line) for line in (tell_parts(books), tell_largest(run, books, width)) if line is not None]
+
+
+def _tell_doubts(run: Run, books: Books) -> list[str]:
+    from joulediff.report.doubts import is_trustworthy, tell_open_books
+
+    if run.measurement is None or is_trustworthy(run, books):
+        return []
+    unexplained = tell_open_books(books)
+    warnings = () if run.measurement.trustworthy else run.measurement.warnings
+    doubts = [*warnings, *([] if unexplained is None else [unexplained])]
+    return [*(f"! {doubt}" for doubt in doubts), "Not trustworthy: see above."]
 
 
 def _count(run: Run) -> str:

@@ -21,9 +21,10 @@ from joulediff.errors import JoulediffError
     help="What the rows are.",
 )
 @click.option("--top", type=click.IntRange(min=1), default=15, show_default=True, metavar="N", help="Rows to show.")
+@click.option("--strict", is_flag=True, help="Exit with 2 if the energy is not trustworthy.")
 @output_options
-def command(recorded: str, by: str, top: int, json_to: str | None) -> int:
-    """Show one recorded run: what it cost, what was doubtful, and where the time went.
+def command(recorded: str, by: str, top: int, strict: bool, json_to: str | None) -> int:  # noqa: FBT001
+    """Show one recorded run: what it cost, what was doubtful, and where the energy and the time went.
 
     --by and --top shape the report on the terminal; the JSON always holds everything.
     """
@@ -40,6 +41,11 @@ def command(recorded: str, by: str, top: int, json_to: str | None) -> int:
         from joulediff.report.run_json import run_to_json
 
         write_text(run_to_json(run), json_to)
+    if strict:
+        from joulediff.energy.ledger import open_books
+        from joulediff.report.doubts import is_trustworthy
+
+        return 0 if is_trustworthy(run, open_books(run)) else 2
     return 0
 
 

@@ -24,22 +24,28 @@ def pick_unit(most: float, unit: str) -> tuple[float, str, int]:
     return factor, prefix + unit, max(0, DIGITS - len(str(int(most / factor))))
 
 
-def round_to_sum(values: Sequence[float | None]) -> list[int | None]:
-    """Return whole numbers that sum to the rounded sum: those with the largest remainders round up.
+def round_to_sum(values: Sequence[float | None], *, total: int | None = None) -> list[int | None]:
+    """Return whole numbers that sum to `total`, or else to the rounded sum: those with the largest remainders round up.
 
     What is None or not finite is not known, and None.
     """
     known = {i: value for i, value in enumerate(values) if value is not None and math.isfinite(value)}
     whole = {i: math.floor(value) for i, value in known.items()}
     rests = {i: known[i] - whole[i] for i in known}
-    for i in sorted(rests, key=lambda i: -rests[i])[: round(sum(rests.values()))]:
-        whole[i] += 1
+    if rests:
+        left = round(sum(rests.values())) if total is None else total - sum(whole.values())
+        every, more = divmod(left, len(rests))
+        for place, i in enumerate(sorted(rests, key=lambda i: -rests[i])):
+            whole[i] += every + (place < more)
     return [whole.get(i) for i in range(len(values))]
 
 
 def format_places(units: int | None, places: int) -> str:
     """Return a number of units of the last place as text: 3123 is `3.123` with three places."""
-    return "?" if units is None else f"{units / 10**places:,.{places}f}"
+    if units is None:
+        return "?"
+    whole, rest = divmod(abs(units), 10**places)
+    return f"{'-' if units < 0 else ''}{whole:,}" + (f".{rest:0{places}d}" if places else "")
 
 
 def fit_texts(names: Sequence[str], places: Sequence[str], room: int, *, keep_end: bool) -> tuple[list[str], list[str]]:

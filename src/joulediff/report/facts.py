@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import PurePath
 
@@ -25,6 +25,15 @@ def is_on_cpu(run: Run) -> bool:
     return bool(run.kernels) and all(kernel.kind == "cpu" for kernel in run.kernels)
 
 
+def op_kernels(run: Run) -> list[list[int]]:
+    """Return the kernels of each operator, by their place in the run."""
+    found: list[list[int]] = [[] for _ in run.ops]
+    for i, kernel in enumerate(run.kernels):
+        if kernel.op is not None:
+            found[kernel.op].append(i)
+    return found
+
+
 def op_times(run: Run) -> list[float | None]:
     """Return the device time of each operator, in order.
 
@@ -32,11 +41,10 @@ def op_times(run: Run) -> list[float | None]:
     """
     if not has_trace(run):
         return [None] * len(run.ops)
-    kernels: defaultdict[int, list[float]] = defaultdict(list)
-    for kernel in run.kernels:
-        if kernel.op is not None:
-            kernels[kernel.op].append(kernel.duration_s)
-    return [None if op.compiled and op.id not in kernels else sum(kernels[op.id], 0.0) for op in run.ops]
+    return [
+        None if op.compiled and not kernels else sum((run.kernels[i].duration_s for i in kernels), 0.0)
+        for op, kernels in zip(run.ops, op_kernels(run), strict=True)
+    ]
 
 
 def line_of(run: Run, op: int) -> Frame | None:

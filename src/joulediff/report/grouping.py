@@ -1,4 +1,4 @@
-"""The operators and kernels of a run in rows, each with the device time it cost.
+"""The operators and kernels of a run in rows, each with the energy and the device time it cost.
 
 Every operator and every kernel is in exactly one row of any grouping, so the rows sum to the run. Kernels that belong
 to no operator have rows of their own: those of a compiled module, and those that could not be joined.
@@ -6,6 +6,7 @@ to no operator have rows of their own: those of a compiled module, and those tha
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +14,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from joulediff.energy.activity import has_trace
+from joulediff.energy.ledger import Books
+from joulediff.records import Energy
 from joulediff.report.facts import line_of, short_files
+from joulediff.report.power import busy_times, power_of
 from joulediff.runs import Frame, Kernel, Op, Run
 
 By = Literal["op", "module", "line", "kernel"]
@@ -22,6 +26,8 @@ _Label = tuple[object, str, str]
 _Fold = Callable[[str], str]
 
 NOT_JOINED = "(not joined)"
+# A share of all, but for rounding.
+ALL = 1.0 - 1e-9
 _THE_MODEL = "(the model)"
 _NO_MODULE = "(no module)"
 _NO_LINE = "(no line)"
@@ -31,14 +37,35 @@ _LAYERS = 3
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A group of operators and kernels. `kernel_s` is None where the time is not known."""
+    """A group of operators and kernels. What is None is not known."""
 
     name: str
     where: str
     calls: int
     """Operators executed."""
-    kernels: int
+    kernels: tuple[int, ...]
+    """Their places in the run."""
     kernel_s: float | None
+    energy: Energy | None = None
+    """In the domains that count; None as well for operators that no device worked on."""
+    replayed_share: float | None = None
+    """How much of the energy was measured by replay."""
+
+    busy_s: float = 0.0
+    """The time that the energy was spent in."""
+
+    @property
+    def source(self) -> str:
+        """Return how the energy is known: `replayed`, `attributed`, `98% replayed`, `estimated`; empty without any."""
+        if self.energy is None or self.energy.source == "estimated" or self.replayed_share is None:
+            return "" if self.energy is None else self.energy.source
+        percent = math.floor(100 * self.replayed_share)
+        return "replayed" if self.replayed_share >= ALL else f"{percent}% replayed" if percent else "attributed"
+
+    @property
+    def power_w(self) -> float | None:
+        """Return the mean power while its kernels ran."""
+        return power_of(self.energy, self.busy_s)
 
 
 @dataclass(slots=True)
@@ -46,44 +73,60 @@ class _Group:
     name: str
     where: str
     ops: list[Op] = field(default_factory=list)
-    kernels: list[Kernel] = field(default_factory=list)
+    kernels: list[int] = field(default_factory=list)
 
 
-def group_rows(run: Run, by: By) -> tuple[Row, ...]:
-    """Return the rows of a run, the longest device time first."""
+def group_rows(run: Run, by: By, books: Books) -> tuple[Row, ...]:
+    """Return the rows of a run, the most energy first, and the longest device time where there is none."""
     groups = _kernels_by_name(run) if by == "kernel" else _ops_by(run, by)
-    rows = (_row(run, group) for group in groups)
-    return tuple(sorted(rows, key=lambda r: (-(r.kernel_s or 0.0), -r.kernels, -r.calls, r.name, r.where)))
+    busy_s = busy_times(run, books)
+    rows = [_row(run, books, group, busy_s) for group in groups]
+    return tuple(sorted(rows, key=_rank))
 
 
-def fold_rows(rows: Sequence[Row], top: int) -> tuple[Row, ...]:
+def fold_rows(rows: Sequence[Row], top: int, books: Books) -> tuple[Row, ...]:
     """Return the first `top` rows, and one more that holds the rest."""
     if len(rows) <= top + 1:
         return tuple(rows)
-    return (*rows[:top], total_row(rows[top:], f"{len(rows) - top} more"))
+    return (*rows[:top], total_row(rows[top:], books, f"{len(rows) - top} more"))
 
 
-def total_row(rows: Sequence[Row], name: str = "total") -> Row:
+def total_row(rows: Sequence[Row], books: Books, name: str = "total") -> Row:
     """Return the sum of rows. Its time is that of the rows whose time is known."""
     known = [row.kernel_s for row in rows if row.kernel_s is not None]
-    calls, kernels = sum(row.calls for row in rows), sum(row.kernels for row in rows)
-    return Row(name, "", calls, kernels, sum(known) if known else None)
+    calls, kernels = sum(row.calls for row in rows), tuple(i for row in rows for i in row.kernels)
+    time_s, busy_s = sum(known) if known else None, sum(row.busy_s for row in rows)
+    return Row(name, "", calls, kernels, time_s, books.total(kernels), books.replayed_share(kernels), busy_s)
 
 
-def _row(run: Run, group: _Group) -> Row:
-    known = has_trace(run) and (group.kernels or not all(op.compiled for op in group.ops))
-    time_s = sum((k.duration_s for k in group.kernels), 0.0) if known else None
-    return Row(group.name, group.where, len(group.ops), len(group.kernels), time_s)
+def _row(run: Run, books: Books, group: _Group, busy_s: Sequence[float]) -> Row:
+    kernels = tuple(group.kernels)
+    known = has_trace(run) and (kernels or not all(op.compiled for op in group.ops))
+    return Row(
+        group.name,
+        group.where,
+        len(group.ops),
+        kernels,
+        kernel_s=sum((run.kernels[i].duration_s for i in kernels), 0.0) if known else None,
+        energy=books.total(kernels),
+        replayed_share=books.replayed_share(kernels),
+        busy_s=sum(busy_s[i] for i in kernels),
+    )
+
+
+def _rank(row: Row) -> tuple[object, ...]:
+    # Layers that do the same differ by rounding alone: their names order them.
+    joules = 0.0 if row.energy is None else float(f"{row.energy.joules:.9g}")
+    return (-joules, -(row.kernel_s or 0.0), -len(row.kernels), -row.calls, row.name, row.where)
 
 
 def _kernels_by_name(run: Run) -> Iterable[_Group]:
     groups: dict[tuple[str, str], _Group] = {}
     fold = _fold_layers(run)
-    for kernel in run.kernels:
-        group = groups.setdefault((kernel.name, kernel.kind), _Group(kernel.name, ""))
-        group.kernels.append(kernel)
+    for i, kernel in enumerate(run.kernels):
+        groups.setdefault((kernel.name, kernel.kind), _Group(kernel.name, "")).kernels.append(i)
     for group in groups.values():
-        launchers = Counter(_launcher(run, kernel, fold) for kernel in group.kernels)
+        launchers = Counter(_launcher(run, run.kernels[i], fold) for i in group.kernels)
         (group.where, _), *others = launchers.most_common()
         group.where += f" and {len(others)} more" if others else ""
     return groups.values()
@@ -105,12 +148,12 @@ def _ops_by(run: Run, by: By) -> Iterable[_Group]:
         key, name, where = label_op(op) if region is None else _label_compiled(fold(region))
         homes.append(groups.setdefault(key, _Group(name, where)))
         homes[-1].ops.append(op)
-    for kernel in run.kernels:
+    for i, kernel in enumerate(run.kernels):
         if kernel.op is not None:
-            homes[kernel.op].kernels.append(kernel)
+            homes[kernel.op].kernels.append(i)
             continue
         key, name, where = _label_loose(kernel, fold)
-        groups.setdefault(key, _Group(name, where)).kernels.append(kernel)
+        groups.setdefault(key, _Group(name, where)).kernels.append(i)
     return groups.values()
 
 

@@ -48,6 +48,9 @@ def measure_record(found: Measurement) -> dict[str, Any]:
         "conditions": [_condition(c) for c in found.conditions],
         "devices": [asdict(state) for state in found.states],
         "sampling_share": found.sampling_share,
+        "clocks_mhz": dict(found.clocks_mhz),
+        "cpu_s": found.cpu_s,
+        "profiles": {name: list(watts) for name, watts in found.profiles.items()},
     }
 
 

@@ -5,21 +5,36 @@ What was not measured, traced or captured is null, never zero and never an empty
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from joulediff.energy.activity import has_trace
-from joulediff.records import Measurement
-from joulediff.report.facts import has_capture, line_of, op_times
+from joulediff.energy.ledger import Account, Books, open_books
+from joulediff.energy.sums import to_energy
+from joulediff.records import Energy, Measurement
+from joulediff.report.facts import has_capture, line_of, op_kernels, op_times
 from joulediff.report.json import dump, energy_record, measure_record
-from joulediff.report.ledger import Account, add_accounts, open_books
+from joulediff.report.ledger import PARTS, add_accounts
+from joulediff.report.power import busy_times, power_of
 from joulediff.report.timeline import Activity, Gap, WaitPlace, group_waits, trace_activity
 from joulediff.runs import Kernel, Op, Run
 
 RUN_SCHEMA = "joulediff.run/1"
 
-_STEP = ("energy", "net_energy", "step_s", "repeats", "steps", "domains", "idle_w")
+_STEP = (
+    "energy",
+    "net_energy",
+    "step_s",
+    "repeats",
+    "steps",
+    "domains",
+    "idle_w",
+    "clocks_mhz",
+    "cpu_s",
+    "profiles",
+)
 _CONDITIONS = ("trustworthy", "warnings", "conditions", "devices", "sampling_share")
 
 
@@ -30,7 +45,7 @@ def run_to_json(run: Run) -> str:
 
 def run_record(run: Run) -> dict[str, Any]:
     """Return the fields of `joulediff.run/1`."""
-    traced, captured = has_trace(run), has_capture(run)
+    traced, captured, books = has_trace(run), has_capture(run), open_books(run)
     return {
         "schema": RUN_SCHEMA,
         "label": run.label,
@@ -42,10 +57,11 @@ def run_record(run: Run) -> dict[str, Any]:
         "step": _part(run.measurement, _STEP),
         "conditions": _part(run.measurement, _CONDITIONS),
         "traced_s": run.traced_s,
-        "ledger": None if run.measurement is None else _ledger(open_books(run)),
-        "regions": _regions(run) if captured else None,
-        "ops": _ops(run) if captured else None,
-        "kernels": _kernels(run.kernels) if traced else None,
+        "ledger": None if run.measurement is None else _ledger(books),
+        "regions": _regions(run, books) if captured else None,
+        "ops": _ops(run, books) if captured else None,
+        "replays": _replays(run) if _has_replays(run) else None,
+        "kernels": _kernels(run.kernels, books) if traced else None,
         "idle": [_activity(run, each) for each in trace_activity(run)] if traced else None,
         "waits": [_wait(each) for each in group_waits(run)] if traced else None,
         "settings": dict(run.settings),
@@ -59,35 +75,56 @@ def _part(found: Measurement | None, names: Sequence[str]) -> dict[str, Any]:
     return {name: record[name] for name in names}
 
 
-def _ledger(accounts: Sequence[Account]) -> dict[str, Any]:
-    total = add_accounts(accounts)
+def _ledger(books: Books) -> dict[str, Any]:
+    total = add_accounts(books.accounts)
     return {
-        "domains": {a.domain: {**_account(a), "in_total": a.counted} for a in accounts},
+        "domains": {a.domain: {**_account(a), "in_total": a.counted} for a in books.accounts},
         "total": None if total is None else _account(total),
+        "split": books.split,
+        "unexplained_share": books.unexplained_share,
+        "closed": books.is_closed,
     }
 
 
 def _account(account: Account) -> dict[str, Any]:
-    return {
-        "metered": energy_record(account.metered),
-        "idle": energy_record(account.idle),
-        "not_split": energy_record(account.rest),
-    }
+    parts = {part: energy_record(getattr(account, part)) for part in PARTS}
+    return {"metered": energy_record(account.metered), **parts, "not_split": energy_record(_not_idle(account))}
 
 
-def _ops(run: Run) -> list[dict[str, Any]]:
+def _not_idle(account: Account) -> Energy | None:
+    """Return what was metered besides the idle part: all that recordings told before operators were replayed."""
+    whole, part = account.metered, account.idle
+    if part is None:
+        return None
+    return to_energy(whole.joules - part.joules, whole.low - part.high, whole.high - part.low, part.source)
+
+
+def _ops(run: Run, books: Books) -> list[dict[str, Any]]:
     groups: dict[object, list[Op]] = {}
     for op in run.ops:
         frame = line_of(run, op.id)
         place = None if frame is None else (frame.file, frame.line)
         types = tuple((v.shape, v.dtype, v.strides, v.device) for v in (run.values[i] for i in op.inputs))
         groups.setdefault((op.name, op.overload, op.module, place, types, op.arguments), []).append(op)
-    times = op_times(run)
-    found = [_op(run, ops, _sum_times([times[op.id] for op in ops])) for ops in groups.values()]
-    return sorted(found, key=lambda op: (-(op["kernel_s"] or 0.0), op["id"]))
+    times, kernels, busy_s = op_times(run), op_kernels(run), busy_times(run, books)
+    found = []
+    for ops in groups.values():
+        indices = [i for op in ops for i in kernels[op.id]]
+        energy = books.total(indices)
+        cost = {
+            "kernel_s": _sum_times([times[op.id] for op in ops]),
+            "energy": energy_record(energy),
+            "power_w": power_of(energy, sum(busy_s[i] for i in indices)),
+        }
+        found.append(_op(run, ops, cost))
+    return sorted(found, key=lambda op: (-_joules(op), -(op["kernel_s"] or 0.0), op["id"]))
 
 
-def _op(run: Run, ops: Sequence[Op], kernel_s: float | None) -> dict[str, Any]:
+def _joules(entry: Mapping[str, Any]) -> float:
+    return 0.0 if entry["energy"] is None else float(entry["energy"]["joules"])
+
+
+def _op(run: Run, ops: Sequence[Op], cost: Mapping[str, Any]) -> dict[str, Any]:
     first, frame, own = ops[0], line_of(run, ops[0].id), run.place_of(ops[0].id)
     return {
         "id": first.id,
@@ -101,11 +138,22 @@ def _op(run: Run, ops: Sequence[Op], kernel_s: float | None) -> dict[str, Any]:
         "phase": first.phase,
         "compiled": first.compiled,
         "calls": len(ops),
-        "kernel_s": kernel_s,
+        **cost,
+        "replay": first.replay,
         "arguments": first.arguments,
         "inputs": [_value(run, i) for i in first.inputs],
         "outputs": [_value(run, i) for i in first.outputs],
     }
+
+
+def _has_replays(run: Run) -> bool:
+    return bool(run.replays) or any(p.name == "replayed" and p.status in ("done", "partial") for p in run.passes)
+
+
+def _replays(run: Run) -> list[dict[str, Any]]:
+    """Return each replay with how many operators are calls of its kind."""
+    kinds = Counter(run.replays[op.replay].op for op in run.ops if op.replay is not None)
+    return [{**asdict(replay), "ops": kinds[replay.op]} for replay in run.replays]
 
 
 def _value(run: Run, index: int) -> dict[str, Any]:
@@ -123,36 +171,43 @@ def _sum_times(times: Sequence[float | None]) -> float | None:
     return sum(known) if known else None
 
 
-def _regions(run: Run) -> list[dict[str, Any]]:
+def _regions(run: Run, books: Books) -> list[dict[str, Any]]:
     """Return each named region with the operators right in it, not those of regions within."""
-    times, groups = op_times(run), dict[str, list[int]]()
+    times, kernels, groups = op_times(run), op_kernels(run), dict[str, list[int]]()
     for op in run.ops:
         if op.region is not None:
             groups.setdefault(op.region, []).append(op.id)
     return [
-        {"name": name, "calls": len(ids), "kernel_s": _sum_times([times[i] for i in ids])}
+        {
+            "name": name,
+            "calls": len(ids),
+            "kernel_s": _sum_times([times[i] for i in ids]),
+            "energy": energy_record(books.total(i for op in ids for i in kernels[op])),
+        }
         for name, ids in groups.items()
     ]
 
 
-def _kernels(kernels: Sequence[Kernel]) -> list[dict[str, Any]]:
-    groups: dict[tuple[str, str, str], list[Kernel]] = {}
-    for kernel in kernels:
-        groups.setdefault((kernel.name, kernel.kind, kernel.device), []).append(kernel)
-    found = [
-        {
-            "name": name,
-            "kind": kind,
-            "device": device,
-            "streams": sorted({k.stream for k in group}),
-            "calls": len(group),
-            "kernel_s": sum(k.duration_s for k in group),
-            "size_bytes": sum(k.size_bytes for k in group if k.size_bytes is not None) if _sized(group) else None,
-            "joined": sum(k.op is not None for k in group),
-        }
-        for (name, kind, device), group in groups.items()
-    ]
-    return sorted(found, key=lambda kernel: (-kernel["kernel_s"], kernel["name"]))
+def _kernels(kernels: Sequence[Kernel], books: Books) -> list[dict[str, Any]]:
+    groups: dict[tuple[str, str, str], list[int]] = {}
+    for i, kernel in enumerate(kernels):
+        groups.setdefault((kernel.name, kernel.kind, kernel.device), []).append(i)
+    found = [_kernel([kernels[i] for i in indices], books.total(indices)) for indices in groups.values()]
+    return sorted(found, key=lambda kernel: (-_joules(kernel), -kernel["kernel_s"], kernel["name"]))
+
+
+def _kernel(group: Sequence[Kernel], energy: Energy | None) -> dict[str, Any]:
+    return {
+        "name": group[0].name,
+        "kind": group[0].kind,
+        "device": group[0].device,
+        "streams": sorted({k.stream for k in group}),
+        "calls": len(group),
+        "kernel_s": sum(k.duration_s for k in group),
+        "energy": energy_record(energy),
+        "size_bytes": sum(k.size_bytes for k in group if k.size_bytes is not None) if _sized(group) else None,
+        "joined": sum(k.op is not None for k in group),
+    }
 
 
 def _sized(kernels: Sequence[Kernel]) -> bool:

@@ -1,4 +1,4 @@
-"""A run on one screen: what it cost, what was doubtful, and where the device's time went.
+"""A run on one screen: what it cost, what was doubtful, and where the energy and the device's time went.
 
 All text of the run is made plain first: a recording comes from anywhere.
 """
@@ -14,13 +14,15 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from joulediff.energy.activity import has_trace
+from joulediff.energy.ledger import Books, open_books
 from joulediff.report.columns import cut_end
-from joulediff.report.doubts import find_doubts, find_notes, is_worth_repeating
+from joulediff.report.doubts import find_doubts, find_notes, is_trustworthy, is_worth_repeating
 from joulediff.report.facts import is_on_cpu, short_files
 from joulediff.report.grouping import By, fold_rows, group_rows
-from joulediff.report.ledger import open_books
+from joulediff.report.ledger import ledger_table
 from joulediff.report.plain import plain_record, plain_text
-from joulediff.report.run_tables import ledger_table, row_table, short_kernel
+from joulediff.report.run_tables import energy_table, has_energies, short_kernel, time_table
+from joulediff.report.summary import tell_clocks, tell_split
 from joulediff.report.terminal import bullet, device_lines, headline, print_parts
 from joulediff.report.timeline import Activity, Gap, WaitPlace, group_waits, trace_activity
 from joulediff.runs import Kernel, Run
@@ -34,10 +36,12 @@ MAX_NOTES = 3
 
 def print_run(run: Run, console: Console, *, by: By = "op", top: int = TOP, path: str | None = None) -> None:
     """Print one run; `path` is where it lies, for the next command."""
-    print_parts(console, *_header(run), *_tables(run, console.width, by, top), *_timeline(run), *_next(run, by, path))
+    books = open_books(run)
+    tables = _tables(run, books, console.width, by, top)
+    print_parts(console, *_header(run, books), *tables, *_timeline(run), *_next(run, by, path))
 
 
-def _header(run: Run) -> Iterable[RenderableType]:
+def _header(run: Run, books: Books) -> Iterable[RenderableType]:
     found = None if run.measurement is None else plain_record(replace(run.measurement, label=run.label))
     if found is None:
         yield Text.assemble((plain_text(run.label), "bold"), "  energy not measured")
@@ -47,10 +51,10 @@ def _header(run: Run) -> Iterable[RenderableType]:
     yield Text(plain_text(", ".join(filter(None, about))), style="dim")
     if found is not None:
         yield from device_lines(found)
-    yield from _folded([plain_text(doubt) for doubt in find_doubts(run)], MAX_DOUBTS, "!", "yellow")
-    if found is not None and not found.trustworthy:
+    yield from _folded([plain_text(doubt) for doubt in find_doubts(run, books)], MAX_DOUBTS, "!", "yellow")
+    if found is not None and not is_trustworthy(run, books):
         yield Text("Not trustworthy: see above.", style="bold yellow")
-    yield from _folded([plain_text(note) for note in find_notes(run)], MAX_NOTES, "-", "dim")
+    yield from _folded([plain_text(note) for note in find_notes(run, books)], MAX_NOTES, "-", "dim")
 
 
 def _when(created: str) -> str:
@@ -69,12 +73,22 @@ def _folded(texts: Sequence[str], most: int, mark: str, style: str) -> Iterable[
         yield bullet(mark, f"{len(texts) - len(shown)} more: --json - has them", style)
 
 
-def _tables(run: Run, width: int, by: By, top: int) -> Iterable[RenderableType]:
-    if accounts := [account for account in plain_record(open_books(run)) if not account.rested]:
-        yield from ("", ledger_table(accounts))
-    if rows := plain_record(fold_rows(group_rows(run, by), top)):
-        table = row_table(rows, width, by=by, traced=has_trace(run), on_cpu=is_on_cpu(run))
+def _tables(run: Run, books: Books, width: int, by: By, top: int) -> Iterable[RenderableType]:
+    accounts = [replace(a, domain=plain_text(a.domain)) for a in books.accounts if not a.rested]
+    if accounts:
+        yield from ("", ledger_table(accounts, width))
+    rows = plain_record(fold_rows(group_rows(run, by, books), top, books))
+    if not rows:
+        return
+    if run.measurement is None or not has_energies(rows, books):
+        table = time_table(rows, width, by=by, traced=has_trace(run), on_cpu=is_on_cpu(run))
         yield from ("", Text(_title(run), style="dim"), table)
+        return
+    table = energy_table(rows, books, width, by=by, on_cpu=is_on_cpu(run), metered=run.measurement.energy)
+    yield from ("", Text(f"energy of one step, {_title(run)}", style="dim"), table)
+    for line in (tell_split(run, books), tell_clocks(run)):
+        if line is not None:
+            yield Text(plain_text(line), style="dim")
 
 
 def _title(run: Run) -> str:
