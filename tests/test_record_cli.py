@@ -334,7 +334,7 @@ def test_the_summary_says_where_the_energy_went(
     most = "most: aten::addmm transformer.h.*.mlp.c_fc 868.4 mJ"
     assert lines[3].startswith(f"{most}, aten::addmm transformer.h.*.mlp.c_proj 809.9 mJ")
     monkeypatch.setenv("COLUMNS", "60")
-    assert summary(replayed(), tmp_path, capsys, strict=True)[1][3] == most
+    assert most in summary(replayed(), tmp_path, capsys, strict=True)[1]
 
 
 def test_energy_that_is_unexplained_fails_only_if_strict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -475,7 +475,7 @@ def evil_run(text: str = EVIL) -> Run:
         conditions=(Condition(text, False, text, text, None),),
     )
     passes = (Pass("traced", "partial", 1.0, text),)
-    return made.build(
+    evil = made.build(
         label=text,
         program=text,
         created=text,
@@ -485,6 +485,8 @@ def evil_run(text: str = EVIL) -> Run:
         notes=(text,),
         settings={text: text},
     )
+    marks = [replay(op, joules, domain, note=text) for joules, domain in ((0.5, "gpu0"), (None, text))]
+    return with_replays(evil, *marks, calls={op: 0})
 
 
 @pytest.mark.parametrize("by", BYS)
@@ -529,6 +531,23 @@ def test_odd_numbers_are_survived(odd: list[float], by: Any) -> None:
 def test_odd_books_are_survived(run: Run, by: Any, columns: int) -> None:
     render(run, columns, by=by, top=3)
     json.loads(run_to_json(run), parse_constant=pytest.fail)
+
+
+@given(st.lists(ODD, min_size=3, max_size=3), st.sampled_from(BYS))
+@settings(max_examples=60, deadline=None)
+def test_odd_replays_are_survived(odd: list[float], by: Any) -> None:
+    run = replayed()
+    first, second, *rest = run.replays
+    changed = (
+        replace(first, energy_j=odd[0], clock_mhz=odd[1]),
+        replace(second, low_j=odd[1], high_j=odd[2], rest_w=odd[0]),
+        *rest,
+    )
+    assert run.measurement is not None
+    found = replace(run.measurement, clocks_mhz={"gpu0": odd[2]}, cpu_s=odd[0], profiles={"gpu0": tuple(odd)})
+    made = replace(run, replays=changed, measurement=found)
+    render(made, 80, by=by)
+    json.loads(run_to_json(made), parse_constant=pytest.fail)
 
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=30), st.integers(-(10**10), 10**10))
