@@ -171,7 +171,7 @@ def replay_at_full_load(step, run, seconds):
         bench = Bench(meters.meters, clock=RealClock())
         addresses = capture_step(step).addresses
         replayer = TorchReplayer(step, run, begin=lambda: torch.manual_seed(0), addresses=addresses)
-        replaying = Replaying(run, replayer, bench, RealClock(), Watch(), seconds, pace=Pace(1, 0.0))
+        replaying = Replaying(run, replayer, bench, RealClock(), Watch(), seconds, pace=Pace(0.0))
         replaying.go()
     return replaying.result()
 

@@ -72,13 +72,7 @@ class Replaying:
                             f"{kind.device} does not answer any more since {self.run.ops[kind.op].name} was run again"
                         )
         finally:
-            self.close()
-
-    def close(self) -> None:
-        """Give all memory back."""
-        for card in self._cards.values():
-            card.close()
-        self.replayer.close()
+            self.replayer.close()
 
     def result(self) -> Run:
         """Return the run with what has been measured so far."""
@@ -135,7 +129,7 @@ class Replaying:
         except JoulediffError as error:
             return [Replay(kind.op, self._name(kind.device), note=error.what)]
         finally:
-            if load is not None and not any(card.has_kept(load) for card in self._cards.values()):
+            if load is not None:
                 load.close()
 
     def _measure_on_card(self, kind: Kind, load: Load, window_s: float) -> Replay:

@@ -18,15 +18,18 @@ from joulediff.runs import How, Inputs
 
 Call = Callable[[], object]
 
-# The governor of an H200 sees the mean of bursts and rests, and power samples, which are means over about 20 ms, spread
-# the less the shorter the two are: 14 W at 1.3 ms for a product that draws 970 W.
-BURST_S = 2.5e-4
-MAX_CALLS = 500
+# The first microseconds after a rest draw less: a product of 25 us takes 18.7 mJ in bursts of 5 calls, 19.6 in 15 and
+# 20.0 in 30 (H200). Longer bursts than this spread the power samples, which are means over about 20 ms.
+BURST_S = 1e-3
+MAX_CALLS = 1000
+# Enough calls to know how long one takes.
+FEW_CALLS = 8
 # Calls on the host are made one after the other by Python; a burst this long makes the marks between them cheap.
 HOST_BURST_S = 2e-3
 # Operators that write to their inputs get the first values back so rarely that it costs a third of a percent.
 RENEW_SHARE = 1 / 300
-_TIMINGS = 5
+_TIMINGS = 3
+_TRAIN = 8
 _SPIN_CYCLES = 2_000_000
 
 
@@ -50,10 +53,15 @@ class CudaLoad:
         self._graph: Any = None
         self.inputs = inputs
         self.copies = len(calls)
-        call_s = self._warm_up()
-        self.calls = _round_up(min(MAX_CALLS, max(1, round(BURST_S / call_s))), self.copies)
+        self._warm_up()
         self.how: How = "graph" if may_capture and self._capture() else "launches"
-        self.burst_s = min(_timed(self._burst, device) for _ in range(_TIMINGS))
+        self.burst_s = self._time_burst()
+        wanted = _round_up(min(MAX_CALLS, max(1, round(BURST_S * self.calls / self.burst_s))), self.copies)
+        if wanted != self.calls:
+            self.calls = wanted
+            if self.how == "graph" and not self._capture():
+                raise JoulediffError("its graph could not be made longer")
+            self.burst_s = self._time_burst()
         self.call_s = self.burst_s / self.calls if self.how == "graph" else None
         self.aim_s = aim_s
         self._renewal = None if renew is None else _Renewal(renew, _timed(renew, device), self.burst_s)
@@ -77,26 +85,33 @@ class CudaLoad:
         else:
             self._launch()
 
+    def _train(self) -> None:
+        """Run several bursts, so that the time before the first one begins does not count."""
+        for _ in range(_TRAIN):
+            self._burst()
+
     def _launch(self) -> None:
         held: deque[object] = deque(maxlen=self._ring)
         for number in range(self.calls):
             held.append(self._calls[number % self.copies]())
 
-    def _warm_up(self) -> float:
-        """Call each copy once, on another stream as a capture wants it, and return the seconds of a call."""
+    def _warm_up(self) -> None:
+        """Call each copy once, on another stream as a capture wants it."""
         import torch
 
+        self.calls = _round_up(FEW_CALLS, self.copies)
         with torch.cuda.device(self._device), torch.inference_mode():
             stream = torch.cuda.Stream()
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 for call in self._calls[: self.copies]:
                     call()
-                self.calls = self.copies
-                seconds = min(_timed(self._launch, self._device) for _ in range(2))
             torch.cuda.current_stream().wait_stream(stream)
             torch.cuda.synchronize()
-        return max(seconds / self.copies, 1e-7)
+
+    def _time_burst(self) -> float:
+        """Return the seconds of a burst among others."""
+        return max(1e-7, min(_timed(self._train, self._device) for _ in range(_TIMINGS)) / _TRAIN)
 
     def _capture(self) -> bool:
         """Capture a burst; False where the operator does what a graph cannot hold."""

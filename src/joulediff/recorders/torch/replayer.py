@@ -7,7 +7,6 @@ numbers that it draws come from generators whose states the session puts back.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 from joulediff.errors import JoulediffError
@@ -29,8 +28,6 @@ CACHE_FILLS = 2
 MAX_COPIES = 64
 # The last cache of most server CPUs lies between 16 and 64 MB; PyTorch does not tell it.
 HOST_CACHE_BYTES = 32 << 20
-# Between two kernels of a graph an H200 takes about a microsecond, which is in no kernel's time.
-GAP_S = 1e-6
 
 
 class TorchReplayer:
@@ -42,7 +39,6 @@ class TorchReplayer:
         self._begin = begin
         self.addresses = addresses
         self._kept: dict[int, KeptInputs | JoulediffError] = {}
-        self._kernels = Counter(kernel.op for kernel in run.kernels)
         self._waiting = {wait.op for wait in run.waits}
 
     def refusal(self, op: Op) -> str | None:
@@ -120,7 +116,7 @@ class TorchReplayer:
             ring=count_turns(outputs, touched, most),
             may_capture=op.id not in self._waiting,
             renew=renew,
-            aim_s=device_s + GAP_S * self._kernels[op.id] if device_s else None,
+            aim_s=device_s,
         )
 
     def _renewal(self, op: Op, sets: Sequence[KeptInputs]) -> Call | None:
