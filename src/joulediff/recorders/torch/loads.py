@@ -22,14 +22,15 @@ Call = Callable[[], object]
 # 20.0 in 30 (H200). Longer bursts than this spread the power samples, which are means over about 20 ms.
 BURST_S = 1e-3
 MAX_CALLS = 1000
-# Enough calls to know how long one takes.
-FEW_CALLS = 8
 # Calls on the host are made one after the other by Python; a burst this long makes the marks between them cheap.
 HOST_BURST_S = 2e-3
 # Operators that write to their inputs get the first values back so rarely that it costs a third of a percent.
 RENEW_SHARE = 1 / 300
 _TIMINGS = 3
-_TRAIN = 8
+_TRAIN = 4
+# A burst that turns out shorter than it should be is made longer, at most so often.
+_LONGER = 2
+_LONG_ENOUGH = 0.8
 _SPIN_CYCLES = 2_000_000
 
 
@@ -53,14 +54,16 @@ class CudaLoad:
         self._graph: Any = None
         self.inputs = inputs
         self.copies = len(calls)
-        self._warm_up()
+        self.calls = self._count_calls(self._warm_up())
         self.how: How = "graph" if may_capture and self._capture() else "launches"
         self.burst_s = self._time_burst()
-        wanted = _round_up(min(MAX_CALLS, max(1, round(BURST_S * self.calls / self.burst_s))), self.copies)
-        if wanted != self.calls:
-            self.calls = wanted
+        for _ in range(_LONGER):
+            longer = self._count_calls(self.burst_s / self.calls)
+            if longer <= self.calls or self.burst_s > _LONG_ENOUGH * BURST_S:
+                break
+            self.calls = longer
             if self.how == "graph" and not self._capture():
-                raise JoulediffError("its graph could not be made longer")
+                raise JoulediffError("a graph of many of its calls cannot be captured")
             self.burst_s = self._time_burst()
         self.call_s = self.burst_s / self.calls if self.how == "graph" else None
         self.aim_s = aim_s
@@ -95,22 +98,33 @@ class CudaLoad:
         for number in range(self.calls):
             held.append(self._calls[number % self.copies]())
 
-    def _warm_up(self) -> None:
-        """Call each copy once, on another stream as a capture wants it."""
+    def _count_calls(self, call_s: float) -> int:
+        """Return how many calls make a burst; each copy takes part equally."""
+        return _round_up(min(MAX_CALLS, max(1, round(BURST_S / max(call_s, 1e-7)))), self.copies)
+
+    def _warm_up(self) -> float:
+        """Call each copy once, on another stream as a capture wants it, and return the seconds of a call."""
         import torch
 
-        self.calls = _round_up(FEW_CALLS, self.copies)
+        def call_all() -> None:
+            for call in self._calls:
+                call()
+
         with torch.cuda.device(self._device), torch.inference_mode():
             stream = torch.cuda.Stream()
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
-                for call in self._calls[: self.copies]:
-                    call()
+                call_all()
+                seconds = _timed(call_all, self._device)
             torch.cuda.current_stream().wait_stream(stream)
             torch.cuda.synchronize()
+        return seconds / self.copies
 
     def _time_burst(self) -> float:
-        """Return the seconds of a burst among others."""
+        """Return the seconds of a burst; a short one is timed among others."""
+        once_s = _timed(self._burst, self._device)
+        if once_s > _TRAIN * BURST_S:
+            return once_s
         return max(1e-7, min(_timed(self._train, self._device) for _ in range(_TIMINGS)) / _TRAIN)
 
     def _capture(self) -> bool:
