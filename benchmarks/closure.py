@@ -180,7 +180,7 @@ def examine(name, *, again_s=0.0, full_load_s=0.0, keep=None, seconds=3.0):
     """Record one program and return what its books say."""
     torch.manual_seed(0)
     step = PROGRAMS[name]()
-    run = record(step, label=name, seconds=seconds, wait_s=10.0, replay_seconds=90.0, source=True)
+    run = record(step, label=name, seconds=seconds, wait_s=10.0, replay_seconds=60.0, source=True)
     second = record(step, label=name, seconds=seconds, wait_s=10.0, replay_seconds=again_s) if again_s else None
     full = None
     if full_load_s:
@@ -294,8 +294,8 @@ def main():
     for name in options.programs:
         results.append(examine(name, again_s=options.again, full_load_s=options.full_load, keep=options.keep))
         show(results[-1])
-    if options.json:
-        options.json.write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
+        if options.json:
+            options.json.write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
 
 
 if __name__ == "__main__":
