@@ -80,7 +80,7 @@ def record(
     def open_watcher() -> Recorder | None:
         return open_recorder(session.step, names=step, root=folder, source=source, cpp=cpp)
 
-    if not 0 < replay_seconds < float("inf"):
+    if replay and not 0 < replay_seconds < float("inf"):
         raise JoulediffError(f"cannot replay for {replay_seconds:g} seconds", fix="give seconds, or --no-replay")
     clock = clock or RealClock()
     with ExitStack() as stack:

@@ -54,28 +54,47 @@ class _Collector:
             number, self._next = self._next, self._next + 1
             if number in self._ops:
                 self.found[number] = self._keep(number, facts, args, kwargs)
-        return func(*args, **kwargs)
+        return self._count(lambda: func(*args, **kwargs))
 
     def count_triton(self, _: str, run: Callable[[], object], __: tuple[Any, ...], ___: dict[str, Any]) -> object:
-        if threading.get_ident() not in self.sieve.inside:
+        me = threading.get_ident()
+        if me in self.sieve.inside:
+            return run()
+        with self._lock:
+            self._next += 1
+        self.sieve.inside.add(me)
+        try:
+            return self._count(run)
+        finally:
+            self.sieve.inside.discard(me)
+
+    def _count(self, run: Callable[[], object]) -> object:
+        """Run what has a number; one that fails gives it to the next, as in the captured pass."""
+        try:
+            return run()
+        except BaseException:
             with self._lock:
-                self._next += 1
-        return run()
+                self._next -= 1
+                self.found.pop(self._next, None)
+            raise
 
     def _keep(
         self, number: int, facts: Facts, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> KeptInputs | JoulediffError:
         op = self._run.ops[number]
         _, tensors = self._encoder.arguments(args, kwargs)
-        # Numbers may differ: an optimizer counts its steps.
-        forms = [(tuple(tensor.shape), tuple(tensor.stride())) for tensor in tensors]
         values = [self._run.values[value] for value in op.inputs]
-        if (facts.name, facts.overload, forms) != (op.name, op.overload, [(v.shape, v.strides) for v in values]):
-            return JoulediffError(f"the step called {facts.name} where it had called {op.name}")
+        wanted = (op.name, op.overload, [(value.shape, value.strides) for value in values])
         try:
+            # Numbers may differ: an optimizer counts its steps.
+            forms = [(tuple(tensor.shape), tuple(tensor.stride())) for tensor in tensors]
+            if (facts.name, facts.overload, forms) != wanted:
+                return JoulediffError(f"the step called {facts.name} where it had called {op.name}")
             return keep_inputs(tensors, [self._is_steady[value] for value in op.inputs])
-        except (JoulediffError, RuntimeError) as error:
-            return error if isinstance(error, JoulediffError) else JoulediffError(_first_line(error))
+        except JoulediffError as error:
+            return error
+        except RuntimeError as error:  # no memory is left, or a tensor has neither shape nor strides
+            return JoulediffError(_first_line(error))
 
 
 def _first_line(error: BaseException) -> str:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 ALIGNMENT_BYTES = 512
 # Beyond this, and with what stands for an infinite sum, a normal distribution has no meaning in half precision.
 LARGEST_DRAW = 6e4
+# Whole numbers are drawn as 64-bit ones, and their bounds are kept as doubles, which are exact up to here.
+LARGEST_WHOLE = 2.0**53
 
 
 class _Piece(NamedTuple):
@@ -159,17 +161,20 @@ def _fill(tensor: torch.Tensor, seen: Signature | None) -> None:
     if seen is None or seen.low is None or seen.high is None or not seen.count or not tensor.numel():
         return
     low, high = max(seen.low, -LARGEST_DRAW), min(seen.high, LARGEST_DRAW)
+    if not tensor.is_floating_point():
+        low, high = max(seen.low, -LARGEST_WHOLE), min(seen.high, LARGEST_WHOLE)
     if not tensor.is_floating_point() or seen.integral:
-        low, high = int(seen.low), int(seen.high)
-        drawn = torch.randint(low, high + 1, tensor.shape, device=tensor.device)
-        tensor.copy_(drawn)
+        tensor.copy_(torch.randint(int(low), int(high) + 1, tensor.shape, device=tensor.device))
         return
-    mean = seen.sum_x / seen.count
-    sigma = max(0.0, seen.sum_x2 / seen.count - mean * mean) ** 0.5
+    # Zeros are put among the others, whose own mean and spread is what the sums tell.
+    finite = seen.count - seen.nans - seen.positive_infs - seen.negative_infs
+    others = max(1, finite - seen.zeros)
+    mean = seen.sum_x / others
+    sigma = max(0.0, seen.sum_x2 / others - mean * mean) ** 0.5
     drawn = torch.empty(tensor.shape, device=tensor.device, dtype=torch.float32)
     drawn.normal_(min(max(mean, low), high), min(sigma, LARGEST_DRAW)).clamp_(low, high)
     if seen.zeros:
-        drawn[torch.rand(tensor.shape, device=tensor.device) < seen.zeros / seen.count] = 0.0
+        drawn[torch.rand(tensor.shape, device=tensor.device) < seen.zeros / finite] = 0.0
     tensor.copy_(drawn)
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
@@ -32,6 +33,29 @@ _TRAIN = 4
 _LONGER = 2
 _LONG_ENOUGH = 0.8
 _SPIN_CYCLES = 2_000_000
+
+
+@contextmanager
+def as_recorded() -> Iterator[None]:
+    """Run operators where they are recorded: below autograd and autocast, whatever the program has set around."""
+    import torch
+
+    with torch.inference_mode(), torch._C._DisableAutocast():  # noqa: SLF001
+        yield
+
+
+@contextmanager
+def failures_told() -> Iterator[None]:
+    """Turn what an operator raises into a reason not to measure it. Memory that ran out is told by others."""
+    import torch
+
+    try:
+        yield
+    except (JoulediffError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # an operator of the program's own may raise anything
+        first = str(error).partition("\n")[0][:200]
+        raise JoulediffError(f"it failed when run again: {first or type(error).__name__}") from error
 
 
 class CudaLoad:
@@ -72,7 +96,7 @@ class CudaLoad:
     def run(self, rest_s: float) -> None:
         import torch
 
-        with torch.cuda.device(self._device), torch.inference_mode():
+        with failures_told(), torch.cuda.device(self._device), as_recorded():
             if self._renewal is not None:
                 self._renewal.count()
             self._burst()
@@ -110,7 +134,7 @@ class CudaLoad:
             for call in self._calls:
                 call()
 
-        with torch.cuda.device(self._device), torch.inference_mode():
+        with torch.cuda.device(self._device), as_recorded():
             stream = torch.cuda.Stream()
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
@@ -133,7 +157,7 @@ class CudaLoad:
 
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.device(self._device), torch.inference_mode():
+            with torch.cuda.device(self._device), as_recorded():
                 with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                     self._launch()
                 graph.replay()
@@ -170,12 +194,10 @@ class HostLoad:
     how: How = "calls"
 
     def __init__(self, calls: Sequence[Call], *, inputs: Inputs, renew: Call | None = None) -> None:
-        import torch
-
         self._calls = list(calls)
         self.inputs = inputs
         self.copies = self.calls = len(calls)
-        with torch.inference_mode():
+        with as_recorded():
             self._burst()
             call_s = max(_timed_on_host(self._burst) / self.calls, 1e-7)
         self.calls = _round_up(max(1, round(HOST_BURST_S / call_s)), self.copies)
@@ -185,9 +207,7 @@ class HostLoad:
         self._renewal = None if renew is None else _Renewal(renew, _timed_on_host(renew), self.burst_s)
 
     def run(self, rest_s: float) -> None:  # noqa: ARG002 - a CPU needs no rest
-        import torch
-
-        with torch.inference_mode():
+        with failures_told(), as_recorded():
             if self._renewal is not None:
                 self._renewal.count()
             self._burst()
@@ -254,7 +274,7 @@ def _timed(work: Callable[[], object], device: str) -> float:
     """Return the device's seconds between before and after `work`."""
     import torch
 
-    with torch.cuda.device(device), torch.inference_mode():
+    with torch.cuda.device(device), as_recorded():
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         work()

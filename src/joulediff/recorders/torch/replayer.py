@@ -13,7 +13,7 @@ from joulediff.errors import JoulediffError
 from joulediff.recorders.recorder import Load
 from joulediff.recorders.torch.collect import collect_inputs
 from joulediff.recorders.torch.inputs import KeptInputs, count_turns, draw_inputs
-from joulediff.recorders.torch.loads import Call, CudaLoad, CudaRest, HostLoad
+from joulediff.recorders.torch.loads import Call, CudaLoad, CudaRest, HostLoad, as_recorded, failures_told
 from joulediff.recorders.torch.rebuild import bind, refuse
 from joulediff.runs import Op, Run
 
@@ -48,7 +48,7 @@ class TorchReplayer:
         if op.name.partition("::")[0] in _COLLECTIVES:
             return "a collective waits for other processes"
         if not op.outputs and not op.writes:
-            return "it returns nothing and changes none of its tensors: its effect lies elsewhere"
+            return "it makes no tensor and changes none: its effect lies elsewhere"
         values = [self._run.values[number] for number in (*op.inputs, *op.outputs)]
         if any(len(value.strides) != len(value.shape) for value in values):
             return "it works on sparse or nested tensors"
@@ -77,7 +77,8 @@ class TorchReplayer:
 
     def collect(self, ops: Sequence[int]) -> None:
         self._kept.clear()
-        self._kept = collect_inputs(self._step, self._run, ops, begin=self._begin)
+        if ops:
+            self._kept = collect_inputs(self._step, self._run, ops, begin=self._begin)
 
     def open_load(
         self, op: int, *, inputs: Sequence[float], outputs: float = math.inf, device_s: float | None = None
@@ -86,12 +87,10 @@ class TorchReplayer:
 
         found = self._run.ops[op]
         try:
-            with torch.inference_mode():
+            with failures_told(), as_recorded():
                 return self._open(found, self._inputs(op), inputs, outputs, device_s)
         except torch.OutOfMemoryError as error:
             raise JoulediffError("its inputs and outputs do not fit into memory a second time") from error
-        except (RuntimeError, ValueError, TypeError, NotImplementedError, IndexError) as error:
-            raise JoulediffError(f"it failed when run again: {_first_line(error)}") from error
 
     def _inputs(self, op: int) -> KeptInputs:
         kept = self._kept.pop(op, None)
@@ -158,7 +157,3 @@ class TorchReplayer:
 
     def close(self) -> None:
         self._kept.clear()
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0][:200]
