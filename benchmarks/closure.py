@@ -161,7 +161,7 @@ def energies(run):
         calls = len({run.kernels[number].op for number in kernels})
         device_s = sum(run.kernels[number].duration_s for number in kernels)
         key = (op.name, op.overload, op.arguments, shapes, strides, calls)
-        if replay.energy_j is not None:
+        if replay.energy_j is not None and replay.domain == "gpu0":
             found[key] = (books.total(kernels), replay, calls, device_s)
     return found
 
@@ -210,7 +210,7 @@ def judge(name, run, second, full):
     clocks = [replay.clock_mhz for _, replay, _, _ in mine.values() if replay.clock_mhz]
     repeats = [abs(r.again_j / r.ours_j - 1) for r in rows if r.again_j is not None]
     seconds = next(each.seconds for each in run.passes if each.name == "replayed")
-    busy_s = sum(kernel.duration_s for kernel in run.kernels)
+    busy_s = sum(kernel.duration_s for kernel in run.kernels if kernel.device.startswith("cuda"))
     return Result(
         program=name,
         metered_j=metered_j,

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from energy_builders import STEP_S, cpu_run, gpu_run, metered, odd_runs, replay, runs, with_replays
 from joulediff.energy.activity import find_replays, find_work, has_trace, is_gpu, shared_times
 from joulediff.energy.attribution import (
+    ABOVE_SHARE,
+    BELOW_SHARE,
     BURST,
-    REPLAYED_SHARE,
-    UNKNOWN_SHARE,
     attribute,
     attribute_rest,
     idle_energy,
@@ -151,8 +151,8 @@ def test_power_times_time() -> None:
     assert first.joules == pytest.approx(1.1)
     assert second.joules == pytest.approx(3.3)
     assert first.source == "attributed"
-    assert first.low == pytest.approx(1.1 * (1 - UNKNOWN_SHARE))
-    assert first.high == pytest.approx(1.1 * (1 + UNKNOWN_SHARE))
+    assert first.low == pytest.approx(1.1 * (1 - BELOW_SHARE))
+    assert first.high == pytest.approx(1.1 * (1 + ABOVE_SHARE))
 
 
 def test_a_kernel_draws_no_less_than_at_rest_and_no_more_than_the_device_can() -> None:
@@ -188,19 +188,6 @@ def test_the_host_draws_the_power_of_the_step() -> None:
     assert found.joules == pytest.approx(0.2)
 
 
-def test_replays_tell_how_unlike_kernels_are() -> None:
-    run = gpu_run(("a", 2e-3, 0), ("b", 2e-3, 1), ("c", 2e-3, None))
-    alike = with_replays(run, replay(0, 0.8), replay(1, 0.8), calls={0: 0, 1: 1})
-    energy = attribute(alike, "gpu0")[2]
-    assert energy is not None
-    assert energy.half_width_share == pytest.approx(REPLAYED_SHARE)
-    unlike = with_replays(run, replay(0, 0.8), replay(1, 1.0), calls={0: 0, 1: 1})
-    energy = attribute(unlike, "gpu0")[2]
-    assert energy is not None
-    # 500 and 600 W: a spread of 50 W around 550 W.
-    assert energy.half_width_share == pytest.approx(1.96 * 50 / 550)
-
-
 def rest_of(run: Run) -> dict[int, Energy]:
     work = find_work(run, "gpu0")
     assert work is not None
@@ -208,21 +195,23 @@ def rest_of(run: Run) -> dict[int, Energy]:
     return attribute_rest(run, "gpu0", work, replayed)
 
 
-def test_a_kernel_of_the_same_name_lends_its_power() -> None:
-    run = gpu_run(("gemm", 2e-3, 0), ("gemm", 1e-3, 1), ("add", 1e-3, 2))
-    found = rest_of(with_replays(run, replay(0, 1.2), calls={0: 0}))
-    # 1.2 J + 100 W × 2 ms are 700 W.
-    assert found[1].joules == pytest.approx(0.7)
-    assert found[1].half_width_share == pytest.approx(REPLAYED_SHARE)
-    assert found[2].joules == pytest.approx((5.0 - 0.6) / 4)
+def test_what_was_not_replayed_shares_what_is_left() -> None:
+    run = gpu_run(("gemm", 2e-3, 0), ("add", 1e-3, 1), ("mul", 3e-3, 2), ("cat", 1e-3, 3))
+    found = rest_of(with_replays(run, replay(0, 1.8), replay(3, 0.1), calls={0: 0, 3: 1}))
+    # 5 J less 100 W x 3 idle ms, 2 J and 0.2 J leave 2.5 J for 4 ms: 625 W, between the 200 W and 1000 W replayed.
     assert found.keys() == {1, 2}
+    assert found[1].joules == pytest.approx(2.5 / 4)
+    assert found[2].joules == pytest.approx(2.5 * 3 / 4)
+    assert found[2].low == pytest.approx(found[2].joules * (1 - BELOW_SHARE))
+    assert found[2].high == pytest.approx(found[2].joules * (1 + ABOVE_SHARE))
 
 
-def test_lent_powers_that_differ_make_the_interval_wider() -> None:
-    run = gpu_run(("gemm", 1e-3, 0), ("gemm", 1e-3, 1), ("gemm", 1e-3, 2))
-    found = rest_of(with_replays(run, replay(0, 0.3), replay(1, 0.5), calls={0: 0, 1: 1}))
-    assert found[2].joules == pytest.approx(0.5)
-    assert found[2].half_width_share == pytest.approx(1.96 * 100 / 500)
+@pytest.mark.parametrize(("metered_j", "watts"), [(40.0, 700.0), (1.5, 700.0)])
+def test_it_draws_no_more_and_no_less_than_what_was_replayed(metered_j: float, watts: float) -> None:
+    run = gpu_run(("gemm", 2e-3, 0), ("add", 1e-3, 1), joules=metered_j)
+    # 1.2 J + 100 W x 2 ms are 700 W.
+    found = rest_of(with_replays(run, replay(0, 1.2), calls={0: 0}))
+    assert found[1].joules == pytest.approx(watts * 1e-3)
 
 
 @given(runs())
