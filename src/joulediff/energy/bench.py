@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from joulediff.errors import JoulediffError
@@ -66,15 +67,13 @@ class Bench:
             wanted = {domain: rest_w[domain.name] for domain in sampler.primary_domains() if domain.name in rest_w}
             if not wanted:
                 raise JoulediffError(f"no meter sees {' or '.join(rest_w)}")
-            try:
+            with _failures_told():
                 return self._measure(repeater, sampler, wanted, window_s)
-            except RuntimeError as error:  # what a device raises is raised when its work is waited for
-                raise JoulediffError(f"it failed when run again: {str(error).partition(chr(10))[0][:200]}") from error
 
     def probe(self, run: Callable[[], None], domain: str) -> tuple[float | None, float | None]:
         """Return about how many watts a load draws and at which clock; None where the meter is too slow to tell."""
         repeater = Repeater(run, clock=self._clock)
-        with Sampler(self._meters, clock=self._clock) as sampler:
+        with Sampler(self._meters, clock=self._clock) as sampler, _failures_told():
             repeater.warm_up()
             clocks = []
             for _ in range(PROBE_PARTS):
@@ -119,6 +118,15 @@ class Bench:
     def _edge(self, sampler: Sampler) -> float:
         sampler.edge()
         return self._clock.now()
+
+
+@contextmanager
+def _failures_told() -> Iterator[None]:
+    """Turn what a device raises, when its work is queued or waited for, into an error of this operator."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise JoulediffError(f"it failed when run again: {str(error).partition(chr(10))[0][:200]}") from error
 
 
 def _above_rest(curve: Curve, progress: Progress, edges_s: Sequence[float], rest_w: float) -> PerStep:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 
 from joulediff.energy.bench import Bench, Shot
@@ -92,7 +93,8 @@ class Card:
             load = self._open_rest()
             if load is None:
                 raise JoulediffError(f"{self.facts.device} cannot be held at rest")
-            shot = self._bench.measure(lambda: load.run(REST_S), {self.facts.domain: 0.0}, window_s=REST_WINDOW_S)
+            with closing(load):
+                shot = self._bench.measure(lambda: load.run(REST_S), {self.facts.domain: 0.0}, window_s=REST_WINDOW_S)
             self._rest = (shot.domains[self.facts.domain], now_s)
         return self._rest[0]
 
@@ -111,11 +113,14 @@ class Card:
 
     def _search(self, load: Load, power_w: float, rest_w: float, mean_w: float) -> Pace:
         """Return the pace whose clock is nearest to that of a program which ran into the power limit."""
-        low_w, high_w, best, least = mean_w, power_w, Pace(0.0), math.inf
+        # Half of the time busy is known to give too high a clock.
+        low_w, high_w = min(mean_w, rest_w + (power_w - rest_w) / (1 + EVEN.rest_share)), power_w
+        best, least = EVEN, math.inf
         for _ in range(TRIES):
             pace = choose_pace(power_w, rest_w=rest_w, mean_w=mean_w)
             _, clock_mhz = self._probe(load, pace)
-            assert clock_mhz is not None and self.facts.clock_mhz is not None
+            if not (clock_mhz and self.facts.clock_mhz):
+                break
             off = clock_mhz / self.facts.clock_mhz - 1
             if abs(off) < least:
                 best, least = pace, abs(off)

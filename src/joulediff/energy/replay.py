@@ -53,17 +53,16 @@ class Replaying:
     def go(self) -> None:
         """Replay everything that can be, within the time there is."""
         begin_s, done = self.clock.now(), 0
+        end_s = begin_s + self.seconds
         kinds = list(self._possible(find_kinds(self.run)))
         windows_s = share_time([kind.time_s for kind in kinds])
         distances = find_distances(self.run, {kind.op for kind in kinds}, self.replayer.addresses)
         try:
-            for lot in self._lots(kinds):
+            for lot in self._lots(kinds, end_s):
                 for kind in lot:
-                    spent_s = self.clock.now() - begin_s
-                    if spent_s >= self.seconds:
-                        self._give_up(kinds[done:], f"the {format_time(self.seconds)} for replay were spent")
-                        return
-                    self._tell(done, len(kinds), spent_s)
+                    if self.clock.now() >= end_s:
+                        break
+                    self._tell(done, len(kinds), self.clock.now() - begin_s)
                     found = self._measure(kind, distances[kind.op], windows_s[done])
                     self._add(kind, found)
                     done += 1
@@ -71,6 +70,7 @@ class Replaying:
                         raise JoulediffError(
                             f"{kind.device} does not answer any more since {self.run.ops[kind.op].name} was run again"
                         )
+            self._give_up(kinds[done:], f"the {format_time(self.seconds)} for replay were spent")
         finally:
             self.replayer.close()
 
@@ -97,10 +97,10 @@ class Replaying:
             else:
                 self._add(kind, [Replay(kind.op, self._name(kind.device), note=why)])
 
-    def _lots(self, kinds: Sequence[Kind]) -> Iterator[Sequence[Kind]]:
+    def _lots(self, kinds: Sequence[Kind], end_s: float) -> Iterator[Sequence[Kind]]:
         """Yield kinds in order, after their inputs have been collected, as many as fit into memory at once."""
         left, lots = list(kinds), 0
-        while left:
+        while left and self.clock.now() < end_s:
             budget = {device: self.replayer.budget_bytes(device) for device in {kind.device for kind in left}}
             lot: list[Kind] = []
             for kind in left:
