@@ -25,7 +25,10 @@ Step = Callable[[], object]
 def collect_inputs(
     step: Step, run: Run, ops: Collection[int], *, begin: Callable[[], None]
 ) -> dict[int, KeptInputs | JoulediffError]:
-    """Run `step` and return the inputs of each of `ops`, or why they could not be kept."""
+    """Run `step` and return the inputs of each of `ops`, or why it has none that can be kept.
+
+    One whose inputs were others this time, or had no room, is not there.
+    """
     collector = _Collector(run, ops)
     with ExitStack() as stack:
         stack.enter_context(watch_triton(collector.count_triton))
@@ -44,16 +47,19 @@ class _Collector:
         self._encoder = Encoder()
         self._lock = threading.RLock()
         self._next = 0
-        written = {value.storage for value in run.values if value.writers}
-        self._is_steady = [value.storage not in written for value in run.values]
+        # A view has an operator that made it, too: only `writes` tell that memory was changed.
+        written = {run.values[value].storage for op in run.ops for value in op.writes}
+        steady = {value.storage for value in run.values if value.producer is None} - written
+        self._is_steady = [value.storage in steady for value in run.values]
         self.sieve = Sieve(self.take)
         self.found: dict[int, KeptInputs | JoulediffError] = {}
 
     def take(self, facts: Facts, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         with self._lock:
             number, self._next = self._next, self._next + 1
-            if number in self._ops:
-                self.found[number] = self._keep(number, facts, args, kwargs)
+            kept = self._keep(number, facts, args, kwargs) if number in self._ops else None
+            if kept is not None:
+                self.found[number] = kept
         return self._count(lambda: func(*args, **kwargs))
 
     def count_triton(self, _: str, run: Callable[[], object], __: tuple[Any, ...], ___: dict[str, Any]) -> object:
@@ -80,22 +86,18 @@ class _Collector:
 
     def _keep(
         self, number: int, facts: Facts, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> KeptInputs | JoulediffError:
+    ) -> KeptInputs | JoulediffError | None:
         op = self._run.ops[number]
         _, tensors = self._encoder.arguments(args, kwargs)
         values = [self._run.values[value] for value in op.inputs]
-        wanted = (op.name, op.overload, [(value.shape, value.strides) for value in values])
+        if (facts.name, facts.overload, len(tensors)) != (op.name, op.overload, len(values)):
+            return None
         try:
-            # Numbers may differ: an optimizer counts its steps.
-            forms = [(tuple(tensor.shape), tuple(tensor.stride())) for tensor in tensors]
-            if (facts.name, facts.overload, forms) != wanted:
-                return JoulediffError(f"the step called {facts.name} where it had called {op.name}")
-            return keep_inputs(tensors, [self._is_steady[value] for value in op.inputs])
+            kept = keep_inputs(tensors, [self._is_steady[value] for value in op.inputs])
         except JoulediffError as error:
             return error
-        except RuntimeError as error:  # no memory is left, or a tensor has neither shape nor strides
-            return JoulediffError(_first_line(error))
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0][:200]
+        except RuntimeError:  # there is no memory left for it now
+            return None
+        # Numbers may differ: an optimizer counts its steps.
+        is_same = [(piece.shape, piece.strides) for piece in kept.pieces] == [(v.shape, v.strides) for v in values]
+        return kept if is_same else None

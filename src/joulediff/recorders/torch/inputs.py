@@ -85,7 +85,7 @@ def keep_inputs(tensors: Sequence[torch.Tensor], is_steady: Sequence[bool]) -> K
     kept = KeptInputs("real")
     groups: dict[int, list[int]] = {}
     for number, tensor in enumerate(tensors):
-        if tensor.is_conj() or tensor.is_neg() or tensor.layout != torch.strided:
+        if tensor.is_conj() or tensor.is_neg() or tensor.is_nested or tensor.layout != torch.strided:
             raise JoulediffError("an input is no plain tensor: conjugated, negated, sparse or nested")
         groups.setdefault(tensor.untyped_storage()._cdata, []).append(number)  # noqa: SLF001
     found: dict[int, _Piece] = {}

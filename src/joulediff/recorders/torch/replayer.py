@@ -94,7 +94,9 @@ class TorchReplayer:
 
     def _inputs(self, op: int) -> KeptInputs:
         kept = self._kept.pop(op, None)
-        return kept if isinstance(kept, KeptInputs) else draw_inputs(self._run, self._run.ops[op])
+        if isinstance(kept, JoulediffError):
+            raise kept
+        return draw_inputs(self._run, self._run.ops[op]) if kept is None else kept
 
     def _open(self, op: Op, kept: KeptInputs, inputs: Sequence[float], outputs: float, device_s: float | None) -> Load:
         outputs_bytes = sum(self._bytes(number) for number in op.outputs)
