@@ -45,8 +45,8 @@ def test_a_stage_has_the_number_of_its_pass(ends: tuple[int, int], teller: _Tell
     teller.stage("something else: now")
     found: list[Message] = list(Inbox().feed(os.read(ends[0], 4096)))
     assert found == [
-        Stage("metered 1/3: measuring", 0.4),
-        Stage("captured 3/3: running the step"),
+        Stage("metered 1/4: measuring", 0.4),
+        Stage("captured 3/4: running the step"),
         Stage("something else: now"),
     ]
 

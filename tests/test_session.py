@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,30 +12,52 @@ import pytest
 import torch
 
 from joulediff.archive import load
+from joulediff.energy.ledger import open_books
 from joulediff.errors import JoulediffError
 from joulediff.recorders.regions import region
 from joulediff.recorders.torch import trace
+from joulediff.recorders.torch.replayer import TorchReplayer
 from joulediff.runs import Run
 from joulediff.session import record
 from joulediff.stability.watch import Watch
 
-QUICK: dict[str, Any] = {"seconds": 0.1, "wait_s": 0.0, "meter": "estimated"}
+QUICK: dict[str, Any] = {"seconds": 0.1, "wait_s": 0.0, "meter": "estimated", "replay": False}
+REPLAYED: dict[str, Any] = {**QUICK, "replay": True}
 
 
 def statuses(run: Run) -> list[tuple[str, str]]:
     return [(each.name, each.status) for each in run.passes]
 
 
-def test_three_passes_and_a_file_after_each(tmp_path: Path) -> None:
+def test_four_passes_and_a_file_after_each(tmp_path: Path) -> None:
     x, seen = torch.ones(8, 8), []
-    run = record(lambda: (x @ x).relu(), **QUICK, label="mine", path=tmp_path / "run.jd", checkpoint=seen.append)
-    assert statuses(run) == [("metered", "done"), ("traced", "done"), ("captured", "done")]
-    assert [len(each.passes) for each in seen] == [1, 2, 3]
+    run = record(lambda: (x @ x).relu(), **REPLAYED, label="mine", path=tmp_path / "run.jd", checkpoint=seen.append)
+    assert statuses(run) == [("metered", "done"), ("traced", "done"), ("captured", "done"), ("replayed", "done")]
+    assert [len(each.passes) for each in seen] == [1, 2, 3, 4]
     assert [op.name for op in run.ops] == ["aten::mm", "aten::relu"]
     assert [kernel.op for kernel in run.kernels] == [0, 1]
+    assert {row.op for row in run.replays if row.energy_j is not None} == {0, 1}
+    assert seen[2].replays == ()
     assert run.notes == ()
     assert load(tmp_path / "run.jd") == run == seen[-1]
     assert run.settings["package.torch"] == torch.__version__
+
+
+def test_without_replay_there_are_three_passes() -> None:
+    x = torch.ones(8, 8)
+    run = record(lambda: x + 1, **QUICK, replay_seconds=0.0)
+    assert statuses(run) == [("metered", "done"), ("traced", "done"), ("captured", "done")]
+    assert run.replays == ()
+    assert {op.replay for op in run.ops} == {None}
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_replay_of_no_length_is_refused_before_anything_runs(seconds: float) -> None:
+    def step() -> None:
+        raise AssertionError("the step ran")
+
+    with pytest.raises(JoulediffError, match=rf"cannot replay for {seconds:g} seconds\n  give .*--no-replay"):
+        record(step, **REPLAYED, replay_seconds=seconds)
 
 
 def test_random_numbers_are_alike_in_every_pass_and_the_programs_own_afterwards() -> None:
@@ -84,12 +107,6 @@ def test_a_step_that_changes_its_weights_is_told() -> None:
 
 
 def test_what_the_step_raises_while_captured_passes_through_and_the_rest_is_kept() -> None:
-    class Told(Watch):
-        failure: tuple[BaseException, int] | None = None
-
-        def failed(self, error: BaseException, call: int) -> None:
-            self.failure = (error, call)
-
     def step() -> torch.Tensor:
         if torch.utils._python_dispatch._get_current_dispatch_mode() is not None:
             raise error
@@ -111,8 +128,9 @@ def test_a_pass_that_cannot_be_had_does_not_keep_the_others_from_running(monkeyp
         raise JoulediffError("no profiler here", fix="use another build")
 
     monkeypatch.setattr(trace, "_profiling", refuse)
-    run = record(lambda: torch.ones(2) + 1, **QUICK)
-    assert statuses(run) == [("metered", "done"), ("traced", "failed"), ("captured", "done")]
+    run = record(lambda: torch.ones(2) + 1, **REPLAYED)
+    assert statuses(run) == [("metered", "done"), ("traced", "failed"), ("captured", "done"), ("replayed", "skipped")]
+    assert run.passes[3].note == "operators, kernels and the energy of the step are needed first"
     assert run.passes[1].note == "no profiler here use another build"
     assert [op.name for op in run.ops] == ["aten::ones", "aten::add"]
     assert run.kernels == ()
@@ -138,6 +156,97 @@ def test_ctrl_c_keeps_what_was_found() -> None:
     assert statuses(seen[-1]) == [("metered", "done"), ("traced", "failed")]
     assert seen[-1].measurement is not None
     assert not torch.autograd._profiler_enabled()
+
+
+class Told(Watch):
+    """Keeps what it is told, and interrupts where a stage begins with `until`."""
+
+    def __init__(self, until: str = "never") -> None:
+        self.until = until
+        self.stages: list[tuple[str, float | None]] = []
+        self.failure: tuple[BaseException, int] | None = None
+
+    def stage(self, text: str, share: float | None = None) -> None:
+        self.stages.append((text, share))
+        if text.startswith(self.until):
+            raise KeyboardInterrupt
+
+    def failed(self, error: BaseException, call: int) -> None:
+        self.failure = (error, call)
+
+
+def three_operators() -> torch.Tensor:
+    return torch.ones(64, 64).cumsum(0).exp()
+
+
+def test_the_stages_of_a_replay_tell_how_far_it_is() -> None:
+    told = Told()
+    record(three_operators, **REPLAYED, watch=told)
+    stages = [(text, share) for text, share in told.stages if text.startswith("replayed")]
+    assert stages[0] == ("replayed: running the step for the inputs of its operators", None)
+    assert [share for _, share in stages[1:]] == [0, 1 / 3, 2 / 3]
+    for number, (text, _) in enumerate(stages[1:]):
+        assert re.fullmatch(rf"replayed: {number} of 3 operators, \d+ s left", text)
+
+
+@pytest.mark.parametrize(
+    ("until", "status", "measured"),
+    [
+        ("replayed: 2 of 3", "partial", 2),
+        ("replayed: 0 of 3", "failed", 0),
+        ("replayed: running the step", "failed", 0),
+    ],
+)
+def test_ctrl_c_keeps_what_was_replayed(tmp_path: Path, until: str, status: str, measured: int) -> None:
+    seen: list[Run] = []
+    watch, place = Told(until), tmp_path / "run.jd"
+    with pytest.raises(KeyboardInterrupt):
+        record(three_operators, **REPLAYED, watch=watch, checkpoint=seen.append, path=place)
+    assert statuses(seen[-1])[2:] == [("captured", "done"), ("replayed", status)]
+    assert sum(row.energy_j is not None for row in seen[-1].replays) == measured
+    assert sum(op.replay is not None for op in seen[-1].ops) == measured
+    assert load(place) == seen[-1]
+    assert open_books(seen[-1]).split == ("replayed" if measured else "attributed")
+
+
+def test_what_the_step_raises_while_inputs_are_collected_passes_through() -> None:
+    error, seen, told = ValueError("no"), [], Told()
+
+    def step() -> torch.Tensor:
+        if seen and len(seen[-1].passes) == 3:
+            raise error
+        return three_operators()
+
+    with pytest.raises(ValueError, match="no") as raised:
+        record(step, **REPLAYED, checkpoint=seen.append, watch=told)
+    assert raised.value is error
+    assert told.failure == (error, 1)
+    assert statuses(seen[-1])[2:] == [("captured", "done"), ("replayed", "failed")]
+    assert "ValueError: no" in (seen[-1].passes[-1].note or "")
+    assert len(seen[-1].ops) == 3
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
+def test_time_that_runs_out_keeps_what_was_done_and_notes_the_rest() -> None:
+    run = record(three_operators, **REPLAYED, replay_seconds=0.1)
+    assert statuses(run)[-1] == ("replayed", "done")
+    rows = [run.replays[op.replay] for op in run.ops if op.replay is not None]
+    assert len(rows) == 3
+    notes = [row.note for row in rows if row.energy_j is None]
+    assert len(notes) == 2, "the first is measured, however long that takes"
+    assert set(notes) == {"the 100.0 ms for replay were spent"}
+
+
+def test_a_device_that_stops_answering_ends_the_replay_and_not_the_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise JoulediffError("it failed when run again: illegal address")
+
+    monkeypatch.setattr(TorchReplayer, "open_load", refuse)
+    monkeypatch.setattr(TorchReplayer, "is_alive", lambda *_: False)
+    run = record(three_operators, **REPLAYED)
+    assert statuses(run)[-1] == ("replayed", "failed")
+    assert "cpu does not answer any more since aten::" in (run.passes[-1].note or "")
+    assert [row.note for row in run.replays] == ["it failed when run again: illegal address"]
 
 
 def test_regions_are_on_operators() -> None:
