@@ -308,14 +308,135 @@ LINEAR = """
 @needs_torch
 def test_operators_and_kernels_are_counted(record: Callable[..., Ended], tmp_path: Path) -> None:
     write_program(tmp_path / "linear.py", LINEAR.format(die=False))
-    ended = record("linear.py")
+    ended = record("linear.py", "--no-replay")
     assert ended.code in (0, 2), ended.err
     counted = re.search(r"^(\d+) operators, (\d+) kernels?$", ended.out, re.M)
     assert counted is not None
     run = load(tmp_path / "linear.jd")
-    assert [each.status for each in run.passes] == ["done"] * 4
+    assert [(each.name, each.status) for each in run.passes] == [
+        ("metered", "done"),
+        ("traced", "done"),
+        ("captured", "done"),
+    ]
+    assert run.replays == ()
     assert (len(run.ops), len(run.kernels)) == tuple(map(int, counted.groups()))
     assert "aten::addmm" in {op.name for op in run.ops}
+
+
+# Two operators, the larger one PyTorch's own. Once inputs are collected, the other one says so when it is called.
+REPLAYED = """
+    import time
+    import torch
+    from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+    seen = []
+    library = torch.library.Library("cli_tests", "DEF")
+    library.define("small(Tensor x) -> Tensor")
+
+    def small(x):
+        if len(seen) == 2 and _get_current_dispatch_mode() is None:
+            seen.append("replayed")
+            print("ready", flush=True)
+            {when_ready}
+        return x.clone()
+
+    library.impl("small", small, "CPU")
+
+    def build():
+        x = torch.randn(256, 256)
+        def step():
+            y = torch.ops.cli_tests.small(x @ x)
+            if _get_current_dispatch_mode() is not None:
+                seen.append("watched")
+                if len(seen) == 2:
+                    {when_collected}
+            return y
+        return step
+"""
+
+
+def replayed_program(*, when_ready: str = "pass", when_collected: str = "pass") -> str:
+    return REPLAYED.format(when_ready=when_ready, when_collected=when_collected)
+
+
+@needs_torch
+def test_a_replay_tells_how_far_it_is(start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+    write_program(tmp_path / "pair.py", replayed_program())
+    with open_terminal() as (terminal, seen), start("pair.py", stderr=terminal) as process:
+        process.communicate("", timeout=60)
+    assert process.returncode in (0, 2)
+    shown = b"".join(seen).decode().splitlines()
+    assert "joulediff: replayed 4/4: running the step for the inputs of its operators" in shown
+    assert re.fullmatch(r"joulediff: replayed 4/4: 0 of 2 operators, \d+ s left", shown[-2])
+    run = load(tmp_path / "pair.jd")
+    assert [each.status for each in run.passes] == ["done"] * 4
+    assert [run.ops[row.op].name for row in run.replays] == ["aten::mm", "cli_tests::small"]
+    assert all(row.inputs == "real" for row in run.replays)
+
+
+@needs_torch
+def test_a_replay_whose_time_is_spent_notes_the_rest(record: Callable[..., Ended], tmp_path: Path) -> None:
+    write_program(tmp_path / "pair.py", replayed_program(when_collected="time.sleep(0.6)"))
+    ended = record("pair.py", "--replay-seconds", "1")
+    assert ended.code in (0, 2), ended.err
+    run = load(tmp_path / "pair.jd")
+    assert [each.status for each in run.passes] == ["done"] * 4
+    done, left = run.replays
+    assert done.energy_j is not None
+    assert (left.energy_j, left.note) == (None, "the 1.000 s for replay were spent")
+
+
+@needs_torch
+@pytest.mark.parametrize("seconds", ["0", "-5", "nan"])
+def test_a_replay_of_no_length_is_refused(record: Callable[..., Ended], tmp_path: Path, seconds: str) -> None:
+    write_program(tmp_path / "plain.py", PLAIN)
+    ended = record("plain.py", "--replay-seconds", seconds)
+    assert ended.code == 1
+    told = f"joulediff: cannot replay for {seconds} seconds\n  give seconds, or --no-replay\n  nothing was recorded\n"
+    assert ended.err == told
+    assert not (tmp_path / "plain.jd").exists()
+
+
+@needs_torch
+def test_ctrl_c_keeps_what_was_replayed(start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+    write_program(tmp_path / "pair.py", replayed_program(when_ready="time.sleep(30)"))
+    with start("pair.py") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    kept = "metered, traced, captured, part of replayed"
+    assert err == f"joulediff: stopped\n  pair.jd keeps what was recorded ({kept}): joulediff show pair.jd\n"
+    run = load(tmp_path / "pair.jd")
+    assert [each.status for each in run.passes] == ["done", "done", "done", "partial"]
+    (row,) = run.replays
+    assert run.ops[row.op].name == "aten::mm"
+    assert row.energy_j is not None
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("deed", "said"),
+    [
+        (
+            "raise ValueError('seen')",
+            r"the step raised ValueError: seen \(pair\.py:\d+\) in call number 1 of the replayed p",
+        ),
+        ("__import__('os')._exit(5)", r"ended its process with exit code 5 \(replayed 4/4: running the step"),
+    ],
+)
+def test_a_step_that_fails_while_inputs_are_collected_keeps_the_rest(
+    record: Callable[..., Ended], tmp_path: Path, deed: str, said: str
+) -> None:
+    write_program(tmp_path / "pair.py", replayed_program(when_collected=deed))
+    ended = record("pair.py")
+    assert ended.code == 1
+    assert re.search(said, ended.err)
+    assert "pair.jd keeps what was recorded (metered, traced, captured): joulediff show pair.jd" in ended.err
+    run = load(tmp_path / "pair.jd")
+    assert [each.status for each in run.passes] == ["done", "done", "done", "failed"]
+    assert run.replays == ()
 
 
 def summary(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], *, strict: bool) -> tuple[int, list[str]]:
