@@ -257,7 +257,7 @@ def make_program(
     step_s = gap_s + sum(works[name].seconds(clock_mhz) for name in calls)
     joules = REST_W * step_s + sum(works[name].energy_j(clock_mhz) for name in calls)
     known = {"domains": {"gpu0": domain_energy(joules, step_s, REST_W)}, "clocks_mhz": {"gpu0": clock_mhz}}
-    states = (DeviceState("gpu0", clock_mhz=clock_mhz, power_limit_w=limit_w),)
+    states = (DeviceState("gpu0", clock_mhz=clock_mhz, clock_max_mhz=FULL_MHZ, power_limit_w=limit_w),)
     return made.build(measurement=measurement(step_s, **{**known, "states": states, **facts}))
 
 

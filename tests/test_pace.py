@@ -41,21 +41,25 @@ def test_the_more_an_operator_draws_the_longer_it_rests(powers_w: list[float], r
 
 @given(MHZ, MHZ)
 def test_the_energy_at_the_programs_clock_lies_between_following_it_and_not(clock: float, program: float) -> None:
-    factor, doubt = clock_factor(clock, program)
+    factor, doubt = clock_factor(clock, program, heavy=False)
     ends = sorted([1.0, program / clock])
     assert [factor - doubt, factor + doubt] == pytest.approx(ends)
+    factor, doubt = clock_factor(clock, program, heavy=True)
+    assert factor == pytest.approx(program / clock)
+    assert doubt <= abs(program / clock - 1)
 
 
 @given(MHZ, st.lists(MHZ, min_size=2, max_size=2))
 def test_a_higher_clock_of_the_program_never_lowers_the_energy(clock: float, programs: list[float]) -> None:
-    low, high = (clock_factor(clock, program)[0] for program in sorted(programs))
-    assert low <= high
+    for heavy in (False, True):
+        low, high = (clock_factor(clock, program, heavy=heavy)[0] for program in sorted(programs))
+        assert low <= high
 
 
 @given(MHZ)
 def test_equal_or_unknown_clocks_change_nothing(clock: float) -> None:
     for pair in ((clock, clock), (None, clock), (clock, None), (0.0, clock), (clock, 0.0), (None, None)):
-        assert clock_factor(*pair) == (1.0, 0.0)
+        assert clock_factor(*pair, heavy=True) == clock_factor(*pair, heavy=False) == (1.0, 0.0)
 
 
 @given(SECONDS, SECONDS)
@@ -72,6 +76,13 @@ def test_another_cache_changes_energy_less_than_time(call_s: float, aim_s: float
 @given(SECONDS, st.floats(1 - 0.99 * ALIKE_SHARE, 1 + 0.99 * ALIKE_SHARE))
 def test_calls_that_take_about_as_long_change_nothing(call_s: float, ratio: float) -> None:
     assert cache_factor(call_s, ratio * call_s) == (1.0, 0.0)
+
+
+@given(SECONDS, st.floats(1.0, 2.0), st.floats(0.0, 1.0))
+def test_time_that_a_lower_clock_explains_is_not_the_caches(call_s: float, slower: float, part: float) -> None:
+    aim_s = call_s * (1 + (slower - 1) * part)
+    assert cache_factor(call_s, aim_s, slower=slower) == (1.0, 0.0)
+    assert cache_factor(call_s, call_s / 2, slower=slower) == cache_factor(call_s, call_s / 2)
 
 
 @pytest.mark.parametrize("pair", [(None, 1.0), (1.0, None), (None, None), (0.0, 1.0), (1.0, 0.0)])

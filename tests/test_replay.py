@@ -92,7 +92,6 @@ def test_a_program_at_the_limit() -> None:
     assert holds(light, ADD.energy_j(clock_mhz), times=1.05)
 
 
-@pytest.mark.xfail(strict=True, reason="the time that a lower clock takes is taken for a colder cache")
 def test_a_program_at_the_limit_that_was_traced_there() -> None:
     calls = ["mm", "mm", "add"]
     run = make_program(calls, WORKS, traced_mhz=program_mhz(make_program(calls, WORKS)))

@@ -29,7 +29,7 @@ class Chain(RunBuilder):
 
 
 def distances(made: RunBuilder, op: int, addresses: list[int] | None = None) -> Distances:
-    return find_distances(made.build(), {op}, addresses or [])[op]
+    return find_distances(made.build(), [[op]], addresses or [])[0]
 
 
 def test_memory_that_the_step_has_not_touched_is_infinitely_far() -> None:
@@ -125,8 +125,7 @@ def chains(draw: st.DrawFn) -> tuple[Run, list[int]]:
 def test_distances_are_never_negative_and_never_more_than_was_moved(chain: tuple[Run, list[int]]) -> None:
     run, addresses = chain
     working = {kernel.op for kernel in run.kernels if kernel.op is not None}
-    found = find_distances(run, working, addresses)
-    assert found.keys() == working
+    found = dict(zip(working, find_distances(run, [[op] for op in working], addresses), strict=True))
     moved = 0.0
     for op in run.ops:
         if op.id not in working:
@@ -142,6 +141,16 @@ def test_distances_are_never_negative_and_never_more_than_was_moved(chain: tuple
 def test_other_operators_that_are_asked_for_change_nothing(chain: tuple[Run, list[int]]) -> None:
     run, addresses = chain
     working = {kernel.op for kernel in run.kernels if kernel.op is not None}
-    every = find_distances(run, working, addresses)
-    for op in working:
-        assert find_distances(run, {op}, addresses) == {op: every[op]}
+    every = find_distances(run, [[op] for op in working], addresses)
+    for op, found in zip(working, every, strict=True):
+        assert find_distances(run, [[op]], addresses) == [found]
+
+
+def test_the_calls_of_a_kind_have_the_distances_of_most_of_them() -> None:
+    made = Chain()
+    weight, ops = made.kb(), []
+    for _ in range(5):
+        ops.append(made.work([weight, made.kb()], [made.kb()]))
+    # The weight is infinitely far for the first call alone.
+    assert find_distances(made.build(), [ops], []) == [Distances((0.0, math.inf), math.inf)]
+    assert find_distances(made.build(), [[]], []) == [Distances()]

@@ -22,15 +22,15 @@ from joulediff.stability.conditions import judge_devices
 from joulediff.stability.repeats import Progress, Repeater
 
 # Power samples of an H200 have settled on a new load after 60 to 80 ms; `warm_up` runs it for 50 ms before.
-SETTLE_S = 0.06
+SETTLE_S = 0.04
 # A window is cut into parts, whose spread tells how steady it was.
 PART_S = 0.1
 # An operator that draws next to nothing above rest is not known better than this many times itself.
 MAX_AMPLIFICATION = 100.0
 MIN_PARTS = 3
 # A look at a load takes this long, after the 50 ms of its warm-up; what it shows last counts.
-PROBE_S = 0.1
-PROBE_PARTS = 5
+PROBE_S = 0.06
+PROBE_PARTS = 4
 PROBE_CLOCKS = 2
 PROBE_SAMPLES = 2
 
@@ -70,21 +70,23 @@ class Bench:
             with _failures_told():
                 return self._measure(repeater, sampler, wanted, window_s)
 
-    def probe(self, run: Callable[[], None], domain: str) -> tuple[float | None, float | None]:
+    def probe(
+        self, run: Callable[[], None], domain: str, *, seconds: float = PROBE_S
+    ) -> tuple[float | None, float | None]:
         """Return about how many watts a load draws and at which clock; None where the meter is too slow to tell."""
         repeater = Repeater(run, clock=self._clock)
         with Sampler(self._meters, clock=self._clock) as sampler, _failures_told():
             repeater.warm_up()
             clocks = []
             for _ in range(PROBE_PARTS):
-                repeater.run_until(self._clock.now() + PROBE_S / PROBE_PARTS)
+                repeater.run_until(self._clock.now() + seconds / PROBE_PARTS)
                 clocks.append(sampler.clocks())
             sampler.edge()
             repeater.drain()
             found = next((d for d in sampler.primary_domains() if d.name == domain), None)
             readings = [] if found is None else sampler.readings(found)[-PROBE_SAMPLES:]
         clock_mhz = _means(clocks[-PROBE_CLOCKS:]).get(domain)
-        if found is None or found.kind != "power" or not readings or found.period_s > PROBE_S / PROBE_SAMPLES:
+        if found is None or found.kind != "power" or not readings or found.period_s > seconds / PROBE_SAMPLES:
             return None, clock_mhz
         return sum(reading.value for reading in readings) / len(readings), clock_mhz
 
@@ -102,7 +104,6 @@ class Bench:
             clocks.append(sampler.clocks())
         states = sampler.states()
         repeater.drain()
-        sampler.catch_up(edges_s[-1])
         progress = repeater.progress
         bursts = float(progress.steps_at(edges_s[-1]) - progress.steps_at(edges_s[0]))
         per = {d.name: _above_rest(sampler.curve(d), progress, edges_s, rest_w) for d, rest_w in domains.items()}

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
-from joulediff.energy.bench import Bench, Shot
+from joulediff.energy.bench import PROBE_S, Bench, Shot
 from joulediff.energy.pace import CLOCK_SHARE, EVEN, HEADROOM, Pace, choose_pace, clock_factor
 from joulediff.errors import JoulediffError
 from joulediff.metering.perstep import PerStep
@@ -22,12 +22,16 @@ from joulediff.recorders.recorder import Load
 REST_WINDOW_S = 0.4
 REST_S = 1e-3
 # Rest power moves with the temperature, over tens of seconds.
-REST_FRESH_S = 15.0
+REST_FRESH_S = 30.0
 # Without rests the power is even: the samples of half a second repeat within 0.3 %, with rests within 1.3 % (H200).
 LIGHT_REST_SHARE = 0.1
-LIGHT_WINDOW, HEAVY_WINDOW = 0.6, 1.8
+LIGHT_WINDOW, HEAVY_WINDOW = 0.6, 1.6
 # How often the mean power is changed in search of the program's clock.
 TRIES = 4
+# A governor at its limit moves for a while after every change.
+SEARCH_S = 0.25
+# A card this much warmer or colder than in the program draws noticeably another power at rest.
+HEAT_C = 15.0
 # Calls that take as long as in the program within this find the cache as they do there.
 ALIKE_SHARE = 0.03
 # A call that takes another time alone than in the program, by more than this, does so for other reasons than the cache.
@@ -43,6 +47,14 @@ class Facts:
     clock_mhz: float | None = None
     power_w: float | None = None
     limit_w: float | None = None
+    temperature_c: float | None = None
+    full_mhz: float | None = None
+    """The clock it has where nothing limits it."""
+
+    @property
+    def slower(self) -> float:
+        """How much longer a kernel may take at the program's clock than at the full one."""
+        return max(1.0, self.full_mhz / self.clock_mhz) if self.full_mhz and self.clock_mhz else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +130,7 @@ class Card:
         best, least = EVEN, math.inf
         for _ in range(TRIES):
             pace = choose_pace(power_w, rest_w=rest_w, mean_w=mean_w)
-            _, clock_mhz = self._probe(load, pace)
+            _, clock_mhz = self._probe(load, pace, SEARCH_S)
             if not (clock_mhz and self.facts.clock_mhz):
                 break
             off = clock_mhz / self.facts.clock_mhz - 1
@@ -130,8 +142,8 @@ class Card:
             mean_w = (low_w + high_w) / 2
         return best
 
-    def _probe(self, load: Load, pace: Pace) -> tuple[float | None, float | None]:
-        return self._bench.probe(lambda: self._run(load, pace), self.facts.domain)
+    def _probe(self, load: Load, pace: Pace, seconds: float = PROBE_S) -> tuple[float | None, float | None]:
+        return self._bench.probe(lambda: self._run(load, pace), self.facts.domain, seconds=seconds)
 
     def _shoot(self, load: Load, pace: Pace, rest: PerStep, window_s: float) -> Shot:
         return self._bench.measure(lambda: self._run(load, pace), {self.facts.domain: rest.power_w}, window_s=window_s)
@@ -144,10 +156,13 @@ class Card:
         per, clock_mhz = shot.domains[self.facts.domain], shot.clocks_mhz.get(self.facts.domain)
         half_j = math.hypot(per.half_j, rest.half_j / rest.step_s * per.step_s)
         energy_j = per.energy_j
-        for factor, doubt in (cache_factor(load.call_s, load.aim_s), clock_factor(clock_mhz, self.facts.clock_mhz)):
+        is_heavy = rest.power_w + energy_j / load.burst_s > (self.facts.limit_w or math.inf)
+        at_clock = clock_factor(clock_mhz, self.facts.clock_mhz, heavy=is_heavy)
+        for factor, doubt in (cache_factor(load.call_s, load.aim_s, slower=self.facts.slower), at_clock):
             half_j = math.hypot(factor * half_j, doubt * energy_j)
             energy_j *= factor
-        doubts = (*shot.doubts, *self._judge_clock(clock_mhz))
+        warm_c = shot.temperatures_c.get(self.facts.domain)
+        doubts = (*shot.doubts, *self._judge_clock(clock_mhz), *self._judge_heat(warm_c))
         calls = round(shot.bursts * load.calls)
         return CallEnergy(energy_j / load.calls, half_j / load.calls, rest.power_w, clock_mhz, calls, doubts)
 
@@ -157,15 +172,23 @@ class Card:
             return []
         return [f"ran at {clock_mhz:.0f} MHz, the program at {wanted_mhz:.0f}: no pace brought them together"]
 
+    def _judge_heat(self, warm_c: float | None) -> list[str]:
+        program_c = self.facts.temperature_c
+        if warm_c is None or program_c is None or abs(warm_c - program_c) <= HEAT_C:
+            return []
+        return [f"replayed at {warm_c:.0f} °C, the program ran at {program_c:.0f} °C"]
 
-def cache_factor(call_s: float | None, aim_s: float | None) -> tuple[float, float]:
+
+def cache_factor(call_s: float | None, aim_s: float | None, *, slower: float = 1.0) -> tuple[float, float]:
     """Return what turns the energy of a call into that with the program's cache, and how far that may be off.
 
     Where a call takes longer alone than in the program, the program found more in its cache: it needed less time at no
-    less power, and no more energy. The truth lies between the two; likewise the other way round.
+    less power, and no more energy. The truth lies between the two; likewise the other way round. A program at its power
+    limit may have been `slower` by its clock alone.
     """
     if not call_s or not aim_s:
         return 1.0, 0.0
-    change = aim_s / call_s - 1
+    ratio = aim_s / call_s
+    change = (max(1.0, ratio / slower) if ratio > 1 else ratio) - 1
     beyond = math.copysign(min(MAX_CACHE_SHARE, max(0.0, abs(change) - ALIKE_SHARE)), change)
     return 1 + beyond / 2, abs(beyond) / 2

@@ -14,6 +14,9 @@ CLOCK_SHARE = 0.01
 # at 70 %. The more of the time is busy, the less the samples spread.
 HEADROOM = 0.75
 MAX_REST_SHARE = 4.0
+# How much of a change of clock shows in the energy, and how far that may be off.
+HEAVY_FOLLOWS = (1.0, 0.25)
+LIGHT_FOLLOWS = (0.5, 0.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +36,13 @@ def choose_pace(power_w: float, *, rest_w: float, mean_w: float) -> Pace:
     return Pace(min(MAX_REST_SHARE, max(0.0, (power_w - rest_w) / (mean_w - rest_w) - 1)))
 
 
-def clock_factor(clock_mhz: float | None, program_mhz: float | None) -> tuple[float, float]:
+def clock_factor(clock_mhz: float | None, program_mhz: float | None, *, heavy: bool) -> tuple[float, float]:
     """Return what turns the energy of a call at one clock into that at the program's, and how far that may be off.
 
-    The energy of a matrix product follows the clock (H200: 76 % at 75 % of it), that of a copy hardly does: the truth
-    lies between.
+    The energy of a matrix product, and of what else draws more than the power limit, follows the clock (H200: 76 % at
+    75 % of it); that of a copy hardly does, and what is neither lies between.
     """
     if not clock_mhz or not program_mhz:
         return 1.0, 0.0
-    change = program_mhz / clock_mhz - 1
-    return 1 + change / 2, abs(change) / 2
+    change, (follows, doubt) = program_mhz / clock_mhz - 1, HEAVY_FOLLOWS if heavy else LIGHT_FOLLOWS
+    return 1 + follows * change, abs(doubt * change)

@@ -19,14 +19,14 @@ from joulediff.errors import JoulediffError
 from joulediff.metering.perstep import PerStep
 from joulediff.meters.meter import Clock
 from joulediff.recorders.recorder import Load, Replayer
-from joulediff.records import DomainEnergy
+from joulediff.records import DeviceState, DomainEnergy
 from joulediff.runs import Replay, Run
 from joulediff.stability.watch import Watch
 from joulediff.units import format_time
 
 SECONDS = 60.0
 # Measuring takes this long for each operator on average, and at least and at most so long.
-MEAN_WINDOW_S = 0.4
+MEAN_WINDOW_S = 0.3
 MIN_WINDOW_S, MAX_WINDOW_S = 0.15, 1.0
 # An operator with less than this share of the device time is not worth measuring: it is attributed.
 NEGLIGIBLE_SHARE = 2e-4
@@ -54,16 +54,16 @@ class Replaying:
         """Replay everything that can be, within the time there is."""
         begin_s, done = self.clock.now(), 0
         end_s = begin_s + self.seconds
-        kinds = list(self._possible(find_kinds(self.run)))
+        kinds = sorted(self._possible(find_kinds(self.run)), key=lambda kind: not self._is_counted(kind.device))
         windows_s = share_time([kind.time_s for kind in kinds])
-        distances = find_distances(self.run, {kind.op for kind in kinds}, self.replayer.addresses)
+        distances = find_distances(self.run, [kind.ops for kind in kinds], self.replayer.addresses)
         try:
             for lot in self._lots(kinds, end_s):
                 for kind in lot:
                     if self.clock.now() >= end_s:
                         break
                     self._tell(done, len(kinds), self.clock.now() - begin_s)
-                    found = self._measure(kind, distances[kind.op], windows_s[done])
+                    found = self._measure(kind, distances[done], windows_s[done])
                     self._add(kind, found)
                     done += 1
                     if all(row.energy_j is None for row in found) and not self.replayer.is_alive(kind.device):
@@ -184,8 +184,16 @@ class Replaying:
         if device not in self._cards:
             name, found = self._name(device), self.run.measurement
             assert found is not None
-            limits_w = {state.domain: state.power_limit_w for state in found.states}
-            facts = Facts(device, name, found.clocks_mhz.get(name), found.domains[name].power_w, limits_w.get(name))
+            state = next((each for each in found.states if each.domain == name), DeviceState(name))
+            facts = Facts(
+                device,
+                name,
+                found.clocks_mhz.get(name),
+                found.domains[name].power_w,
+                state.power_limit_w,
+                state.temperature_c,
+                state.clock_max_mhz,
+            )
             self._cards[device] = Card(
                 facts,
                 self.bench,
@@ -205,6 +213,10 @@ class Replaying:
         if device != "cpu":
             return [self._name(device)] if self._name(device) in found else []
         return [name for name in found if name.startswith(("cpu", "dram"))]
+
+    def _is_counted(self, device: str) -> bool:
+        """Return whether the energy of a device is part of the total; what is not comes last."""
+        return any(self._measured()[name].counted for name in self._domains(device))
 
     def _measured(self) -> dict[str, DomainEnergy]:
         return {} if self.run.measurement is None else dict(self.run.measurement.domains)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median_low
 
 from joulediff.energy.kinds import size_bytes
 from joulediff.runs import Op, Run
@@ -26,8 +27,23 @@ class Distances:
     outputs: float = math.inf
 
 
-def find_distances(run: Run, ops: Collection[int], addresses: Sequence[int]) -> Mapping[int, Distances]:
-    """Return the distances of each of `ops`. `addresses` tells where each storage began; 0 where it is not known."""
+def find_distances(run: Run, kinds: Sequence[Sequence[int]], addresses: Sequence[int]) -> list[Distances]:
+    """Return what is typical of the calls of each kind, which are given by their operators: the median distances.
+
+    `addresses` tells where each storage began; 0 where it is not known.
+    """
+    found = _find_all(run, {op for kind in kinds for op in kind}, addresses)
+    return [_median([found[op] for op in kind if op in found]) for kind in kinds]
+
+
+def _median(calls: Sequence[Distances]) -> Distances:
+    if not calls:
+        return Distances()
+    inputs = zip(*(call.inputs for call in calls), strict=True)
+    return Distances(tuple(map(median_low, inputs)), median_low(call.outputs for call in calls))
+
+
+def _find_all(run: Run, ops: Collection[int], addresses: Sequence[int]) -> Mapping[int, Distances]:
     working = {kernel.op for kernel in run.kernels if kernel.op is not None}
     touched_at: dict[object, int] = {}
     moved_bytes = 0
