@@ -205,7 +205,9 @@ def _too_wide(energy: Energy, precision: float | None, spent_s: float, floor: fl
     limit = precision or LIMIT_SHARE
     if energy.half_width_share <= limit:
         return []
-    advice = "give it more time (--seconds), a quieter machine, or a wider --precision"
+    advice = "give it more time (--seconds) or a quieter machine"
+    if precision is not None:
+        advice += ", or a wider --precision"
     if limit <= floor:
         advice = f"the same work differs by ±{format_share(floor)} from run to run here, which no time narrows"
     wide = f"the interval is ±{format_share(energy.half_width_share)} after {spent_s:.1f} s"
