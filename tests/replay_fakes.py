@@ -16,6 +16,7 @@ from joulediff.energy.bench import Bench
 from joulediff.energy.card import Card, Facts
 from joulediff.energy.pace import Pace
 from joulediff.energy.replay import Replaying
+from joulediff.energy.reuse import Distances
 from joulediff.errors import JoulediffError
 from joulediff.meters.scripted import FakeClock
 from joulediff.records import DeviceState, Domain, DomainEnergy, Measurement, Reading
@@ -58,6 +59,7 @@ class FakeCard(FakeDevice):
         super().__init__(clock, idle_w=rest_w)
         self.limit_w, self.clock_mhz = limit_w, FULL_MHZ
         self.others: tuple[int, ...] = ()
+        self.temperature_c: float | None = None
         self._governed_s = clock.now()
 
     def work(self, work: Work, calls: int) -> None:
@@ -81,24 +83,33 @@ class FakeCard(FakeDevice):
 class CardMeter(DeviceMeter):
     """Reads a card as NVML does: each power sample is a mean over the time since the one before."""
 
-    def __init__(self, card: FakeCard, domain: Domain = GPU, *, tells_clock: bool = True, **options: Any) -> None:
+    def __init__(
+        self, card: FakeCard, domain: Domain = GPU, *, tells_clock: bool = True, lag_s: float = 0.0, **options: Any
+    ) -> None:
         super().__init__(card, [domain], **options)
         self.name = f"meter of {domain.name}"
-        self.card, self._tells_clock = card, tells_clock
+        self.card, self.late_s, self._tells_clock = card, lag_s, tells_clock
         self.looks = 0
 
     def _sample(self, domain: Domain) -> list[Reading]:
         period_s, key = domain.period_s, (domain.name, domain.kind)
-        count = max(0, math.floor((self._clock.now() - self._next_s[key]) / period_s + 1e-9) + 1)
+        count = max(0, math.floor((self._clock.now() - self.late_s - self._next_s[key]) / period_s + 1e-9) + 1)
         stamps_s = [self._next_s[key] + at * period_s for at in range(count)]
         self._next_s[key] += count * period_s
         return [Reading(domain.name, "power", t, self.card.mean_w(t - period_s, t)) for t in stamps_s[-KEPT_SAMPLES:]]
 
     def states(self) -> list[DeviceState]:
         self.looks += 1
-        limit_w = self.card.limit_w
+        card = self.card
         return [
-            DeviceState(self.domains[0].name, self._clock_mhz(), power_limit_w=limit_w, other_pids=self.card.others)
+            DeviceState(
+                self.domains[0].name,
+                self._clock_mhz(),
+                FULL_MHZ,
+                card.temperature_c,
+                power_limit_w=card.limit_w,
+                other_pids=card.others,
+            )
         ]
 
     def clocks(self) -> dict[str, float]:
@@ -159,6 +170,7 @@ class FakeReplayer:
         self.alive = self.restful = True
         self.on_collect: Callable[[], None] = lambda: None
         self.collected: list[list[int]] = []
+        self.asked: dict[int, Distances] = {}
         self.loads: dict[str, FakeLoad] = {}
         self.rests: list[FakeLoad] = []
         self.closed = 0
@@ -177,7 +189,7 @@ class FakeReplayer:
         self, op: int, *, inputs: Sequence[float], outputs: float = math.inf, device_s: float | None = None
     ) -> FakeLoad:
         found = self.run.ops[op]
-        assert len(inputs) == len(found.inputs)
+        self.asked[op] = Distances(tuple(inputs), outputs)
         if found.name in self.unopenable:
             raise JoulediffError(self.unopenable[found.name])
         load = FakeLoad(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes import counter_domain
-from joulediff.energy.card import REST_FRESH_S, TRIES, CallEnergy, cache_factor
+from joulediff.energy.card import HEAT_C, REST_FRESH_S, SEARCH_S, TRIES, CallEnergy, cache_factor
 from joulediff.energy.pace import CLOCK_SHARE, EVEN, HEADROOM, MAX_REST_SHARE, Pace
 from joulediff.errors import JoulediffError
+from joulediff.stability.repeats import WARM_UP_S
 from replay_fakes import ADD, FULL_MHZ, LIMIT_W, MM, REST_W, FakeLoad, Lab, Work
 
 WINDOW_S = 0.4
@@ -22,7 +24,7 @@ def is_held(found: CallEnergy, joules: float) -> bool:
     return abs(found.energy_j - joules) <= found.half_j
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=30)
 @given(power_w=st.floats(REST_W + 20, 1100.0), call_s=st.floats(2e-6, 2e-3))
 def test_any_operator_of_a_program_below_the_limit(power_w: float, call_s: float) -> None:
     lab, work = Lab(), Work(power_w, call_s)
@@ -65,6 +67,17 @@ def test_rest_is_measured_anew_when_it_may_have_moved() -> None:
     assert all(rest.closed for rest in rests)
 
 
+def test_the_doubt_about_rest_is_in_every_call() -> None:
+    lab = Lab()
+    card = lab.on_card(pace=EVEN)
+    sure = card.measure(lab.load(ADD), WINDOW_S).half_j
+    rest, at_s = card._rest or pytest.fail("rest was not measured")
+    card._rest = (replace(rest, half_j=0.1 * rest.energy_j), at_s)
+    found = card.measure(lab.load(ADD), WINDOW_S)
+    assert found.half_j > sure
+    assert found.half_j >= 0.1 * REST_W * ADD.call_s * (1 + EVEN.rest_share) * 0.99
+
+
 def test_a_card_that_cannot_be_held_at_rest() -> None:
     lab = Lab()
     with pytest.raises(JoulediffError, match="cuda:0 cannot be held at rest"):
@@ -72,7 +85,7 @@ def test_a_card_that_cannot_be_held_at_rest() -> None:
 
 
 # Programs that ran into the limit, down to the clock of the heaviest operator alone.
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=30)
 @given(share=st.floats(0.7, 0.97), power_w=st.floats(REST_W + 20, 1100.0), call_s=st.floats(2e-6, 1e-3))
 def test_a_program_at_the_limit_is_matched_or_the_operator_is_marked(
     share: float, power_w: float, call_s: float
@@ -103,6 +116,16 @@ def test_the_search_for_a_clock_ends() -> None:
     load = lab.load(MM)
     lab.on_card(clock_mhz=0.5 * FULL_MHZ, power_w=LIMIT_W).measure(load, WINDOW_S)
     assert len(set(load.rests_s)) <= 1 + TRIES
+
+
+def test_no_more_is_tried_once_there_are_no_rests_left() -> None:
+    spent_s = []
+    for share in (1.0, 0.9):
+        lab = Lab()
+        lab.on_card(clock_mhz=share * FULL_MHZ, power_w=LIMIT_W).measure(lab.load(ADD), WINDOW_S)
+        spent_s.append(lab.clock.now())
+    # One look more, at the pace without rests.
+    assert spent_s[1] - spent_s[0] == pytest.approx(WARM_UP_S + SEARCH_S, rel=0.1)
 
 
 def test_a_search_that_begins_too_slow_goes_back_up() -> None:
@@ -168,6 +191,21 @@ def test_a_counter_is_too_slow_to_look_so_half_of_the_time_is_busy(work: Work) -
     assert set(load.rests_s) == {load.burst_s}
     assert is_held(found, work.energy_j())
     assert found.doubts == ()
+
+
+@pytest.mark.parametrize(("program_c", "doubted"), [(None, False), (60.0 - HEAT_C, False), (59.0 - HEAT_C, True)])
+def test_a_card_that_is_much_warmer_than_in_the_program(program_c: float | None, doubted: bool) -> None:
+    lab = Lab()
+    lab.card.temperature_c = 60.0
+    found = lab.on_card(temperature_c=program_c).measure(lab.load(ADD), WINDOW_S)
+    assert any("60 °C" in doubt for doubt in found.doubts) == doubted
+
+
+def test_time_that_the_programs_clock_explains_is_not_the_caches() -> None:
+    lab, program_mhz = Lab(), 0.85 * FULL_MHZ
+    card = lab.on_card(clock_mhz=program_mhz, power_w=LIMIT_W, full_mhz=FULL_MHZ)
+    found = card.measure(lab.load(MM, aim_s=MM.seconds(program_mhz)), WINDOW_S)
+    assert found.energy_j == pytest.approx(MM.energy_j(program_mhz), rel=0.01)
 
 
 def test_company_that_stays_is_marked_after_a_second_look() -> None:

@@ -80,7 +80,7 @@ def test_the_call_of_median_time_stands_for_its_kind(times_s: list[float]) -> No
 
 
 @given(runs())
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 def test_every_operator_that_a_device_worked_on_is_in_exactly_one_kind(run: Run) -> None:
     kinds = find_kinds(run)
     working = sorted({kernel.op for kernel in run.kernels if kernel.op is not None})

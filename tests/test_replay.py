@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from fakes import GPU, counter_domain
-from joulediff.energy.bench import Bench
 from joulediff.energy.kinds import find_kinds
 from joulediff.energy.ledger import open_books
 from joulediff.energy.pace import CLOCK_SHARE, Pace
-from joulediff.energy.replay import MAX_LOTS, NEGLIGIBLE_SHARE, Replaying
+from joulediff.energy.replay import MAX_LOTS, NEGLIGIBLE_SHARE
+from joulediff.energy.reuse import find_distances
 from joulediff.errors import JoulediffError
 from joulediff.runs import Run
 from joulediff.stability.watch import Watch
@@ -21,8 +21,6 @@ from replay_fakes import (
     FULL_MHZ,
     MM,
     REST_W,
-    CardMeter,
-    FakeCard,
     FakeReplayer,
     Lab,
     Work,
@@ -31,7 +29,7 @@ from replay_fakes import (
     replay_of,
     with_domains,
 )
-from run_builders import RunBuilder, domain_energy, energy, measurement
+from run_builders import RunBuilder, domain_energy, measurement
 
 WORKS = {"mm": MM, "add": ADD, "norm": Work(380.0, 20e-6), "gelu": Work(500.0, 10e-6)}
 CALLS = ("mm", "add", "norm", "mm", "gelu", "add")
@@ -62,8 +60,30 @@ def test_every_distinct_operator_is_measured_once() -> None:
         assert found.rest_w == pytest.approx(REST_W)
         assert found.call_s == work.call_s
         assert replayer.loads[name].aim_s == pytest.approx(work.call_s)
+    assert len(replayer.rests) == 1
     assert all(load.closed for load in (*replayer.loads.values(), *replayer.rests))
     assert replayer.closed == 1
+
+
+def test_the_more_device_time_the_longer_it_is_measured() -> None:
+    works = {"long": Work(450.0, 200e-6), "short": Work(450.0, 20e-6)}
+    going, _ = Lab().replay(make_program(["long", "long", "short"], works), works)
+    going.go()
+    seconds = {name: replay_of(going.result(), name).calls * work.call_s for name, work in works.items()}
+    assert seconds["long"] > 1.2 * seconds["short"]
+
+
+def test_operators_are_opened_with_the_distances_of_the_program() -> None:
+    made = RunBuilder()
+    first, second = made.value(), made.value()
+    for name, inputs, outputs in (("mm", [first], [second]), ("add", [second, first], [made.value()])):
+        made.kernel(name, WORKS[name].call_s, op=made.op(name, inputs=inputs, outputs=outputs))
+    run = made.build(measurement=make_program(CALLS, WORKS).measurement)
+    going, replayer = Lab().replay(run, WORKS)
+    replayer.addresses = [4096, 8192, 4096]
+    going.go()
+    assert [replayer.asked[op] for op in (0, 1)] == find_distances(run, [[0], [1]], replayer.addresses)
+    assert replayer.asked[1].outputs == 0.0
 
 
 def test_the_watch_hears_of_progress() -> None:
@@ -275,6 +295,18 @@ def test_inputs_are_collected_in_lots_that_fit(values: int, lots: list[int]) -> 
     assert {row.inputs for row in going.result().replays} == {"real"}
 
 
+def test_what_a_lot_takes_is_its_inputs_each_once() -> None:
+    made = RunBuilder()
+    for name in ("mm", "add"):
+        value = made.value()
+        op = made.op(name, inputs=[value, value], outputs=[made.value((64, 1024, 768))])
+        made.kernel(name, WORKS[name].call_s, op=op)
+    going, replayer = Lab().replay(made.build(measurement=make_program(CALLS, WORKS).measurement), WORKS)
+    replayer.budget = 2 * VALUE_BYTES
+    going.go()
+    assert replayer.collected == [[0, 1]]
+
+
 def test_beyond_a_few_lots_values_are_drawn() -> None:
     works = {f"op{i}": Work(400.0, (20 - i) * 1e-6) for i in range(MAX_LOTS + 3)}
     going, replayer = Lab().replay(make_program(list(works), works), works)
@@ -283,26 +315,3 @@ def test_beyond_a_few_lots_values_are_drawn() -> None:
     assert [len(lot) for lot in replayer.collected] == [1] * MAX_LOTS + [0]
     kinds = [row.inputs for row in going.result().replays]
     assert kinds == ["real"] * MAX_LOTS + ["drawn"] * 3
-
-
-@pytest.mark.parametrize("source", ["metered", "estimated"])
-def test_operators_of_the_host_in_every_domain_that_sees_them(source: Any) -> None:
-    lab, made, work = Lab(), RunBuilder("cpu"), Work(90.0, 50e-6)
-    host = FakeCard(lab.clock, limit_w=None, rest_w=20.0)
-    meters = [CardMeter(host, replace(GPU, name=name)) for name in ("cpu0", "dram0")]
-    for _ in range(3):
-        made.kernel("mm", work.call_s, op=made.op("mm", inputs=[made.value()]))
-    domains = {name: domain_energy(1.0, 1e-2, 20.0, energy=energy(1.0, 0.01, source)) for name in ("cpu0", "dram0")}
-    run = made.build(measurement=measurement(1e-2, domains={**domains, "gpu0": domain_energy(1.0, 1e-2)}))
-    bench = Bench(meters, clock=lab.clock, cpu_s=lambda: 2 * lab.clock.now())
-    going = Replaying(run, FakeReplayer(run, {"mm": work}, {"cpu": host}), bench, lab.clock, Watch())
-    going.go()
-    found = going.result()
-    assert [row.domain for row in found.replays] == ["cpu0", "dram0"]
-    assert {op.replay for op in found.ops} == {0}
-    for row in found.replays:
-        assert holds(row, work.energy_j(rest_w=20.0))
-        assert (row.source, row.rest_w) == ("replayed" if source == "metered" else "estimated", 20.0)
-        assert row.call_s == pytest.approx(work.call_s, rel=0.01)
-        assert row.cpu_s == pytest.approx(2 * work.call_s, rel=0.01)
-    assert going.measured == 1

@@ -53,7 +53,7 @@ def test_replay_at_the_power_limit_does_not_fake_closed_books() -> None:
     assert paced.high - paced.low < forced.high - forced.low
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=20)
 @given(
     works=st.lists(st.builds(Work, st.floats(200.0, 1100.0), st.floats(1e-5, 1e-3)), min_size=1, max_size=4),
     calls=st.lists(st.integers(0, 3), min_size=1, max_size=12),

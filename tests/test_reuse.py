@@ -100,6 +100,24 @@ def test_what_is_written_in_place_is_touched() -> None:
     assert distances(made, op).inputs == (1.0 * KB,)
 
 
+def test_what_is_written_without_being_returned_is_touched() -> None:
+    made = Chain()
+    made.work([made.kb()], [], writes=(made.kb(storage=7),))
+    op = made.work([made.kb(storage=7)], [])
+    assert distances(made, op).inputs == (0.0,)
+
+
+def test_the_nearest_output_counts_and_an_input_that_is_returned_is_none() -> None:
+    made = Chain()
+    far, near = made.kb(storage=5), made.kb(storage=6)
+    made.work([far], [])
+    made.work([near], [])
+    op = made.work([near], [near, made.kb(storage=5), made.kb()])
+    assert distances(made, op) == Distances((0.0,), 1.0 * KB)
+    op = made.work([near], [near])
+    assert distances(made, op).outputs == math.inf
+
+
 def test_traffic_counts_each_tensor_once() -> None:
     made = Chain()
     a, b = made.kb(), made.kb()
@@ -121,7 +139,7 @@ def chains(draw: st.DrawFn) -> tuple[Run, list[int]]:
 
 
 @given(chains())
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 def test_distances_are_never_negative_and_never_more_than_was_moved(chain: tuple[Run, list[int]]) -> None:
     run, addresses = chain
     working = {kernel.op for kernel in run.kernels if kernel.op is not None}
@@ -137,7 +155,7 @@ def test_distances_are_never_negative_and_never_more_than_was_moved(chain: tuple
 
 
 @given(chains())
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 def test_other_operators_that_are_asked_for_change_nothing(chain: tuple[Run, list[int]]) -> None:
     run, addresses = chain
     working = {kernel.op for kernel in run.kernels if kernel.op is not None}
