@@ -86,8 +86,10 @@ class Values:
     """Every value of one captured step, in the order they were first seen."""
 
     def __init__(self, signers: Signers) -> None:
+        import torch
         from torch.multiprocessing.reductions import StorageWeakRef
 
+        self._plain = (torch.Tensor, torch.nn.Parameter)
         self._weak = StorageWeakRef
         self._signers = signers
         self._by_address: dict[int, _Storage] = {}
@@ -242,10 +244,18 @@ class Values:
         if storage is None:
             hold = self._weak(memory)
             storage = self._new_storage(address, maker, lambda: not hold.expired(), is_opaque=False)
-            storage.address = memory.data_ptr()
+            storage.address = self._address_of(tensor, memory)
             if maker is not None:
                 storage.writes.append(_Write(maker, 0, ((memory.nbytes(), 1),)))
         return storage, piece
+
+    def _address_of(self, tensor: torch.Tensor, memory: torch.UntypedStorage) -> int:
+        if type(tensor) not in self._plain:
+            return 0  # a fake tensor warns of the question
+        try:
+            return int(memory.data_ptr())
+        except RuntimeError:  # what stands for a tensor while a program is traced has no memory
+            return 0
 
     def _locate_opaque(self, tensor: torch.Tensor, maker: int | None) -> tuple[_Storage, _Piece]:
         """Do the same for a tensor without one memory of its own: the object is its identity."""
