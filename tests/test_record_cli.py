@@ -343,9 +343,9 @@ REPLAYED = """
     library.impl("small", small, "CPU")
 
     def build():
-        x = torch.randn(256, 256)
+        x, few = torch.randn(512, 512), torch.randn(8)
         def step():
-            y = torch.ops.cli_tests.small(x @ x)
+            y = x @ x, torch.ops.cli_tests.small(few)
             if _get_current_dispatch_mode() is not None:
                 seen.append("watched")
                 if len(seen) == 2:
