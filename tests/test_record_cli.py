@@ -392,7 +392,7 @@ def test_a_replay_of_no_length_is_refused(record: Callable[..., Ended], tmp_path
     write_program(tmp_path / "plain.py", PLAIN)
     ended = record("plain.py", "--replay-seconds", seconds)
     assert ended.code == 1
-    told = f"joulediff: cannot replay for {seconds} seconds\n  give seconds, or --no-replay\n  nothing was recorded\n"
+    told = f"joulediff: cannot replay for {seconds} seconds\n  give seconds, or --no-replay\n"
     assert ended.err == told
     assert not (tmp_path / "plain.jd").exists()
 

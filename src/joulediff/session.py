@@ -180,7 +180,9 @@ class _Session:
         self._end(Pass("metered", "done", time.perf_counter() - begin_s))
 
     def watch_through(self, recorder: Recorder, begin: Callable[[], None]) -> None:
+        self.watch.stage("traced: running the step", None)
         self._pass("traced", lambda run: recorder.trace(run, begin))
+        self.watch.stage("captured: running the step", None)
         self._pass("captured", lambda run: recorder.capture(run, begin))
 
     def replay(
@@ -190,40 +192,40 @@ class _Session:
             why = "operators, kernels and the energy of the step are needed first"
             self._end(Pass("replayed", "skipped", 0.0, why))
             return
-        begin_s = time.perf_counter()
-        replayer = recorder.replayer(self.run, begin)
-        replaying = Replaying(self.run, replayer, bench, clock, self.watch, seconds)
-        self.step.calls = 0
-        try:
+        replaying = Replaying(self.run, recorder.replayer(self.run, begin), bench, clock, self.watch, seconds)
+
+        def replay_all(_: Run) -> Run:
             replaying.go()
-        except BaseException as error:
-            self.run = replaying.result()
-            is_ours = isinstance(error, JoulediffError) and error is not self.step.failure
-            why = " ".join(str(error).split()) if is_ours else describe(error)
-            status: PassStatus = "partial" if replaying.measured else "failed"
-            self._end(Pass("replayed", status, time.perf_counter() - begin_s, why))
-            if error is self.step.failure:
-                self.watch.failed(error, self.step.calls)
-            elif is_ours:
-                return
-            raise
-        self.run = replaying.result()
-        self._end(Pass("replayed", "done", time.perf_counter() - begin_s))
+            return replaying.result()
+
+        def so_far() -> tuple[Run, PassStatus]:
+            return replaying.result(), "partial" if replaying.measured else "failed"
+
+        self._pass("replayed", replay_all, so_far=so_far)
 
     def skip(self, why: str) -> None:
         passes = (*self.run.passes, Pass("traced", "skipped", 0.0, why), Pass("captured", "skipped", 0.0, why))
         self.run = replace(self.run, passes=passes, notes=(*self.run.notes, why))
         self.checkpoint(self.run)
 
-    def _pass(self, name: PassName, work: Callable[[Run], Run]) -> None:
-        self.watch.stage(f"{name}: running the step", None)
+    def _pass(
+        self,
+        name: PassName,
+        work: Callable[[Run], Run],
+        *,
+        so_far: Callable[[], tuple[Run, PassStatus]] | None = None,
+    ) -> None:
+        """Run a pass; `so_far` returns the run, and how the pass went, when it breaks off."""
         self.step.calls, begin_s = 0, time.perf_counter()
         try:
             self.run = work(self.run)
         except BaseException as error:
+            status: PassStatus = "failed"
+            if so_far is not None:
+                self.run, status = so_far()
             is_ours = isinstance(error, JoulediffError) and error is not self.step.failure
             why = " ".join(str(error).split()) if is_ours else describe(error)
-            self._end(Pass(name, "failed", time.perf_counter() - begin_s, why))
+            self._end(Pass(name, status, time.perf_counter() - begin_s, why))
             if error is self.step.failure:
                 self.watch.failed(error, self.step.calls)
             elif is_ours:

@@ -84,6 +84,8 @@ def command(
     from joulediff.errors import JoulediffError
     from joulediff.programs import label_of
 
+    if not no_replay and not 0 < replay_seconds < float("inf"):
+        raise JoulediffError(f"cannot replay for {replay_seconds:g} seconds", fix="give seconds, or --no-replay")
     label = label or label_of(program)
     file = _File(output or name_file(label))
     refuse_output(file.shown, file_of(program))
