@@ -157,8 +157,11 @@ class Card:
         half_j = math.hypot(per.half_j, rest.half_j / rest.step_s * per.step_s)
         energy_j = per.energy_j
         is_heavy = rest.power_w + energy_j / load.burst_s > (self.facts.limit_w or math.inf)
-        at_clock = clock_factor(clock_mhz, self.facts.clock_mhz, heavy=is_heavy)
-        for factor, doubt in (cache_factor(load.call_s, load.aim_s, slower=self.facts.slower), at_clock):
+        corrections = (
+            cache_factor(load.call_s, load.aim_s, slower=self.facts.slower),
+            clock_factor(clock_mhz, self.facts.clock_mhz, heavy=is_heavy),
+        )
+        for factor, doubt in corrections if self._forced is None else ():
             half_j = math.hypot(factor * half_j, doubt * energy_j)
             energy_j *= factor
         warm_c = shot.temperatures_c.get(self.facts.domain)
