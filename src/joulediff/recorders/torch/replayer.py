@@ -158,4 +158,8 @@ class TorchReplayer:
         return True
 
     def close(self) -> None:
+        import torch
+
         self._kept.clear()
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()  # what replay had is no part of the program's own cache of memory
