@@ -106,6 +106,24 @@ def test_the_host_s_time_is_that_of_the_replay() -> None:
     assert work.times_s == pytest.approx((1e-3, 2e-3))
 
 
+@pytest.mark.parametrize(
+    ("traced_s", "call_s", "times_s"),
+    [
+        ((4e-3, 30e-3), 1e-3, (1e-3, 9e-3)),
+        ((4e-3, 30e-3), 10e-3, (2.5e-3, 7.5e-3)),
+        ((4e-3, 0.0), 20e-3, (10e-3, 0.0)),
+    ],
+)
+def test_traced_times_too_long_for_the_step_leave_the_replayed_ones_alone(
+    traced_s: tuple[float, float], call_s: float, times_s: tuple[float, float]
+) -> None:
+    run = with_replays(cpu_run(*traced_s), replay(0, 0.1, "cpu", call_s=call_s), calls={0: 0})
+    work = find_work(run, "cpu")
+    assert work is not None
+    assert work.times_s == pytest.approx(times_s)
+    assert work.idle_s == pytest.approx(0.0)
+
+
 def test_what_cannot_be_told_is_no_work() -> None:
     run = gpu_run(("k", 1e-3, 0))
     assert has_trace(run)

@@ -2,7 +2,8 @@
 
 Kernels take as long under a profiler as without; the gaps between them do not, so these come from the metered
 step. Work on the host does slow down under a profiler: its time is that of its replay where there is one. If the
-times exceed the metered step all the same, they are scaled to fit, so busy and idle time always sum to the step.
+times exceed the metered step all the same, traced ones first are scaled to fit, so busy and idle time always sum to
+the step.
 """
 
 from __future__ import annotations
@@ -59,14 +60,11 @@ def find_work(run: Run, domain: str) -> Work | None:
     indices = _kernels_on_gpu(run, domain) if is_gpu(domain) else _kernels_on_host(run)
     if indices is None:
         return None
-    times_s = shared_times([run.kernels[i] for i in indices])
-    if not is_gpu(domain):
-        times_s = _replayed_times(run, domain, indices, times_s)
-    total_s = sum(times_s)
-    if not math.isfinite(total_s):
+    traced_s = shared_times([run.kernels[i] for i in indices])
+    replayed_s = [None] * len(indices) if is_gpu(domain) else _replayed_times(run, domain, indices)
+    times_s = _fit(traced_s, replayed_s, step_s)
+    if not math.isfinite(sum(times_s)):
         return None
-    if total_s > step_s:
-        times_s = [time_s / total_s * step_s for time_s in times_s]
     return Work(tuple(indices), tuple(times_s), step_s, _rest_power(run, domain))
 
 
@@ -131,14 +129,30 @@ def _is_device(name: str, index: int) -> bool:
     return kind not in ("cpu", "meta") and (number or "0") == str(index)
 
 
-def _replayed_times(run: Run, domain: str, indices: Sequence[int], times_s: Sequence[float]) -> list[float]:
+def _fit(traced_s: Sequence[float], replayed_s: Sequence[float | None], step_s: float) -> list[float]:
+    """Return times that fit into a step, replayed ones where there are any.
+
+    Traced ones that are too long share what the replayed ones leave: these were measured without the profiler.
+    """
+    pairs = list(zip(traced_s, replayed_s, strict=True))
+    measured_s = sum(again_s for again_s in replayed_s if again_s is not None)
+    others_s = sum(time_s for time_s, again_s in pairs if again_s is None)
+    total_s = measured_s + others_s
+    if not total_s > step_s:
+        return [time_s if again_s is None else again_s for time_s, again_s in pairs]
+    if measured_s >= step_s:
+        return [(time_s if again_s is None else again_s) / total_s * step_s for time_s, again_s in pairs]
+    return [time_s / others_s * (step_s - measured_s) if again_s is None else again_s for time_s, again_s in pairs]
+
+
+def _replayed_times(run: Run, domain: str, indices: Sequence[int]) -> list[float | None]:
     """Return the time of host kernels: that of the replayed call, shared by the kernels of one operator."""
     replays, kernels = find_replays(run, domain), defaultdict[int, int](int)
     for i in indices:
         op = run.kernels[i].op
         if op is not None:
             kernels[op] += 1
-    found = list(times_s)
+    found: list[float | None] = [None] * len(indices)
     for at, i in enumerate(indices):
         op = run.kernels[i].op
         replay = None if op is None else replays[op]
