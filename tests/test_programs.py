@@ -270,3 +270,4 @@ def test_a_long_message_is_one_short_line() -> None:
 
 def test_an_exception_without_words_is_its_name() -> None:
     assert describe(StopIteration()) == "StopIteration"
+    assert describe(KeyboardInterrupt()) == "stopped with Ctrl-C"

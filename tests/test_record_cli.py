@@ -318,7 +318,7 @@ def test_operators_and_kernels_are_counted(record: Callable[..., Ended], tmp_pat
         ("traced", "done"),
         ("captured", "done"),
     ]
-    assert run.replays == ()
+    assert all(row.energy_j is None for row in run.replays)
     assert (len(run.ops), len(run.kernels)) == tuple(map(int, counted.groups()))
     assert "aten::addmm" in {op.name for op in run.ops}
 
@@ -410,9 +410,10 @@ def test_ctrl_c_keeps_what_was_replayed(start: Callable[..., subprocess.Popen[st
     assert err == f"joulediff: stopped\n  pair.jd keeps what was recorded ({kept}): joulediff show pair.jd\n"
     run = load(tmp_path / "pair.jd")
     assert [each.status for each in run.passes] == ["done", "done", "done", "partial"]
-    (row,) = run.replays
+    row, left = run.replays
     assert run.ops[row.op].name == "aten::mm"
     assert row.energy_j is not None
+    assert (left.energy_j, left.note) == (None, "replay ended before its turn")
 
 
 @needs_torch
@@ -436,7 +437,7 @@ def test_a_step_that_fails_while_inputs_are_collected_keeps_the_rest(
     assert "pair.jd keeps what was recorded (metered, traced, captured): joulediff show pair.jd" in ended.err
     run = load(tmp_path / "pair.jd")
     assert [each.status for each in run.passes] == ["done", "done", "done", "failed"]
-    assert run.replays == ()
+    assert all(row.energy_j is None for row in run.replays)
 
 
 def summary(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], *, strict: bool) -> tuple[int, list[str]]:

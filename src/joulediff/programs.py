@@ -132,6 +132,8 @@ def _call(function: Callable[[], object], what: str) -> object:
 
 def describe(error: BaseException) -> str:
     """Return an exception with the last line of the user's own code on its way: `ValueError: no (train.py:12)`."""
+    if isinstance(error, KeyboardInterrupt):
+        return "stopped with Ctrl-C"
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     path = traceback.extract_tb(error.__traceback__)
     frames = [f for f in path if not (is_ours(f.filename) or f.filename.startswith("<frozen"))]

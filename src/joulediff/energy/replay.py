@@ -70,7 +70,10 @@ class Replaying:
                         raise JoulediffError(
                             f"{kind.device} does not answer any more since {self.run.ops[kind.op].name} was run again"
                         )
-            self._give_up(kinds[done:], f"the {format_time(self.seconds)} for replay were spent")
+            self._give_up(kinds, f"the {format_time(self.seconds)} for replay were spent")
+        except BaseException:
+            self._give_up(kinds, "replay ended before its turn")
+            raise
         finally:
             self.replayer.close()
 
@@ -227,7 +230,8 @@ class Replaying:
 
     def _give_up(self, kinds: Sequence[Kind], why: str) -> None:
         for kind in kinds:
-            self._add(kind, [Replay(kind.op, self._name(kind.device), note=why)])
+            if kind.op not in self._row_of:
+                self._add(kind, [Replay(kind.op, self._name(kind.device), note=why)])
 
     def _tell(self, done: int, count: int, spent_s: float) -> None:
         left_s = min(self.seconds - spent_s, (count - done) * (spent_s / done if done else 0.6))
