@@ -138,6 +138,16 @@ def test_a_stage_is_one_line_whatever_its_figures(monkeypatch: pytest.MonkeyPatc
     assert b"".join(seen).decode().splitlines() == ["joulediff: waiting: 12% busy", "joulediff: measuring"]
 
 
+def test_a_stage_with_figures_is_told_again_at_every_quarter(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_terminal() as (terminal, seen), os.fdopen(os.dup(terminal), "w") as stderr:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        lines = StageLines()
+        for done in range(9):
+            lines.stage(f"replayed: {done} of 9 operators", done / 9)
+    shown = b"".join(seen).decode().splitlines()
+    assert shown == [f"joulediff: replayed: {done} of 9 operators" for done in (0, 3, 6)]
+
+
 UNRULY = """
     import atexit, ctypes, os, signal, sys, threading, time
     from pathlib import Path
@@ -367,7 +377,8 @@ def test_a_replay_tells_how_far_it_is(start: Callable[..., subprocess.Popen[str]
     assert process.returncode in (0, 2)
     shown = b"".join(seen).decode().splitlines()
     assert "joulediff: replayed 4/4: running the step for the inputs of its operators" in shown
-    assert re.fullmatch(r"joulediff: replayed 4/4: 0 of 2 operators, \d+ s left", shown[-2])
+    assert re.fullmatch(r"joulediff: replayed 4/4: 0 of 2 operators, \d+ s left", shown[-3])
+    assert re.fullmatch(r"joulediff: replayed 4/4: 1 of 2 operators, \d+ s left", shown[-2])
     run = load(tmp_path / "pair.jd")
     assert [each.status for each in run.passes] == ["done"] * 4
     assert [run.ops[row.op].name for row in run.replays] == ["aten::mm", "cli_tests::small"]
@@ -453,8 +464,8 @@ def test_the_summary_says_where_the_energy_went(
     code, lines = summary(replayed(), tmp_path, capsys, strict=True)
     assert code == 0
     assert lines[2] == "operators 84%, idle 3%, host 3%, waits 1%, unexplained 9% of the energy"
-    most = "most: aten::addmm transformer.h.*.mlp.c_fc 868.4 mJ"
-    assert lines[3].startswith(f"{most}, aten::addmm transformer.h.*.mlp.c_proj 809.9 mJ")
+    most = "most: aten::addmm in transformer.h.*.mlp.c_fc: 868.4 mJ"
+    assert lines[3].startswith(f"{most}, aten::addmm in transformer.h.*.mlp.c_proj: 809.9 mJ")
     monkeypatch.setenv("COLUMNS", "60")
     assert most in summary(replayed(), tmp_path, capsys, strict=True)[1]
 

@@ -23,6 +23,8 @@ from joulediff.units import format_share
 PIPE_WIDTH = 120
 # The spinner turns while energy is measured, on the same CPU: as seldom as still looks alive (rich: 12.5 Hz).
 REFRESH_HZ = 4.0
+# Enough lines to see that a stage of a minute goes on, and few beside what the program prints.
+STAGE_SHARE = 0.25
 # How a ZIP begins, and where in it the name of its first file is.
 _ZIP_BEGIN, _ZIP_NAME_AT, _MANIFEST = b"PK\x03\x04", 30, b"manifest.json"
 
@@ -68,16 +70,21 @@ class Progress(Watch):
 
 
 class StageLines(Watch):
-    """Shows each stage as a line on a terminal that another process prints to as well."""
+    """Shows each stage as a line on a terminal that another process prints to as well.
+
+    A stage that tells a figure changes with every look: it is shown again when another part of it is done.
+    """
 
     def __init__(self) -> None:
         self._shown = ""
+        self._share = 0.0
 
-    def stage(self, text: str, share: float | None = None) -> None:  # noqa: ARG002
-        same = re.sub(r"\d+", "", text)  # a stage that tells a figure changes with every look
-        if same == self._shown or not sys.stderr.isatty():
+    def stage(self, text: str, share: float | None = None) -> None:
+        is_same = re.sub(r"\d+", "", text) == re.sub(r"\d+", "", self._shown)
+        is_due = text != self._shown and (share or 0.0) >= self._share + STAGE_SHARE
+        if (is_same and not is_due) or not sys.stderr.isatty():
             return
-        self._shown = same
+        self._shown, self._share = text, share or 0.0
         with suppress(OSError):  # a terminal that was closed must not end what is being recorded
             sys.stderr.write(f"joulediff: {text}\n")
             sys.stderr.flush()
