@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 
-from energy_builders import gpu_run, odd_runs, replay, with_replays
+from energy_builders import cpu_run, gpu_run, odd_runs, replay, with_replays
 from joulediff.archive import save
 from joulediff.cli import main
 from joulediff.errors import JoulediffError
@@ -315,7 +315,7 @@ def test_how_a_row_is_known_is_said() -> None:
 
 
 def test_attributed_joules_say_so_unless_a_replay_was_tried() -> None:
-    said = "joules attributed by time: record without --no-replay to measure them"
+    said = "joules attributed by time: a recording with replay measures them"
     assert said in render(complete())
     tried = replace(complete(), passes=(*PASSES, Pass("replayed", "failed", 1.0, "the device was lost")))
     assert said not in render(tried)
@@ -455,6 +455,10 @@ def test_a_trace_much_slower_than_the_metered_step_is_doubted() -> None:
     said = "! the traced step was slower than the metered one (1.369 ms against 900.0 µs): ranks may be off"
     assert said in render(replace(on_cpu(), measurement=measurement(step_s=0.9e-3)))
     assert "slower than" not in render(replace(on_cpu(), measurement=measurement(step_s=0.95e-3)))
+    run = cpu_run(20e-3, 20e-3)
+    little, most = (with_replays(run, replay(0, joules, "cpu", call_s=1e-3), calls={0: 0}) for joules in (0.01, 0.9))
+    assert "slower than" in render(little)
+    assert "slower than" not in render(most)
 
 
 EVIL = "\x1b[31mred\x1b]0;title\x07\r\n\x9b2J\u202e[bold]x[/bold][link=http://x]\ud800\x00"

@@ -17,6 +17,8 @@ from joulediff.units import format_time
 
 # Chosen, not measured: what the profiler's own cost and chance may add before the ranks of operators are in doubt.
 SLOW_TRACE = 1.5
+# With more than this of the energy replayed, the ranks are those of the replay.
+REPLAYED_SHARE = 0.5
 # Operators are named so many at a time.
 NAMED = 2
 _MOST_SHARE = 10.0
@@ -105,8 +107,8 @@ def _slow_trace(run: Run, books: Books) -> list[str]:
     if run.measurement is None or not run.kernels:
         return []
     if is_on_cpu(run):
-        if books.split == "replayed":
-            return []  # the ranks are those of the replay
+        if (books.replayed_share(range(len(run.kernels))) or 0.0) > REPLAYED_SHARE:
+            return []
         traced_s = sum(kernel.duration_s for kernel in run.kernels)
     else:
         traced_s = max((each.busy_s for each in trace_activity(run) if each.device != "cpu"), default=0.0)

@@ -34,7 +34,7 @@ def tell_largest(run: Run, books: Books, width: int) -> str | None:
     """Return the operators that took the most energy, as many as there is room for."""
     rows = [row for row in group_rows(run, "op", books)[:LARGEST] if row.energy is not None]
     words = [
-        f"{cut_end(' '.join(filter(None, (row.name, row.where))), _NAME_ROOM)} {format_energy(row.energy.joules)}"
+        f"{cut_end(' in '.join(filter(None, (row.name, row.where))), _NAME_ROOM)}: {format_energy(row.energy.joules)}"
         for row in rows
         if row.energy is not None
     ]
@@ -48,7 +48,7 @@ def tell_split(run: Run, books: Books) -> str | None:
     if books.split is None:
         return None
     if books.split == "attributed":
-        advice = ": record without --no-replay to measure them"
+        advice = ": a recording with replay measures them"
         return f"joules attributed by time{'' if any(p.name == 'replayed' for p in run.passes) else advice}"
     counted = sorted(((a.metered.source, a.domain) for a in books.accounts if a.counted), key=lambda each: each[0])
     meters = [
