@@ -14,6 +14,7 @@ import torch
 from joulediff.archive import load
 from joulediff.energy.ledger import open_books
 from joulediff.errors import JoulediffError
+from joulediff.recorders.recorder import Recorder, open_recorder
 from joulediff.recorders.regions import region
 from joulediff.recorders.torch import trace
 from joulediff.recorders.torch.replayer import TorchReplayer
@@ -142,6 +143,21 @@ def test_a_step_without_operators_says_so() -> None:
     assert run.ops == ()
     assert any("no PyTorch operator ran" in note for note in run.notes)
     assert run.measurement is not None
+
+
+def test_a_framework_that_the_step_loads_itself_draws_the_same_numbers_in_every_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened: list[int] = []
+
+    def open_late(*args: Any, **options: Any) -> Recorder | None:
+        opened.append(1)
+        return open_recorder(*args, **options) if len(opened) > 1 else None
+
+    monkeypatch.setattr("joulediff.session.open_recorder", open_late)
+    run = record(lambda: torch.randn(4) + 1, **QUICK)
+    assert len(opened) == 2
+    assert run.notes == ()
 
 
 def test_ctrl_c_keeps_what_was_found() -> None:

@@ -101,7 +101,8 @@ def record(
                 watch=keeper,
             )
         )
-        recorder = recorder or open_watcher()  # a step may load its framework itself
+        if recorder is None and (recorder := open_watcher()) is not None:  # a step may load its framework itself
+            begin = stack.enter_context(recorder.seeded())
         session.run = replace(session.run, settings=recorder.settings() if recorder else collect_settings())
         if recorder is None:
             session.skip(NO_FRAMEWORK)
