@@ -779,6 +779,38 @@ def test_inputs_that_do_not_fit_at_once_are_collected_in_lots(
     assert run.passes[-1].status == "done"
 
 
+@pytest.mark.parametrize("error", [None, MemoryError(), torch.OutOfMemoryError("CUDA out of memory")])
+def test_a_step_that_lacks_the_memory_of_kept_inputs_is_replayed_without_them(error: Exception | None) -> None:
+    x, seen = torch.ones(100, 100), list[Run]()
+
+    def step() -> torch.Tensor:
+        y = x.sin()
+        if seen and len(seen[-1].passes) == 3 and error is not None:
+            raise error
+        if seen and len(seen[-1].passes) == 3:
+            torch.empty(2**60, dtype=torch.uint8)
+        return y.cos()
+
+    run = record(step, **QUICK, checkpoint=seen.append)
+    assert run.passes[-1].status == "done"
+    assert {row.inputs for row in run.replays if row.energy_j is not None} == {"drawn"}
+    assert open_books(run).split == "replayed"
+
+
+def test_an_operator_for_which_the_host_has_no_memory_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = lambda: torch.ones(10) * 2  # noqa: E731
+    run = captured(step)
+    monkeypatch.setattr(KeptInputs, "tensors", lambda _: [torch.empty(2**60, dtype=torch.uint8)])
+    with pytest.raises(JoulediffError, match="do not fit into memory a second time"):
+        replayer_of(step, run).open_load(find(run, "mul").id, inputs=[0.0])
+
+
+def test_inputs_of_another_type_are_not_kept() -> None:
+    types = iter([torch.float32, torch.float64])
+    _, found = collected(lambda: torch.ones(3, dtype=next(types)) * 2)
+    assert 1 not in found
+
+
 def rows_of(run: Run) -> dict[str, Replay]:
     return {run.ops[row.op].name: row for row in run.replays}
 

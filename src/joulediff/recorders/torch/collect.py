@@ -99,5 +99,5 @@ class _Collector:
         except RuntimeError:  # there is no memory left for it now
             return None
         # Numbers may differ: an optimizer counts its steps.
-        is_same = [(piece.shape, piece.strides) for piece in kept.pieces] == [(v.shape, v.strides) for v in values]
-        return kept if is_same else None
+        forms = [(piece.shape, piece.strides, str(piece.dtype).removeprefix("torch.")) for piece in kept.pieces]
+        return kept if forms == [(v.shape, v.strides, v.dtype) for v in values] else None

@@ -13,7 +13,15 @@ from joulediff.errors import JoulediffError
 from joulediff.recorders.recorder import Load
 from joulediff.recorders.torch.collect import collect_inputs
 from joulediff.recorders.torch.inputs import KeptInputs, count_turns, draw_inputs
-from joulediff.recorders.torch.loads import Call, CudaLoad, CudaRest, HostLoad, as_recorded, failures_told
+from joulediff.recorders.torch.loads import (
+    Call,
+    CudaLoad,
+    CudaRest,
+    HostLoad,
+    as_recorded,
+    failures_told,
+    is_out_of_memory,
+)
 from joulediff.recorders.torch.rebuild import bind, refuse
 from joulediff.runs import Op, Run
 
@@ -77,19 +85,23 @@ class TorchReplayer:
 
     def collect(self, ops: Sequence[int]) -> None:
         self._kept.clear()
-        if ops:
+        if not ops:
+            return
+        try:
             self._kept = collect_inputs(self._step, self._run, ops, begin=self._begin)
+        except (MemoryError, RuntimeError) as error:
+            # What was kept is what the step lacked, which had run before. It is given back, and values are drawn.
+            if not is_out_of_memory(error):
+                raise
 
     def open_load(
         self, op: int, *, inputs: Sequence[float], outputs: float = math.inf, device_s: float | None = None
     ) -> Load:
-        import torch
-
         found = self._run.ops[op]
         try:
             with failures_told(), as_recorded():
                 return self._open(found, self._inputs(op), inputs, outputs, device_s)
-        except torch.OutOfMemoryError as error:
+        except (MemoryError, RuntimeError) as error:  # failures_told lets nothing else through
             raise JoulediffError("its inputs and outputs do not fit into memory a second time") from error
 
     def _inputs(self, op: int) -> KeptInputs:
