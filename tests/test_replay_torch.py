@@ -7,6 +7,7 @@ import json
 import random
 import sys
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -35,6 +36,7 @@ from joulediff.recorders.torch.loads import HostLoad, _Renewal
 from joulediff.recorders.torch.replayer import TorchReplayer
 from joulediff.runs import Op, Replay, Run
 from joulediff.session import record
+from joulediff.stability.watch import Watch
 
 Step = Callable[[], Any]
 QUICK: dict[str, Any] = {"seconds": 0.05, "wait_s": 0.0, "meter": "estimated"}
@@ -781,18 +783,27 @@ def test_inputs_that_do_not_fit_at_once_are_collected_in_lots(
 
 @pytest.mark.parametrize("error", [None, MemoryError(), torch.OutOfMemoryError("CUDA out of memory")])
 def test_a_step_that_lacks_the_memory_of_kept_inputs_is_replayed_without_them(error: Exception | None) -> None:
-    x, seen = torch.ones(100, 100), list[Run]()
+    x, seen, held = torch.ones(100, 100), list[Run](), list[weakref.ref[torch.Tensor]]()
 
     def step() -> torch.Tensor:
         y = x.sin()
+        held.append(weakref.ref(y))
         if seen and len(seen[-1].passes) == 3 and error is not None:
             raise error
         if seen and len(seen[-1].passes) == 3:
             torch.empty(2**60, dtype=torch.uint8)
         return y.cos()
 
-    run = record(step, **QUICK, checkpoint=seen.append)
+    alive: list[bool] = []
+
+    class Looking(Watch):
+        def stage(self, text: str, share: float | None = None) -> None:
+            if text.startswith("replayed") and share is not None:
+                alive.append(held[-1]() is not None)
+
+    run = record(step, **QUICK, checkpoint=seen.append, watch=Looking())
     assert run.passes[-1].status == "done"
+    assert alive == [False, False], "the tensors of the step that failed are given back before operators are measured"
     assert {row.inputs for row in run.replays if row.energy_j is not None} == {"drawn"}
     assert open_books(run).split == "replayed"
 

@@ -93,6 +93,7 @@ class TorchReplayer:
             # What was kept is what the step lacked, which had run before. It is given back, and values are drawn.
             if not is_out_of_memory(error):
                 raise
+            error.__traceback__ = None  # its frames hold what was kept, and the step's own tensors
 
     def open_load(
         self, op: int, *, inputs: Sequence[float], outputs: float = math.inf, device_s: float | None = None
