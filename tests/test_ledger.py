@@ -224,6 +224,20 @@ def test_the_host_s_energy_is_that_of_operators_python_and_waits() -> None:
     assert joules(account.unexplained) == pytest.approx(0.0, abs=1e-12)
 
 
+def test_what_operators_may_have_taken_more_the_host_may_have_taken_less() -> None:
+    run = cpu_run(4e-3, joules=1.0, rest_w=20.0, cpu_s=8e-3)
+    sure, unsure = (
+        only(open_books(with_replays(run, replay(0, 0.4, "cpu", share=share, cpu_s=4e-3), calls={0: 0})))
+        for share in (0.0, 0.5)
+    )
+    assert sure.host is not None
+    assert unsure.host is not None
+    assert sure.host.joules == unsure.host.joules
+    assert sure.host.high - sure.host.joules < 0.02
+    assert unsure.host.high - unsure.host.joules == pytest.approx(0.2, rel=0.02)
+    assert unsure.host.joules - unsure.host.low == pytest.approx(0.2, rel=0.02)
+
+
 def test_a_replay_that_costs_less_than_its_cpu_time_leaves_something_unexplained() -> None:
     run = with_replays(cpu_run(4e-3), replay(0, 0.3, "cpu", call_s=3e-3, cpu_s=4e-3), calls={0: 0})
     account = only(open_books(run))
