@@ -427,6 +427,23 @@ def test_first_values_come_back_after_many_short_bursts_and_before_each_long_one
     assert len(renewed) == 3
 
 
+@pytest.mark.parametrize(("call_s", "copies"), [(1e-5, 8), (0.1, 3), (2.0, 1)])
+def test_long_calls_on_the_host_have_few_copies(monkeypatch: pytest.MonkeyPatch, call_s: float, copies: int) -> None:
+    made: list[int] = []
+    monkeypatch.setattr(loads, "HOST_TURNS_S", 0.35)
+    monkeypatch.setattr(loads, "_timed_on_host", lambda work: call_s * _calls_of(work, made))
+    load = HostLoad([lambda: made.append(1)] * 8, inputs="real")
+    assert load.copies == copies
+    assert load.calls % copies == 0
+    assert load.calls == copies or call_s < 0.1
+
+
+def _calls_of(work: Callable[[], object], made: list[int]) -> int:
+    before = len(made)
+    work()
+    return len(made) - before
+
+
 def test_random_operators_draw_anew_and_dropout_keeps_its_share() -> None:
     x = torch.ones(20_000)
     step = lambda: torch.ops.aten.native_dropout(x, 0.25, True)  # noqa: E731
