@@ -17,7 +17,7 @@ from joulediff.metering.perstep import PerStep, joules_per_step
 from joulediff.meters.curve import Curve
 from joulediff.meters.meter import Clock, Meter
 from joulediff.meters.sampler import Sampler
-from joulediff.records import Condition, DeviceState, Domain
+from joulediff.records import Condition, Domain
 from joulediff.stability.conditions import judge_devices
 from joulediff.stability.repeats import Progress, Repeater
 
@@ -95,7 +95,7 @@ class Bench:
         parts = max(MIN_PARTS, round(window_s / PART_S))
         window_s = max(window_s, 2 * step_s, *(3 * parts * domain.period_s for domain in domains))
         repeater.run_until(self._clock.now() + max(SETTLE_S, *(min(d.settle_s, SETTLE_S) for d in domains)))
-        edges_s, clocks, states = [self._edge(sampler)], [sampler.clocks()], list[DeviceState]()
+        edges_s, clocks = [self._edge(sampler)], [sampler.clocks()]
         cpu_s, spent_s = self._cpu_s(), 0.0
         for _ in range(parts):
             repeater.run_until(edges_s[-1] + window_s / parts)
