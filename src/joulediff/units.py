@@ -9,11 +9,11 @@ _PREFIXES = ((1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9
 
 def format_si(value: float, unit: str, *, digits: int = 4) -> str:
     """Return `value` with an SI prefix and about `digits` digits: `282.5 mJ`."""
+    value = float(f"{value:.{digits - 1}e}")  # 999.96 is 1.000 k, not 1000.0; the largest floats become infinite
     if not math.isfinite(value):
         return f"? {unit}"
     if value == 0:
         return f"0 {unit}"
-    value = float(f"{value:.{digits - 1}e}")  # 999.96 is 1.000 k, not 1000.0
     size = abs(value)
     factor, prefix = next((p for p in _PREFIXES if size >= p[0]), _PREFIXES[-1])
     scaled = value / factor
