@@ -25,7 +25,7 @@ from joulediff.units import format_energy, format_power, format_share, format_si
         (0.99996, "1.000 J"),
         (math.nan, "? J"),
         (math.inf, "? J"),
-        (-1.7975e308, "? J"),
+        (-1.7976e308, "? J"),
     ],
 )
 def test_si_prefix(value: float, text: str) -> None:
