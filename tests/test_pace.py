@@ -109,3 +109,9 @@ def test_equal_operators_get_equal_time() -> None:
     assert share_time([2.0, 2.0]) == pytest.approx([MEAN_WINDOW_S] * 2)
     assert share_time([0.0, 0.0]) == [MIN_WINDOW_S] * 2
     assert not any(map(math.isnan, share_time([-1.0, 0.0])))
+
+
+def test_a_short_time_makes_short_windows() -> None:
+    assert share_time([2.0] * 10, 60.0) == share_time([2.0] * 10)
+    assert share_time([2.0] * 10, 6.0) == pytest.approx([0.2] * 10)
+    assert share_time([2.0] * 10, 1.0) == [MIN_WINDOW_S] * 10

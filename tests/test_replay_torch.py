@@ -555,7 +555,7 @@ def simple() -> tuple[Run, Op]:
         ({"name": "aten::set_", "overload": "source_Tensor"}, "aten::set_ cannot be run again"),
         ({"name": "aten::no_such"}, "has no operator aten::no_such"),
         ({"name": "gone::op"}, "has no operator gone::op"),
-        ({"outputs": (), "writes": ()}, "it makes no tensor and changes none: its effect lies elsewhere"),
+        ({"outputs": (), "writes": ()}, "it makes no tensor and changes none"),
         ({"device": "xpu:0"}, "operators on xpu are not replayed"),
         (
             {"arguments": json.dumps({"args": [{"opaque": "Thing"}], "kwargs": {}})},
@@ -860,7 +860,6 @@ def test_joules_of_every_operator(tmp_path: Path) -> None:
         assert row.low_j <= row.energy_j <= row.high_j
         assert (row.domain, row.how, row.inputs, row.source) == ("cpu", "calls", "real", "estimated")
         assert row.calls > 10
-    assert rows["aten::mm"].energy_j > 2 * rows["aten::relu_"].energy_j  # type: ignore[operator]
     assert [op.replay for op in run.ops] == [run.replays.index(rows[op.name]) for op in run.ops]
     books = open_books(run)
     assert books.split == "replayed"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -95,6 +95,7 @@ class Bench:
         parts = max(MIN_PARTS, round(window_s / PART_S))
         window_s = max(window_s, 2 * step_s, *(3 * parts * domain.period_s for domain in domains))
         repeater.run_until(self._clock.now() + max(SETTLE_S, *(min(d.settle_s, SETTLE_S) for d in domains)))
+        before = sampler.states()
         edges_s, clocks = [self._edge(sampler)], [sampler.clocks()]
         cpu_s, spent_s = self._cpu_s(), 0.0
         for _ in range(parts):
@@ -115,7 +116,7 @@ class Bench:
             cpu_s=spent_s / bursts if bursts else 0.0,
             bursts=bursts,
             temperatures_c={s.domain: s.temperature_c for s in states if s.temperature_c is not None},
-            doubts=tuple(_doubts(judge_devices(states, states, idle=False), list(domains))),
+            doubts=tuple(_doubts([c for s in (before, states) for c in judge_devices(s, s, idle=False)], domains)),
         )
 
     def _edge(self, sampler: Sampler) -> float:
@@ -150,6 +151,6 @@ def _means(found: Sequence[dict[str, float]]) -> dict[str, float]:
     return {name: sum(e[name] for e in found if name in e) / sum(name in e for e in found) for name in sorted(names)}
 
 
-def _doubts(conditions: Sequence[Condition], domains: Sequence[Domain]) -> list[str]:
+def _doubts(conditions: Sequence[Condition], domains: Iterable[Domain]) -> list[str]:
     names = {domain.name for domain in domains}
-    return [c.advice or c.value for c in conditions if not c.ok and c.domain in names]
+    return list(dict.fromkeys(c.advice or c.value for c in conditions if not c.ok and c.domain in names))

@@ -28,6 +28,8 @@ SECONDS = 60.0
 # Measuring takes this long for each operator on average, and at least and at most so long.
 MEAN_WINDOW_S = 0.3
 MIN_WINDOW_S, MAX_WINDOW_S = 0.15, 1.0
+# What each takes besides: its graph, a look at its power, settling (H200, about).
+AROUND_S = 0.4
 # An operator with less than this share of the device time is not worth measuring: it is attributed.
 NEGLIGIBLE_SHARE = 2e-4
 # The step is run again for each lot of inputs that fits into memory; beyond this many lots, values are drawn.
@@ -55,7 +57,7 @@ class Replaying:
         begin_s, done = self.clock.now(), 0
         end_s = begin_s + self.seconds
         kinds = sorted(self._possible(find_kinds(self.run)), key=lambda kind: not self._is_counted(kind.device))
-        windows_s = share_time([kind.time_s for kind in kinds])
+        windows_s = share_time([kind.time_s for kind in kinds], self.seconds)
         distances = find_distances(self.run, [kind.ops for kind in kinds], self.replayer.addresses)
         try:
             for lot in self._lots(kinds, end_s):
@@ -238,9 +240,12 @@ class Replaying:
         self.watch.stage(f"replayed: {done} of {count} operators, {left_s:.0f} s left", done / count)
 
 
-def share_time(times_s: Sequence[float]) -> list[float]:
-    """Return how long to measure each operator: longer, the more its error would weigh in the sum."""
+def share_time(times_s: Sequence[float], seconds: float = math.inf) -> list[float]:
+    """Return how long to measure each operator: longer, the more its error would weigh in the sum.
+
+    Where `seconds` are too few for all of them to be measured so, each gets less.
+    """
     weights = [math.sqrt(max(0.0, time_s)) for time_s in times_s]
     total = sum(weights) or 1.0
-    given_s = MEAN_WINDOW_S * len(times_s)
+    given_s = min(MEAN_WINDOW_S * len(times_s), max(0.0, seconds - AROUND_S * len(times_s)))
     return [min(MAX_WINDOW_S, max(MIN_WINDOW_S, given_s * weight / total)) for weight in weights]

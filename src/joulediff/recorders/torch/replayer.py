@@ -34,6 +34,9 @@ BUDGET_SHARE = 0.5
 # Inputs and outputs that take turns fill the cache so many times, so that none is still in it when its turn comes.
 CACHE_FILLS = 2
 MAX_COPIES = 64
+# Chosen: a call of more than a third of a millisecond on so little data that copies would have to take turns computes
+# far longer than it reads.
+TURNS_S = 0.02
 # The last cache of most server CPUs lies between 16 and 64 MB; PyTorch does not tell it.
 HOST_CACHE_BYTES = 32 << 20
 
@@ -56,7 +59,7 @@ class TorchReplayer:
         if op.name.partition("::")[0] in _COLLECTIVES:
             return "a collective waits for other processes"
         if not op.outputs and not op.writes:
-            return "it makes no tensor and changes none: its effect lies elsewhere"
+            return "it makes no tensor and changes none"
         values = [self._run.values[number] for number in (*op.inputs, *op.outputs)]
         if any(len(value.strides) != len(value.shape) for value in values):
             return "it works on sparse or nested tensors"
@@ -117,8 +120,10 @@ class TorchReplayer:
         budget = self.budget_bytes(op.device)
         if touched > 2 * budget:
             raise JoulediffError("its inputs and outputs do not fit into memory a second time")
-        # Beyond this many turns the cache has forgotten everything, or the memory is full.
+        # Beyond this many turns the cache has forgotten everything, the memory is full, or a burst would last too long.
         most = min(-(-CACHE_FILLS * self._cache_bytes(op.device) // touched), MAX_COPIES, max(1, budget // touched))
+        if device_s and op.device.startswith("cuda"):
+            most = min(most, max(1, int(TURNS_S / device_s)))
         sets = kept.copies(kept.turns(inputs, touched, most))
         calls, renew = [bind(op, each.tensors()) for each in sets], self._renewal(op, sets)
         if not op.device.startswith("cuda"):
