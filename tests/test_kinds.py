@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from energy_builders import runs
-from joulediff.energy.kinds import find_kinds, item_bytes, size_bytes
+from joulediff.energy.kinds import find_kinds
 from joulediff.runs import Run
 from run_builders import RunBuilder, gpt2_run
 
@@ -120,12 +120,12 @@ def test_a_run_without_kernels_has_no_kinds() -> None:
 def test_bytes_of_an_element(dtype: str, size: int) -> None:
     made = RunBuilder()
     made.value((3, 5), dtype=dtype)
-    assert item_bytes(made.values[0]) == size
-    assert size_bytes(made.values[0]) == 15 * size
+    assert made.values[0].item_bytes == size
+    assert made.values[0].size_bytes == 15 * size
 
 
 def test_an_expanded_tensor_takes_the_memory_of_its_elements() -> None:
     made = RunBuilder()
     made.value((8, 64), repeats=8)
     made.value((0, 64))
-    assert [size_bytes(value) for value in made.values] == [64 * 4, 0]
+    assert [value.size_bytes for value in made.values] == [64 * 4, 0]

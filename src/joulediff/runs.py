@@ -6,6 +6,7 @@ frames refer to each other by their place in the run's tuples, so `run.values[i]
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -93,6 +94,17 @@ class Value:
     signature: int | None
     repeats: int
     """How many times each signed element appears: more than 1 for an expanded tensor."""
+
+    @property
+    def item_bytes(self) -> int:
+        """Return the bytes of one element."""
+        digits = "".join(c for c in self.dtype.partition("_")[0] if c.isdigit())
+        return max(1, int(digits) // 8) if digits and not self.dtype.startswith("bool") else 1
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes that its elements take, each counted once however often it is repeated."""
+        return math.prod(self.shape) * self.item_bytes // max(1, self.repeats)
 
 
 @dataclass(frozen=True, slots=True)

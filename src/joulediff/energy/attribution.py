@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from joulediff.energy.activity import Work, find_work, is_gpu
-from joulediff.energy.sums import to_energy
+from joulediff.energy.sums import scale, to_energy
 from joulediff.records import DomainEnergy, Energy, Source
 from joulediff.runs import Run
 
-# How far below and above its attributed energy a kernel's own may lie: for nine in ten of 128 distinct operators of
-# four programs on an H200, attributed in one recording and replayed in another, it was 0.36 to 1.57 times as much.
+# How far below and above its attributed energy a kernel's own may lie: for nine in ten of 126 distinct operators of
+# four programs on an H200 it was 0.37 to 1.56 times as much (`benchmarks/attributed.py`).
 BELOW_SHARE = 0.65
 ABOVE_SHARE = 0.6
 # A limit holds for the mean over milliseconds: a matrix product drew 1000 W for a moment on a card limited to 700 W.
@@ -49,7 +49,7 @@ def attribute_rest(run: Run, domain: str, work: Work, replayed: Mapping[int, Ene
     factor = _fit(run, domain, work, replayed, found) if is_gpu(domain) else None
     if factor is None:
         return found
-    fitted = {i: _times(energy, factor) for i, energy in found.items()}
+    fitted = {i: scale(energy, factor) for i, energy in found.items()}
     return {i: energy for i, energy in fitted.items() if energy is not None}
 
 
@@ -67,10 +67,6 @@ def _fit(
     left_j = metered.energy.joules - idle.joules - sum(energy.joules for energy in replayed.values())
     factor = min(max(left_j / spread_s, min(watts)), max(watts)) * spread_s / spread_j
     return factor if math.isfinite(factor) and factor >= 0.0 else None
-
-
-def _times(energy: Energy, factor: float) -> Energy | None:
-    return to_energy(energy.joules * factor, energy.low * factor, energy.high * factor, energy.source)
 
 
 def idle_energy(metered: Energy, work: Work) -> Energy | None:

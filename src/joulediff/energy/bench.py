@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from joulediff.errors import JoulediffError
+from joulediff.metering.edges import mean_clocks
 from joulediff.metering.perstep import PerStep, joules_per_step
 from joulediff.meters.curve import Curve
 from joulediff.meters.meter import Clock, Meter
@@ -85,7 +86,7 @@ class Bench:
             repeater.drain()
             found = next((d for d in sampler.primary_domains() if d.name == domain), None)
             readings = [] if found is None else sampler.readings(found)[-PROBE_SAMPLES:]
-        clock_mhz = _means(clocks[-PROBE_CLOCKS:]).get(domain)
+        clock_mhz = mean_clocks(clocks[-PROBE_CLOCKS:]).get(domain)
         if found is None or found.kind != "power" or not readings or found.period_s > seconds / PROBE_SAMPLES:
             return None, clock_mhz
         return sum(reading.value for reading in readings) / len(readings), clock_mhz
@@ -112,7 +113,7 @@ class Bench:
         per = {d.name: _above_rest(sampler.curve(d), progress, edges_s, rest_w) for d, rest_w in domains.items()}
         return Shot(
             domains=per,
-            clocks_mhz=_means(clocks),
+            clocks_mhz=mean_clocks(clocks),
             cpu_s=spent_s / bursts if bursts else 0.0,
             bursts=bursts,
             temperatures_c={s.domain: s.temperature_c for s in states if s.temperature_c is not None},
@@ -144,11 +145,6 @@ def _above_rest(curve: Curve, progress: Progress, edges_s: Sequence[float], rest
     domain = replace(curve.domain, repeat_share=share)
     net = replace(curve, domain=domain, energy_j=curve.energy_j - rest_w * (curve.time_s - curve.time_s[0]))
     return joules_per_step(net, progress, [edges_s])
-
-
-def _means(found: Sequence[dict[str, float]]) -> dict[str, float]:
-    names = {name for each in found for name in each}
-    return {name: sum(e[name] for e in found if name in e) / sum(name in e for e in found) for name in sorted(names)}
 
 
 def _doubts(conditions: Sequence[Condition], domains: Iterable[Domain]) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from joulediff.runs import Op, Run, Value
+from joulediff.runs import Op, Run
 
 # Vector loads are at most 16 bytes wide (CUDA); whether a tensor begins on such a border can change the kernel.
 ALIGNMENT_BYTES = 16
@@ -44,24 +44,10 @@ def find_kinds(run: Run) -> tuple[Kind, ...]:
     return tuple(sorted(found, key=lambda kind: (-kind.time_s, kind.op)))
 
 
-def item_bytes(value: Value) -> int:
-    """Return the bytes of one element."""
-    digits = "".join(c for c in value.dtype.partition("_")[0] if c.isdigit())
-    return max(1, int(digits) // 8) if digits and not value.dtype.startswith("bool") else 1
-
-
-def size_bytes(value: Value) -> int:
-    """Return the bytes that a value's elements take, each counted once however often it is repeated."""
-    count = 1
-    for length in value.shape:
-        count *= length
-    return count * item_bytes(value) // max(1, value.repeats)
-
-
 def _forms(run: Run, op: Op) -> tuple[object, ...]:
     values = (run.values[number] for number in op.inputs)
     return tuple(
-        (v.shape, v.strides, v.dtype, v.device, v.offset * item_bytes(v) % ALIGNMENT_BYTES == 0) for v in values
+        (v.shape, v.strides, v.dtype, v.device, v.offset * v.item_bytes % ALIGNMENT_BYTES == 0) for v in values
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from joulediff.energy.bench import Bench, Shot
 from joulediff.energy.card import Card, Facts
-from joulediff.energy.kinds import Kind, find_kinds, size_bytes
+from joulediff.energy.kinds import Kind, find_kinds
 from joulediff.energy.pace import Pace
 from joulediff.energy.reuse import Distances, find_distances
 from joulediff.errors import JoulediffError
@@ -122,7 +122,7 @@ class Replaying:
             yield lot
 
     def _inputs_bytes(self, kind: Kind) -> int:
-        return sum(size_bytes(self.run.values[value]) for value in set(self.run.ops[kind.op].inputs))
+        return sum(self.run.values[value].size_bytes for value in set(self.run.ops[kind.op].inputs))
 
     def _measure(self, kind: Kind, far: Distances, window_s: float) -> list[Replay]:
         load = None

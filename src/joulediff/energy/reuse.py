@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_low
 
-from joulediff.energy.kinds import size_bytes
 from joulediff.runs import Op, Run
 
 
@@ -71,7 +70,7 @@ def _find_all(run: Run, ops: Collection[int], addresses: Sequence[int]) -> Mappi
 
 def traffic_bytes(run: Run, op: Op) -> int:
     """Return the bytes of all tensors that an operator reads and makes, each once."""
-    return sum(size_bytes(run.values[number]) for number in _touched(op))
+    return sum(run.values[number].size_bytes for number in _touched(op))
 
 
 def _touched(op: Op) -> set[int]:

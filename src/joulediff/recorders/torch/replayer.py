@@ -115,7 +115,7 @@ class TorchReplayer:
         return draw_inputs(self._run, self._run.ops[op]) if kept is None else kept
 
     def _open(self, op: Op, kept: KeptInputs, inputs: Sequence[float], outputs: float, device_s: float | None) -> Load:
-        outputs_bytes = sum(self._bytes(number) for number in op.outputs)
+        outputs_bytes = sum(self._run.values[number].size_bytes for number in op.outputs)
         touched = max(1, kept.size_bytes + outputs_bytes)
         budget = self.budget_bytes(op.device)
         if touched > 2 * budget:
@@ -152,16 +152,6 @@ class TorchReplayer:
                 buffer.copy_(values)
 
         return renew
-
-    def _bytes(self, number: int) -> int:
-        import torch
-
-        value = self._run.values[number]
-        count = 1
-        for length in value.shape:
-            count *= length
-        dtype = getattr(torch, value.dtype, None)
-        return count * (dtype.itemsize if isinstance(dtype, torch.dtype) else 8)
 
     def open_rest(self, device: str) -> Load | None:
         return CudaRest(device) if device.startswith("cuda") else None
