@@ -1,23 +1,28 @@
-"""Do the books close? Joules of replayed operators + idle against the meter, for four programs on a GPU.
+"""Do the books close? Joules of replayed operators + idle against the meter, for programs on a GPU.
 
-    python benchmarks/closure.py [PROGRAM ...] [--again S] [--full-load S] [--keep FOLDER] [--json FILE]
+    python benchmarks/closure.py [PROGRAM ...] [--again] [--full-load S] [--keep FOLDER] [--json FILE]
 
 Programs: gpt2 (small, fp16 8x512), llama (12 layers, bf16 4x1024), resnet50 (fp16 channels_last 64x3x224x224), train
-(GPT-2 small, fp16 autocast, AdamW, 8x512), all with random weights. Each is recorded; a second recording, whose replay
-lasts S seconds at most, tells how well the ten largest operators repeat; a third replay, without any pause, what the
-power limit does to the joules. Beside these stands what power x time says. Needs an NVIDIA GPU.
+(GPT-2 small, fp16 autocast, AdamW, 8x512); and three on which nothing was tuned: bert (base, fp16 16x256), vit
+(base, bf16 64x3x224x224), mlp (bf16, runs into the power limit). All have random weights. Each is recorded in
+a process of its own. A second recording in another one (--again) tells how well the ten largest operators repeat;
+another replay, without any pause, what the power limit does to the joules. Beside these stands what power x time
+says. Needs an NVIDIA GPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import sys
+import tempfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
 
-from joulediff.archive import save
+from joulediff.archive import load, save
 from joulediff.energy.bench import Bench
 from joulediff.energy.ledger import open_books
 from joulediff.energy.pace import Pace
@@ -30,6 +35,8 @@ from joulediff.session import record
 from joulediff.stability.watch import Watch
 
 LARGEST = 10
+# Enough for every operator of these programs.
+REPLAY_S = 120.0
 
 
 def build_gpt2():
@@ -92,7 +99,56 @@ def build_train():
     return step
 
 
-PROGRAMS = {"gpt2": build_gpt2, "llama": build_llama, "resnet50": build_resnet50, "train": build_train}
+def build_bert():
+    from transformers import BertConfig, BertModel
+
+    model = BertModel(BertConfig()).eval().half().cuda()
+    ids = torch.randint(0, 30522, (16, 256), device="cuda")
+
+    def step():
+        with torch.no_grad():
+            return model(ids).last_hidden_state
+
+    return step
+
+
+def build_vit():
+    from transformers import ViTConfig, ViTModel
+
+    model = ViTModel(ViTConfig()).eval().bfloat16().cuda()
+    images = torch.randn(64, 3, 224, 224, device="cuda", dtype=torch.bfloat16)
+
+    def step():
+        with torch.no_grad():
+            return model(images).last_hidden_state
+
+    return step
+
+
+def build_mlp():
+    nn = torch.nn
+    blocks = (
+        nn.Sequential(nn.Linear(4096, 16384), nn.GELU(), nn.Linear(16384, 4096), nn.LayerNorm(4096)) for _ in range(3)
+    )
+    model = nn.Sequential(*blocks).bfloat16().cuda().eval()
+    x = torch.randn(8192, 4096, device="cuda", dtype=torch.bfloat16)
+
+    def step():
+        with torch.no_grad():
+            return model(x)
+
+    return step
+
+
+PROGRAMS = {
+    "gpt2": build_gpt2,
+    "llama": build_llama,
+    "resnet50": build_resnet50,
+    "train": build_train,
+    "bert": build_bert,
+    "vit": build_vit,
+    "mlp": build_mlp,
+}
 
 
 @dataclass
@@ -176,23 +232,30 @@ def replay_at_full_load(step, run, seconds):
     return replaying.result()
 
 
-def examine(name, *, again_s=0.0, full_load_s=0.0, keep=None, seconds=3.0):
-    """Record one program and return what its books say."""
+def record_program(name, *, seconds=3.0, full_load_s=0.0):
+    """Return the run of one program, and the same run replayed without pauses or None."""
     torch.manual_seed(0)
     step = PROGRAMS[name]()
-    run = record(step, label=name, seconds=seconds, wait_s=10.0, replay_seconds=60.0, source=True)
-    second = record(step, label=name, seconds=seconds, wait_s=10.0, replay_seconds=again_s) if again_s else None
-    full = None
-    if full_load_s:
-        bare = replace(run, replays=(), ops=tuple(replace(op, replay=None) for op in run.ops))
-        full = replay_at_full_load(step, bare, full_load_s)
-    if keep is not None:
-        keep.mkdir(parents=True, exist_ok=True)
-        save(run, keep / f"h200_{name}.jd")
-        if second is not None:
-            save(second, keep / f"h200_{name}_again.jd")
-    del step
-    torch.cuda.empty_cache()
+    run = record(step, label=name, seconds=seconds, wait_s=10.0, replay_seconds=REPLAY_S, source=True)
+    if not full_load_s:
+        return run, None
+    bare = replace(run, replays=(), ops=tuple(replace(op, replay=None) for op in run.ops))
+    return run, replay_at_full_load(step, bare, full_load_s)
+
+
+def record_in_a_process(name, folder, tag, *, full_load_s=0.0):
+    """Return the same as `record_program`, from a process that has done nothing else."""
+    place = folder / f"h200_{name}{tag}.jd"
+    command = [sys.executable, __file__, name, "--full-load", str(full_load_s), "--record-to", str(place)]
+    subprocess.run(command, check=True)
+    full = place.with_suffix(".full.jd")
+    return load(place), load(full) if full.exists() else None
+
+
+def examine(name, folder, *, again=False, full_load_s=0.0):
+    """Record one program and return what its books say."""
+    run, full = record_in_a_process(name, folder, "", full_load_s=full_load_s)
+    second = record_in_a_process(name, folder, "_again")[0] if again else None
     return judge(name, run, second, full)
 
 
@@ -285,17 +348,27 @@ def show(result):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", default=list(PROGRAMS), help=" ".join(PROGRAMS))
-    parser.add_argument("--again", type=float, default=15.0, metavar="S", help="replay of a second recording; 0: none")
-    parser.add_argument("--full-load", type=float, default=10.0, metavar="S", help="replay without pauses; 0: none")
+    parser.add_argument("--again", action="store_true", help="record a second time")
+    parser.add_argument("--full-load", type=float, default=0.0, metavar="S", help="seconds of replay without pauses")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where to save the recordings")
     parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--record-to", type=Path, metavar="FILE", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    results = []
-    for name in options.programs:
-        results.append(examine(name, again_s=options.again, full_load_s=options.full_load, keep=options.keep))
-        show(results[-1])
-        if options.json:
-            options.json.write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
+    if options.record_to:
+        run, full = record_program(options.programs[0], full_load_s=options.full_load)
+        save(run, options.record_to)
+        if full is not None:
+            save(full, options.record_to.with_suffix(".full.jd"))
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = options.keep or Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        results = []
+        for name in options.programs:
+            results.append(examine(name, folder, again=options.again, full_load_s=options.full_load))
+            show(results[-1])
+            if options.json:
+                options.json.write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
 
 
 if __name__ == "__main__":
