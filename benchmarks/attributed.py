@@ -1,15 +1,19 @@
-"""How far off is attribution? Operators replayed in one recording, against the same attributed in another.
+"""How far off is attribution? Operators whose replay is left out of a recording, against that replay.
 
-    python benchmarks/attributed.py RUN.jd AGAIN.jd [RUN.jd AGAIN.jd ...]
+    python benchmarks/attributed.py RUN.jd [RUN.jd ...] [--leave 0.5] [--times 20]
 
-`benchmarks/closure.py --keep FOLDER --again 10` makes such pairs: the second replay is too short for most operators,
-so their joules are attributed there. Prints, for each pair and for all, the sum of the attributed joules over that of
-the replayed ones, the 5th and 95th percentile of replayed over attributed, and how many lie within the interval.
+Takes recordings in which nearly everything was replayed (tests/golden/closure has four), forgets the replays of a
+random share of the distinct operators, and opens the books again: those operators are then attributed. Prints, for
+each recording and for all, the sum of the attributed joules over that of the replayed ones, the 5th and 95th
+percentile of replayed over attributed, and how many replayed energies lie within the attributed interval.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -17,45 +21,56 @@ from joulediff.archive import load
 from joulediff.energy.ledger import open_books
 
 
-def energies(run):
-    """Return the joules a step of each distinct operator on a GPU, and whether they were replayed."""
-    books, groups = open_books(run), {}
+def kernels_by_replay(run):
+    """Return the kernels of each replay on a GPU: place -> kernels."""
+    groups = {}
     for number, kernel in enumerate(run.kernels):
-        if kernel.device.startswith("cuda") and kernel.op is not None and run.ops[kernel.op].replay is not None:
-            groups.setdefault(run.ops[kernel.op].replay, []).append(number)
-    found = {}
-    for place, kernels in groups.items():
-        op = run.ops[run.replays[place].op]
-        forms = str([(run.values[value].shape, run.values[value].strides) for value in op.inputs])
-        key = (op.name, op.arguments, forms, len(kernels))
-        found[key] = (books.total(kernels), run.replays[place].energy_j is not None)
-    return found
+        place = None if kernel.op is None else run.ops[kernel.op].replay
+        if kernel.device.startswith("cuda") and place is not None and run.replays[place].energy_j is not None:
+            groups.setdefault(place, []).append(number)
+    return groups
 
 
-def compare(first, second):
-    """Return (replayed, attributed) for each operator that the first run replayed and the second did not."""
-    a, b = energies(load(first)), energies(load(second))
-    return [(a[key][0], b[key][0]) for key in a if key in b and a[key][1] and not b[key][1]]
+def forget(run, places):
+    """Return a run as if these operators had not been replayed."""
+    rows = tuple(
+        replace(row, energy_j=None, low_j=None, high_j=None, how=None, note="left out") if place in places else row
+        for place, row in enumerate(run.replays)
+    )
+    return replace(run, replays=rows)
 
 
-def show(name, pairs):
-    replayed, attributed = (np.array([each.joules for each in column]) for column in zip(*pairs, strict=True))
-    low, high = np.percentile(replayed / attributed, [5, 95])
-    inside = np.mean([guess.low <= truth.joules <= guess.high for truth, guess in pairs])
+def compare(run, leave, times, chance):
+    """Return (replayed, attributed) joules a step for each operator that was left out."""
+    groups, whole, pairs = kernels_by_replay(run), open_books(run), []
+    for _ in range(times):
+        places = {place for place in groups if chance.random() < leave}
+        books = open_books(forget(run, places))
+        pairs += [(whole.total(groups[place]), books.total(groups[place])) for place in places]
+    return pairs
+
+
+def show(label, pairs):
+    ratios = [replayed.joules / attributed.joules for replayed, attributed in pairs]
+    inside = np.mean([b.low <= a.joules <= b.high for a, b in pairs])
+    total = sum(b.joules for _, b in pairs) / sum(a.joules for a, _ in pairs)
+    low, high = np.percentile(ratios, [5, 95])
     print(
-        f"{name}: {len(pairs)} operators, sum {attributed.sum() / replayed.sum():.3f} of replayed, "
-        f"replayed / attributed {low:.2f} to {high:.2f} (5 to 95%), {100 * inside:.0f}% within the interval"
+        f"{label:24} {len(pairs):5d} left out, attributed sum {total:6.1%} of the replayed one; replayed over"
+        f" attributed {low:.2f} to {high:.2f} for nine in ten; {inside:.0%} within the interval"
     )
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("runs", nargs="+", metavar="RUN.jd AGAIN.jd")
-    files = parser.parse_args().runs
-    every = []
-    for first, second in zip(files[::2], files[1::2], strict=True):
-        pairs = compare(first, second)
-        show(first, pairs)
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN.jd")
+    parser.add_argument("--leave", type=float, default=0.5, metavar="SHARE")
+    parser.add_argument("--times", type=int, default=20, metavar="N")
+    options = parser.parse_args()
+    chance, every = random.Random(0), []
+    for path in options.runs:
+        pairs = compare(load(path), options.leave, options.times, chance)
+        show(path.stem, pairs)
         every += pairs
     show("all", every)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from energy_builders import STEP_S, cpu_run, gpu_run, metered, odd_runs, replay, runs, with_replays
 from joulediff.archive.reader import load
-from joulediff.energy.ledger import LIMIT_SHARE, Account, Books, open_books
+from joulediff.energy.ledger import ALONE_SHARE, LIMIT_SHARE, Account, Books, open_books
 from joulediff.energy.sums import add
 from joulediff.records import Energy
 from joulediff.runs import Run, Wait
@@ -358,3 +358,17 @@ def test_a_step_of_many_kernels() -> None:
     books = open_books(run)
     assert len(run.kernels) > 5000
     assert only(replace(books, accounts=books.accounts[:1])).operators is not None
+
+
+def test_the_sum_of_replayed_operators_is_less_sure_than_they_are_alone() -> None:
+    """In a program they run side by side; an attributed sum fits the meter and needs no such doubt."""
+    run = with_replays(gpu_run(("gemm", 2e-3, 0), joules=3.1), replay(0, 1.0), calls={0: 0})
+    account = only(open_books(run))
+    assert account.operators is not None and account.unexplained is not None
+    alone = open_books(run).total(range(len(run.kernels)))
+    assert alone is not None
+    assert account.operators.joules == pytest.approx(alone.joules)
+    least_j = ALONE_SHARE * alone.joules
+    assert account.operators.high - account.operators.joules >= least_j
+    assert account.operators.high - account.operators.joules > alone.high - alone.joules
+    assert account.unexplained.high - account.unexplained.joules >= least_j

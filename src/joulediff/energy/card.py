@@ -26,6 +26,8 @@ REST_FRESH_S = 30.0
 # Without rests the power is even: the samples of half a second repeat within 0.3 %, with rests within 1.3 % (H200).
 LIGHT_REST_SHARE = 0.1
 LIGHT_WINDOW, HEAVY_WINDOW = 0.6, 1.6
+# What draws less than this part of the limit is not slowed down by it, however long it runs.
+LIMITLESS_SHARE = 0.85
 # How often the mean power is changed in search of the program's clock.
 TRIES = 4
 # A governor at its limit moves for a while after every change.
@@ -121,6 +123,8 @@ class Card:
         power_w, limit_w = rest.power_w + (mean_w - rest.power_w) * (1 + EVEN.rest_share), HEADROOM * facts.limit_w
         if not (clock_mhz and facts.clock_mhz) or clock_mhz <= facts.clock_mhz * (1 + CLOCK_SHARE):
             return choose_pace(power_w, rest_w=rest.power_w, mean_w=limit_w)
+        if power_w < LIMITLESS_SHARE * facts.limit_w:
+            return Pace(0.0)
         return self._search(load, power_w, rest.power_w, max(limit_w, facts.power_w or 0.0))
 
     def _search(self, load: Load, power_w: float, rest_w: float, mean_w: float) -> Pace:

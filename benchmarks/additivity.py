@@ -1,0 +1,195 @@
+"""Do the joules of operators add up? The same calls in short and long bursts, alone and between others.
+
+    python benchmarks/additivity.py [--window S] [--json FILE]
+
+Replay measures an operator in bursts of a millisecond and says that a program's energy is the sum of its calls and of
+its idle time. Here each operator of a BERT layer runs in bursts of 1 call up to a millisecond's worth, with rests as
+long as the bursts; then all operators of the layer run in turn, without gaps and with a rest after each call, against
+the sum of their joules alone. Energies are above the resting card. Needs an NVIDIA GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from joulediff.energy.bench import Bench
+from joulediff.meters import open_meters
+from joulediff.meters.meter import RealClock
+from joulediff.recorders.torch.loads import spin
+
+DEVICE = "cuda:0"
+# Copies take turns, so that each call finds its inputs cold.
+COPIES = 8
+GRAPH_S = 1e-3
+COUNTS = (1, 4, 8, 16)
+
+
+def make_operators():
+    """Return the operators of a layer of BERT base, fp16, 16x256 tokens: name -> call(number)."""
+    half = {"device": DEVICE, "dtype": torch.half}
+    narrow = [torch.randn(4096, 768, **half) for _ in range(COPIES)]
+    wide = [torch.randn(4096, 3072, **half) for _ in range(COPIES)]
+    heads = [torch.randn(16, 12, 256, 64, **half) for _ in range(COPIES)]
+    up, down, square = (torch.randn(shape, **half) * 0.02 for shape in ((768, 3072), (3072, 768), (768, 768)))
+    bias, gain = torch.zeros(3072, **half), torch.ones(768, **half)
+    functional = torch.nn.functional
+    return {
+        "up 768x3072": lambda i: torch.addmm(bias, narrow[i % COPIES], up),
+        "down 3072x768": lambda i: torch.addmm(bias[:768], wide[i % COPIES], down),
+        "square 768x768": lambda i: torch.addmm(bias[:768], narrow[i % COPIES], square),
+        "gelu": lambda i: functional.gelu(wide[i % COPIES]),
+        "layer_norm": lambda i: functional.layer_norm(narrow[i % COPIES], (768,), gain, bias[:768]),
+        "attention": lambda i: functional.scaled_dot_product_attention(*(heads[(i + n) % COPIES] for n in range(3))),
+        "add": lambda i: narrow[i % COPIES] + narrow[(i + 1) % COPIES],
+    }
+
+
+# One layer, in its order.
+LAYER = [
+    *("square 768x768",) * 3,
+    "attention",
+    "square 768x768",
+    "add",
+    "layer_norm",
+    "up 768x3072",
+    "gelu",
+    "down 3072x768",
+    "add",
+    "layer_norm",
+]
+
+
+@dataclass
+class Row:
+    """A pattern of calls: joules of one of its rounds, above rest."""
+
+    name: str
+    calls: int
+    rest_us: float
+    energy_mj: float
+    half_share: float
+    round_us: float
+    clock_mhz: float | None
+
+
+def timed(work):
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    work()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) * 1e-3
+
+
+def capture(work, rounds):
+    """Return a graph of many rounds; memory that a call made is kept until the graph is gone."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        work(0)
+    stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for number in range(rounds):
+            work(number)
+    graph.replay()
+    torch.cuda.synchronize()
+    return graph
+
+
+def time_call(call):
+    held = []
+
+    def work(number):
+        held.append(call(number))
+        del held[:-4]
+
+    rounds = 64
+    graph = capture(work, rounds)
+    return min(timed(graph.replay) for _ in range(5)) / rounds
+
+
+def measure(bench, rest_w, window_s, name, calls, busy_s, rest_s):
+    """Return the joules of a round: `calls` and then a rest; `rest_s` may be one for each call."""
+    held = []
+    rests = rest_s if isinstance(rest_s, list) else [0.0] * (len(calls) - 1) + [rest_s]
+
+    def work(number):
+        for at, call in enumerate(calls):
+            held.append(call(number * len(calls) + at))
+            del held[:-4]
+            if rests[at] > 0:
+                spin(DEVICE, rests[at])
+
+    # Every copy takes its turn as often as the others.
+    rounds = COPIES * max(1, round(GRAPH_S / (busy_s + sum(rests)) / COPIES))
+    graph = capture(work, rounds)
+    shot = bench.measure(graph.replay, {"gpu0": rest_w}, window_s=window_s)
+    per = shot.domains["gpu0"]
+    return Row(
+        name,
+        len(calls),
+        1e6 * sum(rests),
+        1e3 * per.energy_j / rounds,
+        per.half_j / per.energy_j,
+        1e6 * per.step_s / rounds,
+        shot.clocks_mhz.get("gpu0"),
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--window", type=float, default=0.8, metavar="S")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    rows = []
+    with torch.inference_mode(), open_meters("auto", clock=RealClock()) as meters:
+        bench = Bench(meters.meters, clock=RealClock())
+        rest = bench.measure(lambda: spin(DEVICE, 1e-3), {"gpu0": 0.0}, window_s=options.window)
+        rest_w = rest.domains["gpu0"].power_w
+        print(f"rest {rest_w:.1f} W")
+        operators = make_operators()
+        times_s = {name: time_call(call) for name, call in operators.items()}
+        alone = {}
+        for name, call in operators.items():
+            most = max(1, round(GRAPH_S / times_s[name]))
+            counts = [*(count for count in COUNTS if count < most), most]
+            print(f"\n{name}, {1e6 * times_s[name]:.1f} us a call")
+            for count in counts:
+                row = measure(bench, rest_w, options.window, name, [call] * count, *[count * times_s[name]] * 2)
+                rows.append(row)
+                alone[name, count == most] = row.energy_mj / count
+                print(
+                    f"  {count:4d} calls a burst: {row.energy_mj / count:8.3f} mJ a call ±{row.half_share:.1%}", end=""
+                )
+                print(f"  {row.clock_mhz:.0f} MHz, round {row.round_us:.1f} us", flush=True)
+                if count == 1:
+                    alone[name, "single"] = row.energy_mj
+        calls = [operators[name] for name in LAYER]
+        layer_s = sum(times_s[name] for name in LAYER)
+        burst_mj = sum(alone[name, True] for name in LAYER)
+        single_mj = sum(alone[name, "single"] for name in LAYER)
+        print(f"\nlayer: {burst_mj:.2f} mJ as the sum of long bursts, {single_mj:.2f} of single calls")
+        for title, rest_s in (
+            ("no gaps, then rest for half of the time", layer_s),
+            ("rest of 5 us after each call", [5e-6] * len(calls)),
+            ("rest of 20 us after each call", [2e-5] * len(calls)),
+            ("rest of 60 us after each call", [6e-5] * len(calls)),
+        ):
+            row = measure(bench, rest_w, 2 * options.window, f"layer, {title}", calls, layer_s, rest_s)
+            rows.append(row)
+            print(
+                f"  {title}: {row.energy_mj:.2f} mJ ±{row.half_share:.1%}, {row.energy_mj / burst_mj - 1:+.1%} against",
+                end="",
+            )
+            print(f" the sum; {row.clock_mhz:.0f} MHz, round {row.round_us:.0f} us", flush=True)
+    if options.json:
+        options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
