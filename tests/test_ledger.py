@@ -308,7 +308,7 @@ def test_one_replay_adds_up_and_different_ones_in_quadrature() -> None:
 
 
 def test_attributed_energies_add_up_but_not_beyond_what_was_metered() -> None:
-    run = gpu_run(("a", 1e-3, None), ("b", 1e-3, None), ("c", 2e-3, None))
+    run = gpu_run(("a", 1e-3, None), ("b", 1e-3, None), ("c", 4e-3, None))
     books = open_books(run)
     one, two, every = books.total([0]), books.total([0, 1]), books.total([0, 1, 2])
     assert one is not None

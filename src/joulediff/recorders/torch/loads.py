@@ -19,8 +19,8 @@ from joulediff.runs import How, Inputs
 
 Call = Callable[[], object]
 
-# A matrix product of 33 us costs 24.7 mJ in bursts of 4 calls, 26.4 in 16 and 26.7 in 31; what draws less hardly changes
-# (H200, `benchmarks/additivity.py`). Longer bursts than this spread the power samples, which come every 20 ms.
+# A matrix product of 33 us costs 24.7 mJ in bursts of 4 calls, 26.4 in 16 and 26.7 in 31; what draws less hardly
+# changes (H200, `benchmarks/additivity.py`). Longer bursts spread the power samples, which come every 20 ms.
 BURST_S = 1e-3
 MAX_CALLS = 1000
 # Calls on the host are made one after the other by Python; a burst this long makes the marks between them cheap.
