@@ -66,7 +66,8 @@ class Program:
 def test_a_trace_joins_back_to_its_operators(seed, length):
     program = Program(seed, length=length)
     joined = join(program.traced(), program.ops())
-    assert {kernel.name: kernel.op for kernel in joined.kernels} == program.owners
+    # A call that is no operator of a program without any may be work of the host: only that of the device has owners.
+    assert {kernel.name: kernel.op for kernel in joined.kernels if kernel.kind != "cpu"} == program.owners
     assert joined.agreed
     assert joined.notes == ()
 
