@@ -1,0 +1,175 @@
+"""Pairs of classes of two runs that hold the same tensor: the anchors.
+
+A pair is the nearest of each other within the tolerance, and clearly nearer than any other; where several fit alike,
+what is around them decides: the anchors that their makers read and their readers make. Weak values (constants, masks,
+indices, single numbers) are paired by what is around them alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.spatial import cKDTree
+
+from joulediff.matching.classes import Classes
+from joulediff.matching.features import Features
+from joulediff.matching.graph import Graph
+from joulediff.matching.parts import Parts
+
+# The nearest candidate must be this many times nearer than the next to be taken for its distance alone.
+CLEARLY = 3.0
+# Nearer than this is the same but for the order of summing.
+EXACT = 1e-8
+# Numbers of nonzero elements may differ a little: small ones vanish in float16.
+_VANISHED = 0.01
+# Roundings that add up along a deep program, and how much more single elements err than means of many.
+DEPTH, SINGLE = 4.0, 16.0
+_CANDIDATES = 6
+_ROUNDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One run, with all that matching knows of it."""
+
+    graph: Graph
+    features: Features
+    classes: Classes
+    parts: Sequence[Parts]
+
+
+Candidates = dict[int, dict[int, float]]
+
+
+def find_anchors(a: Side, b: Side, tolerance: float) -> dict[int, int]:
+    """Return pairs of classes of equal values: class of a -> class of b."""
+    there = _candidates(a, b, tolerance)
+    back: Candidates = defaultdict(dict)
+    for one, others in there.items():
+        for other, distance in others.items():
+            back[other][one] = distance
+    pairs = {one: other for one, other in _clear(there, back)}
+    around_a, around_b = _neighbours(a), _neighbours(b)
+    for _ in range(_ROUNDS):
+        more = dict(_by_context(there, back, pairs, around_a, around_b))
+        if not more:
+            break
+        pairs |= more
+    return pairs
+
+
+def _candidates(a: Side, b: Side, tolerance: float) -> Candidates:
+    """Return for each class of a the nearest classes of b within the tolerance, with their distances."""
+    values_a, values_b = _representatives(a), _representatives(b)
+    found: Candidates = defaultdict(dict)
+    if not len(values_a) or not len(values_b):
+        return found
+    rows_a, rows_b = a.features.rows[values_a], b.features.rows[values_b]
+    slack_a, slack_b = _slack(a, values_a), _slack(b, values_b)
+    reach = tolerance + max(slack_a.max(), slack_b.max())
+    tree_a, tree_b = cKDTree(rows_a), cKDTree(rows_b)
+    for tree, rows, swapped in ((tree_b, rows_a, False), (tree_a, rows_b, True)):
+        count = min(_CANDIDATES, tree.n)
+        distances, places = tree.query(rows, k=count, p=np.inf, distance_upper_bound=reach)
+        distances, places = distances.reshape(len(rows), count), places.reshape(len(rows), count)
+        at, nth = np.nonzero(np.isfinite(distances))
+        ours, theirs = (places[at, nth], at) if swapped else (at, places[at, nth])
+        near = distances[at, nth] <= tolerance + np.maximum(slack_a[ours], slack_b[theirs])
+        near &= _is_multiple(a.features.nonzeros[values_a[ours]], b.features.nonzeros[values_b[theirs]])
+        ones, others = a.classes.of[values_a[ours[near]]], b.classes.of[values_b[theirs[near]]]
+        for one, other, distance in zip(ones.tolist(), others.tolist(), distances[at, nth][near].tolist(), strict=True):
+            found[one][other] = min(distance, found[one].get(other, np.inf))
+    return found
+
+
+def _slack(side: Side, values: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Return how far rounding may move the features: errors add up along a program, and average out in large tensors."""
+    return side.features.rounding[values] * (DEPTH + SINGLE / np.sqrt(side.features.nonzeros[values]))
+
+
+def _representatives(side: Side) -> npt.NDArray[np.int64]:
+    """Return strong values: of each class one for each float type in it."""
+    strong = np.flatnonzero(side.features.strong)
+    keys = np.stack([side.classes.of[strong], np.round(np.log2(side.features.rounding[strong] + 2e-16))], axis=1)
+    _, first = np.unique(keys, axis=0, return_index=True)
+    return strong[np.sort(first)]
+
+
+def _is_multiple(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    ratio = np.maximum(a, b) / np.minimum(a, b)
+    return np.abs(ratio - np.round(ratio)) <= _VANISHED
+
+
+def _clear(there: Candidates, back: Candidates) -> Iterator[tuple[int, int]]:
+    for one, others in there.items():
+        other = _clearly_nearest(others)
+        if other is not None and _clearly_nearest(back[other]) == one:
+            yield one, other
+
+
+def _clearly_nearest(candidates: Mapping[int, float]) -> int | None:
+    ranked = sorted(candidates.items(), key=lambda pair: (pair[1], pair[0]))
+    if not ranked:
+        return None
+    if len(ranked) == 1 or ranked[1][1] > CLEARLY * max(ranked[0][1], EXACT):
+        return ranked[0][0]
+    return None
+
+
+def _neighbours(side: Side) -> list[tuple[set[int], set[int]]]:
+    """Return for each class the classes from which its makers compute it, and those that its readers make of it."""
+    of, graph = side.classes.of.tolist(), side.graph
+    found: list[tuple[set[int], set[int]]] = [(set(), set()) for _ in range(side.classes.count)]
+    for op in range(len(graph.run.ops)):
+        if side.classes.moves[op]:
+            continue
+        reads, makes = {of[value] for value in graph.reads[op]}, {of[value] for value in graph.makes[op]}
+        for each in makes:
+            found[each][0].update(reads)
+        for each in reads:
+            found[each][1].update(makes)
+    return found
+
+
+def _by_context(
+    there: Candidates,
+    back: Candidates,
+    pairs: Mapping[int, int],
+    around_a: Sequence[tuple[set[int], set[int]]],
+    around_b: Sequence[tuple[set[int], set[int]]],
+) -> Iterator[tuple[int, int]]:
+    """Yield pairs among what is left, each the best of the other by its surroundings."""
+    taken = set(pairs.values())
+
+    def score(one: int, other: int) -> tuple[int, float]:
+        shared = sum(
+            len({pairs[each] for each in ours if each in pairs} & theirs)
+            for ours, theirs in zip(around_a[one], around_b[other], strict=True)
+        )
+        return -shared, there[one][other]
+
+    def best_of_b(one: int) -> int | None:
+        return _best({other: score(one, other) for other in there[one] if other not in taken})
+
+    def best_of_a(other: int) -> int | None:
+        return _best({one: score(one, other) for one in back[other] if one not in pairs})
+
+    for one in there:
+        if one not in pairs:
+            other = best_of_b(one)
+            if other is not None and best_of_a(other) == one:
+                yield one, other
+
+
+def _best(scores: Mapping[int, tuple[int, float]]) -> int | None:
+    """Return the candidate with the most around it in common, if there is any and no other is as good."""
+    ranked = sorted(scores.items(), key=lambda pair: pair[1])
+    if not ranked or ranked[0][1][0] == 0:
+        return None
+    if len(ranked) > 1 and ranked[1][1][0] == ranked[0][1][0] and ranked[1][1][1] <= CLEARLY * ranked[0][1][1]:
+        return None
+    return ranked[0][0]

@@ -1,0 +1,185 @@
+"""The smallest groups of operators of two runs with equal inputs and equal outputs.
+
+Operators are joined where a tensor between them has no counterpart, and across the runs where they make equal
+tensors. What is left between groups is equal on both sides, so a group ends at the first equal tensor. A tensor
+without counterpart that many groups read (a mask, made once for all layers) joins none of them. A group whose sides
+read different tensors is joined with what made the latest of these, until both read the same; one that stays
+different is no region.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from joulediff.findings import Region, RegionKind
+from joulediff.matching.boundary import Boundary, find_boundary
+from joulediff.matching.joint import Joint
+from joulediff.matching.unions import Unions
+
+# A tensor without counterpart is part of what reads it where that is no more groups than this.
+SHARED = 2
+# Groups are joined at most so often, and up to so many operators, to make their inputs equal.
+_JOINS = 12
+_LARGEST = 400
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+def find_regions(joint: Joint) -> list[Region]:
+    """Return the regions of two runs, in the order of their first operators."""
+    groups = Unions(len(joint.makes))
+    deferred = _join_within(joint, groups)
+    _join_across(joint, groups)
+    _join_shared(joint, groups, deferred)
+    parts = _settle(joint, groups)
+    found = [*parts.values(), *_place_movers(joint, groups, parts)]
+    found.sort(key=lambda part: _place(joint, part))
+    return [
+        Region(number, part.kind, tuple(sorted(part.a)), tuple(sorted(part.b)), part.inputs, part.outputs)
+        for number, part in enumerate(found)
+    ]
+
+
+@dataclass(slots=True)
+class _Part:
+    """A region in the making."""
+
+    kind: RegionKind
+    a: list[int]
+    b: list[int]
+    inputs: Pairs = ()
+    outputs: Pairs = ()
+
+
+def _join_within(joint: Joint, groups: Unions) -> list[int]:
+    """Join what makes a tensor without counterpart with its only reader; return those with several readers."""
+    deferred = []
+    for entity, anchor in enumerate(joint.anchor):
+        makers, readers = joint.makers[entity], joint.readers[entity]
+        if anchor >= 0 or not makers or not readers:
+            continue
+        for other in makers[1:]:
+            groups.join(makers[0], other)
+        if len(readers) == 1:
+            groups.join(makers[0], readers[0])
+        else:
+            deferred.append(entity)
+    return deferred
+
+
+def _join_across(joint: Joint, groups: Unions) -> None:
+    """Join what makes equal tensors in the two runs: the first with the first where one is computed several times."""
+    made: defaultdict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for entity, anchor in enumerate(joint.anchor):
+        if anchor >= 0 and joint.makers[entity]:
+            made[anchor][int(entity >= joint.entities)].append(entity)
+    for ours, theirs in made.values():
+        for one, other in zip(_in_order(joint, ours), _in_order(joint, theirs), strict=False):
+            for op in (*joint.makers[one][1:], *joint.makers[other]):
+                groups.join(joint.makers[one][0], op)
+
+
+def _in_order(joint: Joint, entities: Iterable[int]) -> list[int]:
+    return sorted(entities, key=lambda entity: joint.makers[entity][0])
+
+
+def _join_shared(joint: Joint, groups: Unions, entities: list[int]) -> None:
+    """Join the makers of a tensor without counterpart with its readers, where these are one group, or a few."""
+    for most in range(1, SHARED + 1):
+        changed = True
+        while changed and entities:
+            changed, left = False, []
+            for entity in entities:
+                around = {groups.find(op) for op in joint.readers[entity]} - {groups.find(joint.makers[entity][0])}
+                if len(around) <= most and (most == 1 or joint.is_derived[entity]):
+                    for other in around:
+                        changed |= groups.join(joint.makers[entity][0], other)
+                else:
+                    left.append(entity)
+            entities = left
+
+
+def _settle(joint: Joint, groups: Unions) -> dict[int, _Part]:
+    """Return what each group is, after groups whose sides read different tensors have been joined with others."""
+    members: defaultdict[int, list[int]] = defaultdict(list)
+    for op in range(len(joint.makes)):
+        if not joint.moves[op]:
+            members[groups.find(op)].append(op)
+    waiting, joins = sorted(members), dict.fromkeys(members, 0)
+    parts: dict[int, _Part] = {}
+    while waiting:
+        group = waiting.pop()
+        if group not in members:
+            continue
+        boundary = find_boundary(joint, members[group])
+        other = None if boundary.is_equal else _maker_of_latest(joint, groups, boundary, group)
+        if other is not None and joins[group] < _JOINS and len(members[group]) + len(members[other]) <= _LARGEST:
+            groups.join(group, other)
+            kept, gone = min(group, other), max(group, other)
+            members[kept] = sorted(members[kept] + members.pop(gone))
+            joins[kept] = joins[group] + joins[other] + 1
+            parts.pop(group, None)
+            parts.pop(other, None)
+            waiting.append(kept)
+        elif boundary.kind is not None:
+            a = [op for op in members[group] if not joint.side_of(op)]
+            b = [joint.own(op) for op in members[group] if joint.side_of(op)]
+            parts[group] = _Part(boundary.kind, a, b, boundary.inputs, boundary.outputs)
+    return parts
+
+
+def _maker_of_latest(joint: Joint, groups: Unions, boundary: Boundary, group: int) -> int | None:
+    """Return the group that makes the latest tensor which only one side reads; None if there is none."""
+    makers = [joint.makers[entity][0] for entity in boundary.unlike if joint.makers[entity]]
+    others = [op for op in makers if groups.find(op) != group]
+    return groups.find(max(others, key=joint.share)) if others else None
+
+
+def _place(joint: Joint, part: _Part) -> tuple[float, float]:
+    """Return where a region lies in the two runs, from 0 to 1."""
+    places = [min(part.a) / joint.ops] if part.a else []
+    places += [min(part.b) / (len(joint.makes) - joint.ops)] if part.b else []
+    return min(places), max(places)
+
+
+def _place_movers(joint: Joint, groups: Unions, parts: dict[int, _Part]) -> Iterator[_Part]:
+    """Put operators that move a tensor without counterpart into the region it belongs to; yield all others.
+
+    Those that move equal tensors alike in both runs are one region, others stand alone.
+    """
+    found: defaultdict[object, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for entity, movers in enumerate(joint.movers):
+        host = (joint.makers[entity] or joint.readers[entity])[:1] if movers and joint.anchor[entity] < 0 else []
+        part = parts.get(groups.find(host[0])) if host else None
+        if host and part is None:
+            continue
+        for op in movers:
+            if part is not None and part.kind == "equal":
+                (part.b if joint.side_of(op) else part.a).append(joint.own(op))
+            else:
+                key = joint.anchor[entity] if joint.anchor[entity] >= 0 else ("alone", entity)
+                found[key, _form(joint, op)][joint.side_of(op)].append(joint.own(op))
+    for ours, theirs in found.values():
+        paired = min(len(ours), len(theirs))
+        for one, other in zip(ours, theirs, strict=False):
+            yield _Part("movement", [one], [other], *_moved(joint, one, other))
+        for one in ours[paired:]:
+            yield _Part("movement", [one], [])
+        for other in theirs[paired:]:
+            yield _Part("movement", [], [other])
+
+
+def _moved(joint: Joint, one: int, other: int) -> tuple[Pairs, Pairs]:
+    """Return what two operators that move equal tensors read, and make."""
+    a, b = joint.sides[0].graph, joint.sides[1].graph
+    reads = zip(a.reads[one][:1], b.reads[other][:1], strict=False)
+    return tuple(reads), tuple(zip(a.makes[one][:1], b.makes[other][:1], strict=False))
+
+
+def _form(joint: Joint, op: int) -> object:
+    """Return what an operator makes of a tensor: its shape and the order of its elements."""
+    graph, own = joint.sides[joint.side_of(op)].graph, joint.own(op)
+    values = [graph.run.values[value] for value in graph.makes[own] or graph.reads[own]]
+    return tuple((value.shape, value.strides) for value in values)

@@ -1,0 +1,86 @@
+"""Anchors of weak values: a loss, a mask, an index, a constant. They are equal only if what they are made of is.
+
+Two weak values are paired if they hold the same and were computed from the same anchors; never for what they hold alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+
+from joulediff.matching.joint import Joint
+from joulediff.runs import Signature
+
+# A value that depends on more anchors than this is too far from all of them.
+_MOST = 32
+# Operators to look back through.
+_FAR = 64
+
+
+def add_weak_anchors(joint: Joint, tolerance: float) -> None:
+    """Give anchors to weak entities of both runs that are equal and made of equal things."""
+    found: defaultdict[tuple[frozenset[int], int], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for entity, anchor in enumerate(joint.anchor):
+        if anchor >= 0 or joint.is_strong[entity] or not joint.makers[entity] or not joint.is_derived[entity]:
+            continue
+        signature = _signature(joint, entity)
+        origin = None if signature is None or not signature.finite else _origin(joint, entity)
+        if signature is not None and origin:
+            found[origin, signature.count][int(entity >= joint.entities)].append(entity)
+    number = max(joint.anchor, default=-1) + 1
+    for ours, theirs in found.values():
+        for one, other in _pairs(joint, ours, theirs, tolerance):
+            joint.anchor[one] = joint.anchor[other] = number
+            number += 1
+
+
+def _pairs(joint: Joint, ours: list[int], theirs: list[int], tolerance: float) -> Iterator[tuple[int, int]]:
+    """Yield equal entities in the order in which they were made."""
+    left = list(theirs)
+    for one in ours[:_MOST]:
+        for other in left[:_MOST]:
+            if _are_equal(joint, one, other, tolerance):
+                left.remove(other)
+                yield one, other
+                break
+
+
+def _are_equal(joint: Joint, one: int, other: int, tolerance: float) -> bool:
+    a, b = _signature(joint, one), _signature(joint, other)
+    assert a is not None and b is not None
+    slack = tolerance + 4 * max(_rounding(joint, one), _rounding(joint, other))
+    if a.integral or b.integral:
+        slack = 0.0
+    pairs = ((a.low, b.low), (a.high, b.high), (a.sum_x, b.sum_x), (a.sum_abs, b.sum_abs), (a.sum_x2, b.sum_x2))
+    scale = math.sqrt(max(a.sum_x2, b.sum_x2) / max(1, a.count))
+    scales = (scale, scale, scale * a.count, scale * a.count, scale * scale * a.count)
+    return all(
+        abs((x or 0.0) - (y or 0.0)) <= max(slack, 1e-12) * size for (x, y), size in zip(pairs, scales, strict=True)
+    )
+
+
+def _signature(joint: Joint, entity: int) -> Signature | None:
+    side = joint.sides[int(entity >= joint.entities)]
+    return side.graph.run.signature_of(joint.values[entity][0])
+
+
+def _rounding(joint: Joint, entity: int) -> float:
+    side = joint.sides[int(entity >= joint.entities)]
+    return float(side.features.rounding[joint.values[entity][0]])
+
+
+def _origin(joint: Joint, entity: int) -> frozenset[int] | None:
+    """Return the nearest anchors that an entity was computed from; None if they are too far or too many."""
+    found, seen, waiting = set[int](), {entity}, [entity]
+    while waiting:
+        for op in joint.makers[waiting.pop()]:
+            for each in joint.reads[op]:
+                if joint.anchor[each] >= 0:
+                    found.add(joint.anchor[each])
+                elif each not in seen:
+                    seen.add(each)
+                    waiting.append(each)
+        if len(found) > _MOST or len(seen) > _FAR:
+            return None
+    return frozenset(found)
