@@ -45,8 +45,17 @@ class Side:
 Candidates = dict[int, dict[int, float]]
 
 
-def find_anchors(a: Side, b: Side, tolerance: float) -> dict[int, int]:
-    """Return pairs of classes of equal values: class of a -> class of b."""
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """A class of a and one of b, and how far their features lie apart."""
+
+    a: int
+    b: int
+    distance: float
+
+
+def find_anchors(a: Side, b: Side, tolerance: float) -> list[Anchor]:
+    """Return pairs of classes of equal values."""
     there = _candidates(a, b, tolerance)
     back: Candidates = defaultdict(dict)
     for one, others in there.items():
@@ -59,7 +68,7 @@ def find_anchors(a: Side, b: Side, tolerance: float) -> dict[int, int]:
         if not more:
             break
         pairs |= more
-    return pairs
+    return [Anchor(one, other, there[one][other]) for one, other in pairs.items()]
 
 
 def _candidates(a: Side, b: Side, tolerance: float) -> Candidates:

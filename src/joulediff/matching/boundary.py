@@ -38,11 +38,12 @@ def find_boundary(joint: Joint, ops: Iterable[int]) -> Boundary:
     if not all(sides):
         return Boundary(False, True, _kind_alone(joint, made[0] | made[1], group), (), (), ())
     # Constants say nothing about what is computed from them.
+    wholes = [joint.put_together(each) for each in anchors]
     unlike = [
         entity
-        for mine, theirs in ((anchors[0], anchors[1]), (anchors[1], anchors[0]))
+        for mine, whole, theirs in ((anchors[0], wholes[0], wholes[1]), (anchors[1], wholes[1], wholes[0]))
         for anchor, entity in mine.items()
-        if anchor not in theirs and joint.is_derived[entity]
+        if anchor in whole and anchor not in theirs and joint.is_derived[entity]
     ]
     equal = not unlike
     outputs = _outputs(joint, made, group)

@@ -30,6 +30,8 @@ ROUNDING = {"float64": 1e-15, "float32": 1e-6, "float16": 2**-11, "bfloat16": 2*
 # Matrix products and convolutions of float32 may run in TF32 on a GPU.
 TF32 = 2**-11
 COARSE = 2**-4
+# Where the largest magnitude makes up this share of the power, as in scores with a mask of -1e4, the rest is not seen.
+DOMINATED = 0.98
 # Denormals and numbers whose powers are beyond a double say nothing.
 _LEAST, _MOST = 1e-280, 1e280
 
@@ -64,9 +66,10 @@ def find_features(graph: Graph) -> Features:
     nonzeros = (rows[:, 0] - zeros) * repeats
     with np.errstate(all="ignore"):
         found, spread = _normalise(nonzeros, sums, low, high)
+        top = sums[:, 4] / (sums[:, 2] * np.maximum(np.abs(low), np.abs(high)) ** 2)
     known = (finite > 0) & np.isfinite(found).all(axis=1) & (spread > 1 + SAME) & (nonzeros > 0)
     whole = np.array([not value.dtype.startswith(("float", "bfloat", "complex")) for value in run.values], dtype=bool)
-    strong = known & (integral == 0) & ~whole & (nonzeros >= FEW)
+    strong = known & (integral == 0) & ~whole & (nonzeros >= FEW) & (top < DOMINATED)
     found[~known] = np.nan
     adding = np.concatenate([nonzeros[:, None], sums], axis=1)
     return Features(found * WEIGHTS, strong, known, nonzeros, counts, adding, _roundings(graph))

@@ -6,10 +6,10 @@ an entity is the number of the pair its class is in, or -1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from joulediff.matching.anchors import Side
+from joulediff.matching.anchors import Anchor, Side
 
 
 @dataclass(slots=True)
@@ -37,6 +37,17 @@ class Joint:
     """By entity: whether anything strong went into it; else it is a constant, a mask or an index."""
     values: list[list[int]] = field(default_factory=list)
     """By entity: its values."""
+    wholes: dict[int, list[tuple[int, frozenset[int]]]] = field(default_factory=dict)
+    """By the anchor of a first part: wholes and all their parts, by anchor."""
+
+    def put_together(self, anchors: Iterable[int]) -> set[int]:
+        """Return anchors with wholes in the place of all their parts."""
+        found = set(anchors)
+        for first in sorted(found):
+            for whole, parts in self.wholes.get(first, ()):
+                if parts <= found:
+                    found = found - parts | {whole}
+        return found
 
     def side_of(self, op: int) -> int:
         """Return 0 for an operator of a, 1 for one of b."""
@@ -51,13 +62,11 @@ class Joint:
         return self.own(op) / len(self.sides[self.side_of(op)].graph.run.ops)
 
 
-def to_joint(a: Side, b: Side, pairs: Mapping[int, int]) -> Joint:
-    """Return two runs side by side, with anchors numbered as their pairs are."""
+def to_joint(a: Side, b: Side, anchors: Sequence[Anchor]) -> Joint:
+    """Return two runs side by side, with anchors numbered as they are given."""
     joint = Joint((a, b), len(a.graph.run.ops), a.classes.entities)
-    numbers = {one: number for number, one in enumerate(pairs)}
-    backwards = {other: numbers[one] for one, other in pairs.items()}
-    for side, anchors in ((a, numbers), (b, backwards)):
-        _add(joint, side, anchors)
+    _add(joint, a, {anchor.a: number for number, anchor in enumerate(anchors)})
+    _add(joint, b, {anchor.b: number for number, anchor in enumerate(anchors)})
     return joint
 
 
@@ -72,6 +81,10 @@ def look_through_parts(joint: Joint) -> None:
             whole, parts = entity[each.whole], [entity[value] for value in each.parts]
             ops = [first_op + op for op in each.ops]
             known = [joint.anchor[part] >= 0 for part in parts]
+            if joint.anchor[whole] >= 0 and all(known):
+                joint.wholes.setdefault(joint.anchor[parts[0]], []).append(
+                    (joint.anchor[whole], frozenset(joint.anchor[part] for part in parts))
+                )
             if joint.anchor[whole] < 0 and not all(known):
                 continue
             if joint.anchor[whole] >= 0 and any(known) and not all(known):

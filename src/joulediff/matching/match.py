@@ -10,6 +10,7 @@ from joulediff.matching.graph import to_graph
 from joulediff.matching.joint import look_through_parts, to_joint
 from joulediff.matching.parts import find_parts
 from joulediff.matching.regions import find_regions
+from joulediff.matching.support import drop_unsupported
 from joulediff.matching.weak import add_weak_anchors
 from joulediff.runs import Run
 
@@ -20,7 +21,9 @@ TOLERANCE = 1e-3
 def match(a: Run, b: Run, *, tolerance: float = TOLERANCE) -> list[Region]:
     """Return the regions of two runs. Operators in none of them have no counterpart."""
     sides = _to_side(a), _to_side(b)
-    joint = to_joint(*sides, find_anchors(*sides, tolerance))
+    anchors = find_anchors(*sides, tolerance)
+    joint = to_joint(*sides, anchors)
+    drop_unsupported(joint, anchors)
     look_through_parts(joint)
     add_weak_anchors(joint, tolerance)
     return find_regions(joint)

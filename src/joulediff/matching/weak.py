@@ -10,12 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from joulediff.matching.joint import Joint
+from joulediff.matching.support import find_origin
 from joulediff.runs import Signature
 
-# A value that depends on more anchors than this is too far from all of them.
+# So many weak values of one origin are compared.
 _MOST = 32
-# Operators to look back through.
-_FAR = 64
 
 
 def add_weak_anchors(joint: Joint, tolerance: float) -> None:
@@ -25,9 +24,9 @@ def add_weak_anchors(joint: Joint, tolerance: float) -> None:
         if anchor >= 0 or joint.is_strong[entity] or not joint.makers[entity] or not joint.is_derived[entity]:
             continue
         signature = _signature(joint, entity)
-        origin = None if signature is None or not signature.finite else _origin(joint, entity)
+        origin = None if signature is None or not signature.finite else find_origin(joint, entity)
         if signature is not None and origin:
-            found[origin, signature.count][int(entity >= joint.entities)].append(entity)
+            found[frozenset(joint.put_together(origin)), signature.count][int(entity >= joint.entities)].append(entity)
     number = max(joint.anchor, default=-1) + 1
     for ours, theirs in found.values():
         for one, other in _pairs(joint, ours, theirs, tolerance):
@@ -68,19 +67,3 @@ def _signature(joint: Joint, entity: int) -> Signature | None:
 def _rounding(joint: Joint, entity: int) -> float:
     side = joint.sides[int(entity >= joint.entities)]
     return float(side.features.rounding[joint.values[entity][0]])
-
-
-def _origin(joint: Joint, entity: int) -> frozenset[int] | None:
-    """Return the nearest anchors that an entity was computed from; None if they are too far or too many."""
-    found, seen, waiting = set[int](), {entity}, [entity]
-    while waiting:
-        for op in joint.makers[waiting.pop()]:
-            for each in joint.reads[op]:
-                if joint.anchor[each] >= 0:
-                    found.add(joint.anchor[each])
-                elif each not in seen:
-                    seen.add(each)
-                    waiting.append(each)
-        if len(found) > _MOST or len(seen) > _FAR:
-            return None
-    return frozenset(found)

@@ -1,0 +1,204 @@
+"""The nodes of a program and the ways to write each: what they compute is the same, the operators are not.
+
+A way is a function of the node's weights and inputs. Random numbers are drawn when weights are made, never later.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+Tensor = torch.Tensor
+Way = Callable[..., Any]
+HEADS, KV_HEADS = 4, 2
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of node: how its weights are shaped, and the ways to write it."""
+
+    shapes: Callable[[int], Sequence[tuple[int, ...]]]
+    ways: dict[str, Way]
+
+
+def linear_1x1(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
+    image = x.t()[None, :, :, None]
+    return functional.conv2d(image, weight[:, :, None, None], bias)[0, :, :, 0].t()
+
+
+def linear_shards(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
+    """Add up what two devices would compute, each with half of the columns."""
+    half = x.shape[1] // 2
+    return x[:, :half] @ weight[:, :half].t() + x[:, half:] @ weight[:, half:].t() + bias
+
+
+def linear_padded(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
+    padded = functional.pad(x, (0, 8))
+    return functional.linear(padded, functional.pad(weight, (0, 8)), bias)
+
+
+def gelu_decomposed(x: Tensor) -> Tensor:
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))
+    return 0.5 * x * (1.0 + torch.tanh(inner))
+
+
+def layer_norm_decomposed(gain: Tensor, bias: Tensor, x: Tensor) -> Tensor:
+    centred = x - x.mean(-1, keepdim=True)
+    return centred * torch.rsqrt(centred.pow(2).mean(-1, keepdim=True) + 1e-5) * gain + bias
+
+
+def rms_decomposed(gain: Tensor, x: Tensor) -> Tensor:
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * gain
+
+
+def softmax_decomposed(x: Tensor) -> Tensor:
+    powers = torch.exp(x - x.amax(-1, keepdim=True))
+    return powers / powers.sum(-1, keepdim=True)
+
+
+def qkv_fused(q: Tensor, k: Tensor, v: Tensor, x: Tensor) -> list[Tensor]:
+    sizes = [q.shape[0], k.shape[0], v.shape[0]]
+    return list(functional.linear(x, torch.cat([q, k, v])).split(sizes, dim=-1))
+
+
+def qkv_apart(q: Tensor, k: Tensor, v: Tensor, x: Tensor) -> list[Tensor]:
+    return [functional.linear(x, weight) for weight in (q, k, v)]
+
+
+def heads_of(x: Tensor, count: int) -> Tensor:
+    return x.view(1, x.shape[0], count, -1).transpose(1, 2)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, *, repeat: Way, softmax: Way) -> Tensor:
+    q, k, v = heads_of(q, HEADS), repeat(heads_of(k, KV_HEADS)), repeat(heads_of(v, KV_HEADS))
+    length = q.shape[2]
+    mask = torch.full((length, length), -1e4, dtype=q.dtype).triu(1)
+    weights = softmax(q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]) + mask)
+    return (weights @ v).transpose(1, 2).reshape(length, -1)
+
+
+def attend_sdpa(q: Tensor, k: Tensor, v: Tensor, *, repeat: Way | None) -> Tensor:
+    length, (q, k, v) = q.shape[0], (heads_of(q, HEADS), heads_of(k, KV_HEADS), heads_of(v, KV_HEADS))
+    if repeat is not None:
+        k, v = repeat(k), repeat(v)
+    found = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=repeat is None)
+    return found.transpose(1, 2).reshape(length, -1)
+
+
+def interleave(x: Tensor) -> Tensor:
+    return x.repeat_interleave(HEADS // KV_HEADS, dim=1)
+
+
+def expand(x: Tensor) -> Tensor:
+    batch, heads, length, width = x.shape
+    return x[:, :, None].expand(batch, heads, HEADS // heads, length, width).reshape(batch, HEADS, length, width)
+
+
+def softmax_fused(x: Tensor) -> Tensor:
+    return torch.softmax(x, -1)
+
+
+def loss_decomposed(weight: Tensor, targets: Tensor, x: Tensor) -> Tensor:
+    logits = functional.linear(x, weight)
+    return (torch.logsumexp(logits, -1) - logits.gather(-1, targets[:, None])[:, 0]).mean()
+
+
+def swiglu_fused(gate: Tensor, up: Tensor, x: Tensor) -> Tensor:
+    a, b = functional.linear(x, torch.cat([gate, up])).chunk(2, -1)
+    return functional.silu(a) * b
+
+
+def in_place(gain: Tensor, x: Tensor) -> Tensor:
+    y = x * gain
+    y.add_(1.0)
+    return y.mul_(0.5)
+
+
+def square(width: int) -> list[tuple[int, ...]]:
+    return [(width, width), (width,)]
+
+
+def kv_width(width: int) -> int:
+    return width * KV_HEADS // HEADS
+
+
+KINDS: dict[str, Kind] = {
+    "linear": Kind(
+        square,
+        {
+            "linear": lambda w, b, x: functional.linear(x, w, b),
+            "addmm": lambda w, b, x: torch.addmm(b, x, w.t()),
+            "matmul": lambda w, b, x: torch.matmul(x, w.t()) + b,
+            "transposed": lambda w, b, x: (torch.matmul(w, x.t()) + b[:, None]).t(),
+            "conv": linear_1x1,
+            "shards": linear_shards,
+            "padded": linear_padded,
+        },
+    ),
+    "gelu": Kind(
+        lambda width: [],
+        {"fused": lambda x: functional.gelu(x, approximate="tanh"), "decomposed": gelu_decomposed},
+    ),
+    "silu": Kind(lambda width: [], {"fused": functional.silu, "decomposed": lambda x: x * torch.sigmoid(x)}),
+    "layer_norm": Kind(
+        lambda width: [(width,), (width,)],
+        {
+            "fused": lambda g, b, x: functional.layer_norm(x, (x.shape[-1],), g, b),
+            "decomposed": layer_norm_decomposed,
+        },
+    ),
+    "rms_norm": Kind(
+        lambda width: [(width,)],
+        {"fused": lambda g, x: functional.rms_norm(x, (x.shape[-1],), g, 1e-5), "decomposed": rms_decomposed},
+    ),
+    "softmax": Kind(lambda width: [], {"fused": softmax_fused, "decomposed": softmax_decomposed}),
+    "scale": Kind(
+        lambda width: [(width,)], {"in place": in_place, "new": lambda g, x: (x * g + 1.0) * 0.5},
+    ),
+    "swiglu": Kind(
+        lambda width: [(width, width), (width, width)],
+        {
+            "apart": lambda g, u, x: functional.silu(functional.linear(x, g)) * functional.linear(x, u),
+            "fused": swiglu_fused,
+        },
+    ),
+    "qkv": Kind(
+        lambda width: [(width, width), (kv_width(width), width), (kv_width(width), width)],
+        {"apart": qkv_apart, "fused": qkv_fused},
+    ),
+    "attention": Kind(
+        lambda width: [],
+        {
+            "eager": lambda q, k, v: attend(q, k, v, repeat=interleave, softmax=softmax_fused),
+            "decomposed": lambda q, k, v: attend(q, k, v, repeat=expand, softmax=softmax_decomposed),
+            "sdpa": lambda q, k, v: attend_sdpa(q, k, v, repeat=expand),
+            "gqa": lambda q, k, v: attend_sdpa(q, k, v, repeat=None),
+        },
+    ),
+    "add": Kind(lambda width: [], {"add": torch.add, "out": lambda x, y: x.clone().add_(y)}),
+    "loss": Kind(
+        lambda width: [(4 * width, width)],
+        {
+            "fused": lambda w, t, x: functional.cross_entropy(functional.linear(x, w), t),
+            "decomposed": loss_decomposed,
+            "log_softmax": lambda w, t, x: functional.nll_loss(torch.log_softmax(functional.linear(x, w), -1), t),
+        },
+    ),
+}
+
+# What changes no value, wherever it is put.
+NOTHINGS: list[Way] = [
+    lambda x: x.clone(),
+    lambda x: x.t().contiguous().t(),
+    lambda x: x.to(torch.float64).to(x.dtype),
+    lambda x: x * 1.0,
+    lambda x: x + 0.0,
+    lambda x: x.reshape(-1).view(x.shape),
+    lambda x: functional.dropout(x, 0.1, training=False),
+    lambda x: x[None].repeat(2, 1, 1)[0],
+]

@@ -1,0 +1,205 @@
+"""Random programs of nodes, written in two ways, and what a match of their recordings is worth.
+
+Every operator is recorded under the name of its node, so the true correspondence is known: operators of the two runs
+belong together if and only if their nodes are the same. What changes no value belongs to none.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from joulediff.findings import Region
+from joulediff.recorders.regions import region
+from joulediff.recorders.torch.capture import capture_step
+from joulediff.runs import Run
+from rewrites.nodes import KINDS, NOTHINGS, Tensor
+
+TOKENS, WIDTH = 24, 32
+NOTHING = "nothing"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node: what it reads are results of others, by number; -1 is the input."""
+
+    kind: str
+    reads: tuple[int, ...]
+    results: int = 1
+
+
+def make_nodes(chance: random.Random, depth: int) -> list[Node]:
+    """Return a program of about `depth` nodes: residual layers, as models have, ending in a loss."""
+    nodes: list[Node] = []
+    results = 0
+
+    def add(kind: str, *reads: int, count: int = 1) -> int:
+        nonlocal results
+        nodes.append(Node(kind, reads, count))
+        results += count
+        return results - count
+
+    x = add("linear", -1)
+    while len(nodes) < depth - 1:
+        normed = add(chance.choice(["layer_norm", "rms_norm"]), x)
+        layer = chance.choice(["mlp", "attention", "swiglu", "branches", "softmax", "scale"])
+        if layer == "mlp":
+            y = add("linear", add(chance.choice(["gelu", "silu"]), add("linear", normed)))
+        elif layer == "attention":
+            q = add("qkv", normed, count=3)
+            y = add("linear", add("attention", q, q + 1, q + 2))
+        elif layer == "swiglu":
+            y = add("linear", add("swiglu", normed))
+        elif layer == "branches":
+            y = add("add", add("linear", normed), add("gelu", add("linear", normed)))
+        else:
+            y = add(layer, add("linear", normed))
+        x = add("add", x, y)
+    add("loss", x)
+    return nodes
+
+
+@dataclass(frozen=True)
+class Program:
+    """Nodes and their weights."""
+
+    nodes: Sequence[Node]
+    weights: Sequence[Sequence[Tensor]]
+    x: Tensor
+    targets: Tensor
+
+
+def make_program(chance: random.Random, depth: int) -> Program:
+    """Return a random program."""
+    generator = torch.Generator().manual_seed(chance.randrange(2**32))
+
+    def draw(*shape: int) -> Tensor:
+        scale = shape[-1] ** -0.5 if len(shape) > 1 else 0.3
+        return torch.randn(shape, generator=generator, dtype=torch.float64) * scale + (len(shape) == 1)
+
+    nodes = make_nodes(chance, depth)
+    weights = [[draw(*shape) for shape in KINDS[node.kind].shapes(WIDTH)] for node in nodes]
+    targets = torch.randint(0, 4 * WIDTH, (TOKENS,), generator=generator)
+    return Program(nodes, weights, draw(TOKENS, WIDTH), targets)
+
+
+def write_step(
+    program: Program, chance: random.Random, *, dtype: torch.dtype = torch.float32, nothings: float = 0.0
+) -> Callable[[], Any]:
+    """Return a step that computes a program: each node in a random way, independent nodes in a random order."""
+    ways = [chance.choice(list(KINDS[node.kind].ways.values())) for node in program.nodes]
+    weights = [[each.to(dtype) for each in row] for row in program.weights]
+    x = program.x.to(dtype)
+    firsts, results = [], 0
+    for node in program.nodes:
+        firsts.append(results)
+        results += node.results
+    order = _shuffle(program.nodes, firsts, chance)
+    extras = [chance.choice(NOTHINGS) if chance.random() < nothings else None for _ in program.nodes]
+
+    def step() -> Any:
+        found: dict[int, Tensor] = {-1: x}
+        with torch.no_grad():
+            for number in order:
+                node, inputs = program.nodes[number], [found[read] for read in program.nodes[number].reads]
+                nothing = extras[number]
+                if nothing is not None and node.kind != "attention":
+                    with region(NOTHING):
+                        inputs[0] = nothing(inputs[0])
+                with region(str(number)):
+                    targets = (program.targets,) if node.kind == "loss" else ()
+                    made = ways[number](*weights[number], *targets, *inputs)
+                for at, each in enumerate(made if node.results > 1 else [made]):
+                    found[firsts[number] + at] = each
+        return made
+
+    return step
+
+
+def _shuffle(nodes: Sequence[Node], firsts: Sequence[int], chance: random.Random) -> list[int]:
+    """Return an order of nodes in which each comes after what it reads."""
+    maker = {first + at: number for number, first in enumerate(firsts) for at in range(nodes[number].results)}
+    waiting = {number: {maker[read] for read in node.reads if read >= 0} for number, node in enumerate(nodes)}
+    order: list[int] = []
+    while waiting:
+        ready = sorted(number for number, needs in waiting.items() if not needs)
+        order.append(chance.choice(ready))
+        del waiting[order[-1]]
+        for needs in waiting.values():
+            needs.discard(order[-1])
+    return order
+
+
+def record_step(step: Callable[[], Any]) -> Run:
+    """Return a run with the operators and values of a step, and nothing measured."""
+    found = capture_step(step)
+    return Run(
+        "program",
+        None,
+        "2026-11-20T10:31:22+00:00",
+        "0.2.0",
+        ops=found.ops,
+        values=found.values,
+        signatures=found.signatures,
+        frames=found.frames,
+    )
+
+
+@dataclass(frozen=True)
+class Score:
+    """How good a match is."""
+
+    pairs: int
+    """Regions with operators of both runs that compute."""
+    wrong: int
+    """Those whose sides do not belong together."""
+    nodes: int
+    found: int
+    """Nodes that have regions to themselves, with all their operators."""
+
+    @property
+    def precision(self) -> float:
+        return 1.0 - self.wrong / self.pairs if self.pairs else 1.0
+
+    @property
+    def recall(self) -> float:
+        return self.found / self.nodes if self.nodes else 1.0
+
+    @property
+    def f1(self) -> float:
+        return 2 * self.precision * self.recall / (self.precision + self.recall or 1.0)
+
+
+def judge(a: Run, b: Run, regions: Sequence[Region], label: Callable[[Run, int], str | None]) -> Score:
+    """Return the score of a match, given the node of each operator; None for what belongs to none.
+
+    Operators that move data read and make the same value wherever they stand, so they are right or wrong with no node.
+    """
+    pairs = wrong = 0
+    around: dict[tuple[int, int], set[str]] = {}
+    for each in regions:
+        sides = [{node for op in ops if (node := label(run, op)) is not None} for run, ops in ((a, each.a), (b, each.b))]
+        if each.kind == "equal":
+            pairs += 1
+            wrong += sides[0] != sides[1]
+        for side, ops in enumerate((each.a, each.b)):
+            around |= {(side, op): set() if each.kind == "movement" else sides[0] | sides[1] for op in ops}
+    nodes: set[str] = set()
+    spoiled: set[str] = set()
+    for side, run in enumerate((a, b)):
+        for op in run.ops:
+            node = label(run, op.id)
+            if node is not None:
+                nodes.add(node)
+                spoiled |= {node} if around.get((side, op.id)) not in ({node}, set()) else set()
+    return Score(pairs, wrong, len(nodes), len(nodes - spoiled))
+
+
+def node_of(run: Run, op: int) -> str | None:
+    """Return the node that an operator of a random program was recorded under."""
+    name = run.ops[op].region
+    return None if name == NOTHING else name
