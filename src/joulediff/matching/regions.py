@@ -34,6 +34,7 @@ def find_regions(joint: Joint) -> list[Region]:
     _join_across(joint, groups)
     _join_shared(joint, groups, deferred)
     parts = _settle(joint, groups)
+    _pair_leftovers(joint, groups, parts)
     found = [*parts.values(), *_place_movers(joint, groups, parts)]
     found.sort(key=lambda part: _place(joint, part))
     return [
@@ -130,6 +131,34 @@ def _settle(joint: Joint, groups: Unions) -> dict[int, _Part]:
     return parts
 
 
+def _pair_leftovers(joint: Joint, groups: Unions, parts: dict[int, _Part]) -> None:
+    """Make one region of two that have a side each: constants for the same readers, and what nothing reads."""
+    found: defaultdict[object, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for group, part in parts.items():
+        if part.kind in ("constant", "unused"):
+            ops = part.a or [joint.ops + op for op in part.b]
+            found[part.kind, _use(joint, groups, parts, ops)][joint.side_of(ops[0])].append(group)
+    for ours, theirs in found.values():
+        for one, other in zip(sorted(ours), sorted(theirs), strict=False):
+            groups.join(one, other)
+            part = parts.pop(one)
+            part.b = parts.pop(other).b
+            parts[groups.find(one)] = part
+
+
+def _use(joint: Joint, groups: Unions, parts: dict[int, _Part], ops: list[int]) -> object:
+    """Return what operators of one side make, by size, and which regions with two sides read it."""
+    made = [entity for op in ops for entity in joint.makes[op]]
+    readers = {groups.find(op) for entity in made for op in joint.readers[entity]}
+    counts = [_count(joint, entity) for entity in made if not set(joint.readers[entity]) & set(ops)]
+    return tuple(sorted(counts)), frozenset(each for each in readers if each in parts and parts[each].kind == "equal")
+
+
+def _count(joint: Joint, entity: int) -> float:
+    side = joint.sides[int(entity >= joint.entities)]
+    return float(side.features.counts[joint.values[entity][0]])
+
+
 def _maker_of_latest(joint: Joint, groups: Unions, boundary: Boundary, group: int) -> int | None:
     """Return the group that makes the latest tensor which only one side reads; None if there is none."""
     makers = [joint.makers[entity][0] for entity in boundary.unlike if joint.makers[entity]]
@@ -149,7 +178,7 @@ def _place_movers(joint: Joint, groups: Unions, parts: dict[int, _Part]) -> Iter
 
     Those that move equal tensors alike in both runs are one region, others stand alone.
     """
-    found: defaultdict[object, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    found: defaultdict[tuple[float, object], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for entity, movers in enumerate(joint.movers):
         host = (joint.makers[entity] or joint.readers[entity])[:1] if movers and joint.anchor[entity] < 0 else []
         part = parts.get(groups.find(host[0])) if host else None
@@ -159,7 +188,7 @@ def _place_movers(joint: Joint, groups: Unions, parts: dict[int, _Part]) -> Iter
             if part is not None and part.kind == "equal":
                 (part.b if joint.side_of(op) else part.a).append(joint.own(op))
             else:
-                key = joint.anchor[entity] if joint.anchor[entity] >= 0 else ("alone", entity)
+                key = joint.anchor[entity] if joint.anchor[entity] >= 0 else -1.0 - _count(joint, entity)
                 found[key, _form(joint, op)][joint.side_of(op)].append(joint.own(op))
     for ours, theirs in found.values():
         paired = min(len(ours), len(theirs))

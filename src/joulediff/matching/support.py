@@ -20,7 +20,7 @@ _NEARLY_ALL = 95
 # The order of summing alone moves features so far, the rounding of float32 so far.
 _LEAST, EXACT = 1e-8, 1e-5
 # How many anchors, and entities without one, to look at on the way back.
-_MOST = 64
+_MOST = 256
 _ROUNDS = 20
 
 
@@ -68,10 +68,21 @@ def _are_alike(joint: Joint, ours: set[int] | None, theirs: set[int] | None) -> 
 
 def find_origin(joint: Joint, entity: int) -> set[int] | None:
     """Return the nearest anchors that an entity was computed from; None if they are too far or too many."""
+    return _find_around(joint, entity, joint.makers, joint.reads)
+
+
+def find_use(joint: Joint, entity: int) -> set[int] | None:
+    """Return the nearest anchors that are computed from an entity; None if they are too far or too many."""
+    return _find_around(joint, entity, joint.readers, joint.makes)
+
+
+def _find_around(
+    joint: Joint, entity: int, ops: Sequence[Sequence[int]], entities: Sequence[Sequence[int]]
+) -> set[int] | None:
     found, seen, waiting = set[int](), {entity}, [entity]
     while waiting:
-        for op in joint.makers[waiting.pop()]:
-            for each in joint.reads[op]:
+        for op in ops[waiting.pop()]:
+            for each in entities[op]:
                 if joint.anchor[each] >= 0:
                     found.add(joint.anchor[each])
                 elif each not in seen:

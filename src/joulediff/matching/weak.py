@@ -1,6 +1,7 @@
-"""Anchors of weak values: a loss, a mask, an index, a constant. They are equal only if what they are made of is.
+"""Anchors of weak values: a loss, a mask, an index, a constant. What they hold says too little.
 
-Two weak values are paired if they hold the same and were computed from the same anchors; never for what they hold alone.
+Two weak values are paired if they hold the same and were computed from the same anchors, or, for what is computed from
+nothing that the step was given, if the same anchors are computed from them; never for what they hold alone.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from joulediff.matching.joint import Joint
-from joulediff.matching.support import find_origin
+from joulediff.matching.support import find_origin, find_use
 from joulediff.runs import Signature
 
 # So many weak values of one origin are compared.
@@ -18,15 +19,18 @@ _MOST = 32
 
 
 def add_weak_anchors(joint: Joint, tolerance: float) -> None:
-    """Give anchors to weak entities of both runs that are equal and made of equal things."""
-    found: defaultdict[tuple[frozenset[int], int], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    """Give anchors to weak entities of both runs that are equal and made of equal things, or used for equal things."""
+    found: defaultdict[object, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for entity, anchor in enumerate(joint.anchor):
-        if anchor >= 0 or joint.is_strong[entity] or not joint.makers[entity] or not joint.is_derived[entity]:
+        if anchor >= 0 or joint.is_strong[entity]:
             continue
         signature = _signature(joint, entity)
-        origin = None if signature is None or not signature.finite else find_origin(joint, entity)
-        if signature is not None and origin:
-            found[frozenset(joint.put_together(origin)), signature.count][int(entity >= joint.entities)].append(entity)
+        if signature is None or not signature.finite:
+            continue
+        around = find_origin(joint, entity) if joint.is_derived[entity] else find_use(joint, entity)
+        if around:
+            key = (joint.is_derived[entity], frozenset(joint.put_together(around)), signature.count)
+            found[key][int(entity >= joint.entities)].append(entity)
     number = max(joint.anchor, default=-1) + 1
     for ours, theirs in found.values():
         for one, other in _pairs(joint, ours, theirs, tolerance):
