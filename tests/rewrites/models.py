@@ -1,4 +1,4 @@
-"""Small Hugging Face models with random weights, as steps: eager or fused attention, any float type, exported or not."""
+"""Small Hugging Face models with random weights: eager or fused attention, any float type, exported, in training."""
 
 from __future__ import annotations
 

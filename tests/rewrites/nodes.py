@@ -158,7 +158,8 @@ KINDS: dict[str, Kind] = {
     ),
     "softmax": Kind(lambda width: [], {"fused": softmax_fused, "decomposed": softmax_decomposed}),
     "scale": Kind(
-        lambda width: [(width,)], {"in place": in_place, "new": lambda g, x: (x * g + 1.0) * 0.5},
+        lambda width: [(width,)],
+        {"in place": in_place, "new": lambda g, x: (x * g + 1.0) * 0.5},
     ),
     "swiglu": Kind(
         lambda width: [(width, width), (width, width)],

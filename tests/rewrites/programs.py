@@ -180,9 +180,9 @@ def judge(a: Run, b: Run, regions: Sequence[Region], label: Callable[[Run, int],
     Operators that move data read and make the same value wherever they stand, so they are right or wrong with no node.
     """
     pairs = wrong = 0
-    around: dict[tuple[int, int], set[str]] = {}
+    around: dict[tuple[int, int], set[str | None]] = {}
     for each in regions:
-        sides = [{node for op in ops if (node := label(run, op)) is not None} for run, ops in ((a, each.a), (b, each.b))]
+        sides = [{label(run, op) for op in ops} - {None} for run, ops in ((a, each.a), (b, each.b))]
         if each.kind == "equal":
             pairs += 1
             wrong += sides[0] != sides[1]

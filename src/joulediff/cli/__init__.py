@@ -20,6 +20,7 @@ from joulediff.version import __version__
 
 COMMANDS = {
     "doctor": "Which meters are here, how good they are, and is the machine quiet.",
+    "match": "Which parts of two recorded runs compute the same.",
     "measure": "Joules per step of a program, with an interval.",
     "record": "Energy, operators and kernels of a program, in a file to look into and compare later.",
     "show": "Where the energy and the time of a recorded run went.",

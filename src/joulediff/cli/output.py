@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
@@ -170,3 +171,16 @@ def stdout_kept_clean(active: bool) -> Iterator[None]:  # noqa: FBT001
         sys.stdout.flush()
         os.dup2(saved, 1)
         os.close(saved)
+
+
+def refuse_recording(place: str | None, *recorded: str) -> None:
+    """Raise where JSON would be written over a recording: one of these, or any."""
+    if place is None or place == "-" or not Path(place).is_file():
+        return
+    if any(Path(each).exists() and Path(each).samefile(place) for each in recorded):
+        why = "it is the recording to show"
+    elif Path(place).suffix.lower() == ".jd" or zipfile.is_zipfile(place):
+        why = "it is a recording"
+    else:
+        return
+    raise JoulediffError(f"cannot write {place} ({why})", fix="choose another file for --json")

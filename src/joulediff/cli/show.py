@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import zipfile
-from pathlib import Path
-
 import click
 
 from joulediff.cli.options import output_options
-from joulediff.errors import JoulediffError
 
 
 @click.command("show")
@@ -29,11 +25,11 @@ def command(recorded: str, by: str, top: int, strict: bool, json_to: str | None)
     --by and --top shape the report on the terminal; the JSON always holds everything.
     """
     from joulediff.archive import load
-    from joulediff.cli.output import open_console, refuse_unwritable, write_text
+    from joulediff.cli.output import open_console, refuse_recording, refuse_unwritable, write_text
     from joulediff.report.run_terminal import print_run
 
     refuse_unwritable(json_to)
-    _refuse_recording(json_to, recorded)
+    refuse_recording(json_to, recorded)
     run = load(recorded)
     if json_to != "-":
         print_run(run, open_console(), by=by, top=top, path=recorded)  # type: ignore[arg-type]
@@ -47,16 +43,3 @@ def command(recorded: str, by: str, top: int, strict: bool, json_to: str | None)
 
         return 0 if is_trustworthy(run, open_books(run)) else 2
     return 0
-
-
-def _refuse_recording(place: str | None, recorded: str) -> None:
-    """Raise where JSON would be written over a recording: this one, or any."""
-    if place is None or place == "-" or not Path(place).is_file():
-        return
-    if Path(recorded).exists() and Path(recorded).samefile(place):
-        why = "it is the recording to show"
-    elif Path(place).suffix.lower() == ".jd" or zipfile.is_zipfile(place):
-        why = "it is a recording"
-    else:
-        return
-    raise JoulediffError(f"cannot write {place} ({why})", fix="choose another file for --json")

@@ -61,7 +61,9 @@ def find_anchors(a: Side, b: Side, tolerance: float) -> list[Anchor]:
     for one, others in there.items():
         for other, distance in others.items():
             back[other][one] = distance
-    pairs = {one: other for one, other in _clear(there, back)}
+    pairs = dict(_clear(there, back))
+    if all(one in pairs for one in there):
+        return [Anchor(one, other, there[one][other]) for one, other in pairs.items()]
     around_a, around_b = _neighbours(a), _neighbours(b)
     for _ in range(_ROUNDS):
         more = dict(_by_context(there, back, pairs, around_a, around_b))
@@ -78,13 +80,13 @@ def _candidates(a: Side, b: Side, tolerance: float) -> Candidates:
     if not len(values_a) or not len(values_b):
         return found
     rows_a, rows_b = a.features.rows[values_a], b.features.rows[values_b]
-    slack_a, slack_b = _slack(a, values_a), _slack(b, values_b)
+    slack_a, slack_b = slack_of(a, values_a), slack_of(b, values_b)
     reach = tolerance + max(slack_a.max(), slack_b.max())
     tree_a, tree_b = cKDTree(rows_a), cKDTree(rows_b)
     for tree, rows, swapped in ((tree_b, rows_a, False), (tree_a, rows_b, True)):
         count = min(_CANDIDATES, tree.n)
-        distances, places = tree.query(rows, k=count, p=np.inf, distance_upper_bound=reach)
-        distances, places = distances.reshape(len(rows), count), places.reshape(len(rows), count)
+        nearest = tree.query(rows, k=count, p=np.inf, distance_upper_bound=reach)
+        distances, places = (np.asarray(each).reshape(len(rows), count) for each in nearest)
         at, nth = np.nonzero(np.isfinite(distances))
         ours, theirs = (places[at, nth], at) if swapped else (at, places[at, nth])
         near = distances[at, nth] <= tolerance + np.maximum(slack_a[ours], slack_b[theirs])
@@ -95,8 +97,8 @@ def _candidates(a: Side, b: Side, tolerance: float) -> Candidates:
     return found
 
 
-def _slack(side: Side, values: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Return how far rounding may move the features: errors add up along a program, and average out in large tensors."""
+def slack_of(side: Side, values: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Return how far rounding may move features: errors add up along a program, and average out in large tensors."""
     return side.features.rounding[values] * (DEPTH + SINGLE / np.sqrt(side.features.nonzeros[values]))
 
 

@@ -26,6 +26,7 @@ class Boundary:
     unlike: tuple[int, ...]
     """Entities with an anchor that only one side reads."""
 
+
 def find_boundary(joint: Joint, ops: Iterable[int]) -> Boundary:
     """Return the boundary of a group."""
     sides: tuple[list[int], list[int]] = ([], [])
@@ -97,4 +98,3 @@ def _kind_alone(joint: Joint, made: dict[int, None], group: set[int]) -> RegionK
     if all(joint.anchor[entity] >= 0 for entity in leaving):
         return "repeated"
     return None
-

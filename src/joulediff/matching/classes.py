@@ -1,4 +1,4 @@
-"""Values of one run that are the same tensor: views, copies, transposes, casts, repetitions, and what is computed twice.
+"""Values of one run that are the same tensor: views, copies, casts, repetitions, and what is computed twice.
 
 An operator that makes nothing but what it was given moves data. Equality within a run is exact but for the order of
 summing; only a cast may change a value, by the rounding of its float type.
@@ -15,6 +15,10 @@ from joulediff.matching.features import SAME, WEIGHTS, Features
 from joulediff.matching.graph import Graph
 from joulediff.matching.unions import Unions
 
+Ints = npt.NDArray[np.int64]
+
+# An operator with more pairs of values is not looked at: a step of an optimizer over all weights moves nothing.
+_MOST_PAIRS = 64
 # How many neighbours in the order of sizes a value is compared with.
 _NEIGHBOURS = 4
 
@@ -36,49 +40,55 @@ class Classes:
 def find_classes(graph: Graph, features: Features) -> Classes:
     """Return the classes of a run's values, and the operators that lead from a class to itself."""
     unions = Unions(len(graph.run.values))
-    moves = np.zeros(len(graph.run.ops), dtype=bool)
-    for op in range(len(graph.run.ops)):
-        sources = _sources(graph, features, op)
-        if sources is not None:
+    moves = np.array([not makes and bool(reads) for reads, makes in zip(graph.reads, graph.makes, strict=True)])
+    ops, made, read = _pairs(graph)
+    copies = _are_copies(graph, features, ops, made, read)
+    sources: dict[int, dict[int, int]] = {}
+    for op, one, other in zip(ops[copies].tolist(), made[copies].tolist(), read[copies].tolist(), strict=True):
+        sources.setdefault(op, {}).setdefault(one, other)
+    for op, found in sources.items():
+        if len(found) == len(graph.makes[op]):
             moves[op] = True
-            for made, read in sources:
-                unions.join(made, read)
+            for one, other in found.items():
+                unions.join(one, other)
     entity, entities = unions.numbered()
     _join_equal(features, unions)
     of, count = unions.numbered()
-    return Classes(of, count, entity, entities, moves)
+    return Classes(of, count, entity, entities, moves.astype(bool))
 
 
-def _sources(graph: Graph, features: Features, op: int) -> list[tuple[int, int]] | None:
-    """Return for each value that an operator makes the one it is a copy of; None if it computes anything."""
-    reads, found = graph.reads[op], []
-    if not reads:
-        return None
-    for made in graph.makes[op]:
-        source = next((read for read in reads if _is_copy(graph, features, made, read, alone=len(reads) == 1)), None)
-        if source is None:
-            return None
-        found.append((made, source))
-    return found
+def _pairs(graph: Graph) -> tuple[Ints, Ints, Ints]:
+    """Return each operator with each value it makes and each it reads; few of those that have very many."""
+    found = [
+        (op, made, read)
+        for op, (reads, makes) in enumerate(zip(graph.reads, graph.makes, strict=True))
+        if len(reads) * len(makes) <= _MOST_PAIRS
+        for made in makes
+        for read in reads
+    ]
+    ops, made, read = np.array(found, dtype=np.int64).reshape(-1, 3).T
+    return ops, made, read
 
 
-def _is_copy(graph: Graph, features: Features, made: int, read: int, *, alone: bool) -> bool:
+def _are_copies(graph: Graph, features: Features, ops: Ints, made: Ints, read: Ints) -> npt.NDArray[np.bool_]:
+    """Return where a value that an operator makes is one that it reads."""
     values = graph.run.values
-    if not (features.known[made] and features.known[read]):
-        # Nothing is known of what they hold, but a view has the memory of what it is a view of.
-        a, b = values[made], values[read]
-        return a.storage == b.storage and a.previous is None and features.counts[made] == features.counts[read]
-    if not _is_multiple(features.nonzeros[made], features.nonzeros[read]):
-        return False
-    limit = SAME
-    if alone and values[made].dtype != values[read].dtype:
-        limit = max(SAME, float(features.rounding[made]), float(features.rounding[read]))
-    return bool(np.abs(features.rows[made] - features.rows[read]).max() <= limit)
-
-
-def _is_multiple(a: float, b: float) -> bool:
-    ratio = max(a, b) / min(a, b)
-    return abs(ratio - round(ratio)) <= SAME * ratio
+    known = features.known[made] & features.known[read]
+    with np.errstate(all="ignore"):
+        ratio = features.nonzeros[made] / features.nonzeros[read]
+        ratio = np.maximum(ratio, 1 / ratio)
+        apart = np.abs(features.rows[made] - features.rows[read]).max(axis=1, initial=0.0)
+        near = known & (np.abs(ratio - np.round(ratio)) <= SAME * ratio)
+    types: dict[str, int] = {}
+    dtype = np.array([types.setdefault(value.dtype, len(types)) for value in values], dtype=np.int64)
+    alone = np.array([len(reads) == 1 for reads in graph.reads], dtype=bool)
+    casts = (dtype[made] != dtype[read]) & alone[ops]
+    limit = np.where(casts, np.maximum(SAME, np.maximum(features.rounding[made], features.rounding[read])), SAME)
+    # Nothing is known of what some hold, but a view has the memory of what it is a view of.
+    storage = np.array([value.storage for value in values], dtype=np.int64)
+    fresh = np.array([value.previous is None for value in values], dtype=bool)
+    views = ~known & (storage[made] == storage[read]) & fresh[made] & (features.counts[made] == features.counts[read])
+    return np.asarray((near & (apart <= limit)) | views)
 
 
 def _join_equal(features: Features, unions: Unions) -> None:

@@ -35,10 +35,10 @@ def to_graph(run: Run) -> Graph:
     makes: list[dict[int, None]] = [{} for _ in run.ops]
     for value in run.values:
         before = value.previous
-        for op in value.writers if before is not None else () if value.producer is None else (value.producer,):
-            makes[op][value.id] = None
+        for maker in value.writers if before is not None else () if value.producer is None else (value.producer,):
+            makes[maker][value.id] = None
             if before is not None:
-                reads[op][before] = None
+                reads[maker][before] = None
     for op in run.ops:
         makes[op.id] |= {value: None for value in (*op.outputs, *op.writes) if value not in reads[op.id]}
     makers, readers = _invert(makes, len(run.values)), _invert(reads, len(run.values))

@@ -1,0 +1,44 @@
+"""`joulediff match`: which work of two recorded runs equals which."""
+
+from __future__ import annotations
+
+import click
+
+from joulediff.cli.options import output_options
+
+
+@click.command("match")
+@click.argument("first", metavar="A.jd")
+@click.argument("second", metavar="B.jd")
+@click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="Rows to show.")
+@click.option(
+    "--tolerance",
+    type=float,
+    default=1e-3,
+    show_default=True,
+    metavar="T",
+    help="How far equal tensors may lie apart, beside rounding.",
+)
+@output_options
+def command(first: str, second: str, top: int, tolerance: float, json_to: str | None) -> int:
+    """Show the parts of two recorded runs that compute the same, and what has no counterpart.
+
+    Parts are recognised by the tensors that flow through them, never by names.
+    """
+    from joulediff.archive import load
+    from joulediff.cli.output import open_console, refuse_recording, refuse_unwritable, write_text
+    from joulediff.matching import match
+    from joulediff.report.match_rows import report_match
+    from joulediff.report.match_terminal import print_match
+
+    refuse_unwritable(json_to)
+    refuse_recording(json_to, first, second)
+    a, b = load(first), load(second)
+    report = report_match(a, b, match(a, b, tolerance=tolerance))
+    if json_to != "-":
+        print_match(report, open_console(), top=top)
+    if json_to is not None:
+        from joulediff.report.match_json import match_to_json
+
+        write_text(match_to_json(report), json_to)
+    return 0

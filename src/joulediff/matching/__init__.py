@@ -1,0 +1,6 @@
+"""Which work of two runs equals which."""
+
+from joulediff.matching.hierarchy import RegionGroup, group_regions
+from joulediff.matching.match import TOLERANCE, match
+
+__all__ = ["TOLERANCE", "RegionGroup", "group_regions", "match"]
