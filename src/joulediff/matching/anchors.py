@@ -99,7 +99,7 @@ def _candidates(a: Side, b: Side, tolerance: float) -> Candidates:
 
 def slack_of(side: Side, values: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """Return how far rounding may move features: errors add up along a program, and average out in large tensors."""
-    return side.features.rounding[values] * (DEPTH + SINGLE / np.sqrt(side.features.nonzeros[values]))
+    return side.features.rounding[values] * (DEPTH + SINGLE / np.sqrt(np.maximum(1.0, side.features.nonzeros[values])))
 
 
 def _representatives(side: Side) -> npt.NDArray[np.int64]:

@@ -93,7 +93,7 @@ def _kind_alone(joint: Joint, made: dict[int, None], group: set[int]) -> RegionK
     leaving = [entity for entity in made if _leaves(joint, entity, group)]
     if not leaving:
         return "unused"
-    if all(not joint.is_derived[entity] for entity in leaving):
+    if all(joint.is_free[entity] for entity in leaving):
         return "constant"
     if all(joint.anchor[entity] >= 0 for entity in leaving):
         return "repeated"

@@ -69,6 +69,6 @@ def _hold_the_same(a: Signature, b: Signature) -> bool:
 
 
 def _are_close(x: float | None, y: float | None, share: float) -> bool:
-    if x is None or y is None:
-        return x is y
+    if x is None or y is None or x == y:
+        return x == y
     return abs(x - y) <= share * max(abs(x), abs(y))

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 
 from joulediff.matching.anchors import Anchor, Side
 
+# Types of what counts or chooses.
+_INDICES = ("int", "uint", "bool")
+
 
 @dataclass(slots=True)
 class Joint:
@@ -34,7 +37,9 @@ class Joint:
     is_strong: list[bool] = field(default_factory=list)
     is_output: list[bool] = field(default_factory=list)
     is_derived: list[bool] = field(default_factory=list)
-    """By entity: whether anything strong went into it; else it is a constant, a mask or an index."""
+    """By entity: whether any tensor that the step was given went into it, but for constants and indices."""
+    is_free: list[bool] = field(default_factory=list)
+    """By entity: whether nothing but indices that the step was given went into it: a constant, a mask, a position."""
     values: list[list[int]] = field(default_factory=list)
     """By entity: its values."""
     wholes: dict[int, list[tuple[int, frozenset[int]]]] = field(default_factory=dict)
@@ -67,6 +72,12 @@ def to_joint(a: Side, b: Side, anchors: Sequence[Anchor]) -> Joint:
     joint = Joint((a, b), len(a.graph.run.ops), a.classes.entities)
     _add(joint, a, {anchor.a: number for number, anchor in enumerate(anchors)})
     _add(joint, b, {anchor.b: number for number, anchor in enumerate(anchors)})
+    # What is computed from constants may be equal by chance wherever it is: it is as weak as they are.
+    doubtful = {joint.anchor[entity] for entity, derived in enumerate(joint.is_derived) if not derived}
+    for entity, anchor in enumerate(joint.anchor):
+        if anchor in doubtful:
+            joint.anchor[entity] = -1
+            joint.is_strong[entity] = False
     return joint
 
 
@@ -124,19 +135,24 @@ def _add(joint: Joint, side: Side, anchors: Mapping[int, int]) -> None:
     graph, classes = side.graph, side.classes
     first_op, first = len(joint.makes), len(joint.anchor)
     entity = (classes.entity + first).tolist()
-    of, strong = classes.of.tolist(), side.features.strong.tolist()
+    of, strong, known = classes.of.tolist(), side.features.strong.tolist(), side.features.known.tolist()
+    counts = side.features.counts.tolist()
     for table in (joint.makers, joint.readers, joint.movers, joint.values):
         table.extend([] for _ in range(classes.entities))
     joint.anchor.extend([-1] * classes.entities)
     joint.is_strong.extend([False] * classes.entities)
     joint.is_output.extend([False] * classes.entities)
     joint.is_derived.extend([False] * classes.entities)
+    joint.is_free.extend([True] * classes.entities)
     for value, each in enumerate(entity):
         joint.values[each].append(value)
         joint.anchor[each] = anchors.get(of[value], -1)
         joint.is_strong[each] |= strong[value]
         joint.is_output[each] |= graph.is_output[value]
-        joint.is_derived[each] |= strong[value] and not graph.makers[value]
+        if not graph.makers[value]:
+            is_index = side.graph.run.values[value].dtype.startswith(_INDICES)
+            joint.is_derived[each] |= known[value] and not is_index
+            joint.is_free[each] &= is_index or not counts[value]
     for op, moves in enumerate(classes.moves.tolist()):
         reads = _distinct(graph.reads[op], entity)
         makes = _distinct(graph.makes[op], entity)
@@ -147,12 +163,13 @@ def _add(joint: Joint, side: Side, anchors: Mapping[int, int]) -> None:
         joint.moves.append(moves)
         joint.reads.append(reads)
         joint.makes.append(makes)
-        derived = any(joint.is_derived[each] for each in reads)
+        derived, free = any(joint.is_derived[each] for each in reads), all(joint.is_free[each] for each in reads)
         for each in reads:
             joint.readers[each].append(first_op + op)
         for each in makes:
             joint.makers[each].append(first_op + op)
             joint.is_derived[each] |= derived
+            joint.is_free[each] &= free
 
 
 def _distinct(values: Sequence[int], entity: Sequence[int]) -> list[int]:

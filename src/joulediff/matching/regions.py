@@ -137,7 +137,9 @@ def _pair_leftovers(joint: Joint, groups: Unions, parts: dict[int, _Part]) -> No
     for group, part in parts.items():
         if part.kind in ("constant", "unused"):
             ops = part.a or [joint.ops + op for op in part.b]
-            found[part.kind, _use(joint, groups, parts, ops)][joint.side_of(ops[0])].append(group)
+            counts, readers = _use(joint, groups, parts, ops)
+            if readers or part.kind == "unused":
+                found[part.kind, counts, readers][joint.side_of(ops[0])].append(group)
     for ours, theirs in found.values():
         for one, other in zip(sorted(ours), sorted(theirs), strict=False):
             groups.join(one, other)
@@ -146,7 +148,9 @@ def _pair_leftovers(joint: Joint, groups: Unions, parts: dict[int, _Part]) -> No
             parts[groups.find(one)] = part
 
 
-def _use(joint: Joint, groups: Unions, parts: dict[int, _Part], ops: list[int]) -> object:
+def _use(
+    joint: Joint, groups: Unions, parts: dict[int, _Part], ops: list[int]
+) -> tuple[tuple[float, ...], frozenset[int]]:
     """Return what operators of one side make, by size, and which regions with two sides read it."""
     made = [entity for op in ops for entity in joint.makes[op]]
     readers = {groups.find(op) for entity in made for op in joint.readers[entity]}
