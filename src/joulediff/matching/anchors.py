@@ -24,8 +24,8 @@ from joulediff.matching.parts import Parts
 CLEARLY = 3.0
 # Nearer than this is the same but for the order of summing.
 EXACT = 1e-8
-# Numbers of nonzero elements may differ a little: small ones vanish in float16.
-_VANISHED = 0.01
+# Sizes differ by rounding, or by a whole factor where one tensor is the other one repeated.
+_APART = 0.05
 # Roundings that add up along a deep program, and how much more single elements err than means of many.
 DEPTH, SINGLE = 4.0, 16.0
 _CANDIDATES = 6
@@ -90,7 +90,7 @@ def _candidates(a: Side, b: Side, tolerance: float) -> Candidates:
         at, nth = np.nonzero(np.isfinite(distances))
         ours, theirs = (places[at, nth], at) if swapped else (at, places[at, nth])
         near = distances[at, nth] <= tolerance + np.maximum(slack_a[ours], slack_b[theirs])
-        near &= _is_multiple(a.features.nonzeros[values_a[ours]], b.features.nonzeros[values_b[theirs]])
+        near &= _is_multiple(a.features.sizes[values_a[ours]], b.features.sizes[values_b[theirs]])
         ones, others = a.classes.of[values_a[ours[near]]], b.classes.of[values_b[theirs[near]]]
         for one, other, distance in zip(ones.tolist(), others.tolist(), distances[at, nth][near].tolist(), strict=True):
             found[one][other] = min(distance, found[one].get(other, np.inf))
@@ -99,7 +99,7 @@ def _candidates(a: Side, b: Side, tolerance: float) -> Candidates:
 
 def slack_of(side: Side, values: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """Return how far rounding may move features: errors add up along a program, and average out in large tensors."""
-    return side.features.rounding[values] * (DEPTH + SINGLE / np.sqrt(np.maximum(1.0, side.features.nonzeros[values])))
+    return side.features.rounding[values] * (DEPTH + SINGLE / np.sqrt(np.fmax(1.0, side.features.sizes[values])))
 
 
 def _representatives(side: Side) -> npt.NDArray[np.int64]:
@@ -112,7 +112,7 @@ def _representatives(side: Side) -> npt.NDArray[np.int64]:
 
 def _is_multiple(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
     ratio = np.maximum(a, b) / np.minimum(a, b)
-    return np.abs(ratio - np.round(ratio)) <= _VANISHED
+    return np.abs(ratio - np.round(ratio)) <= _APART * ratio
 
 
 def _clear(there: Candidates, back: Candidates) -> Iterator[tuple[int, int]]:

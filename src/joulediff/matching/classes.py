@@ -19,6 +19,8 @@ Ints = npt.NDArray[np.int64]
 
 # An operator with more pairs of values is not looked at: a step of an optimizer over all weights moves nothing.
 _MOST_PAIRS = 64
+# Sizes are made of fourth powers, which err so many times as much.
+_POWERS = 4.0
 # How many neighbours in the order of sizes a value is compared with.
 _NEIGHBOURS = 4
 
@@ -74,21 +76,21 @@ def _are_copies(graph: Graph, features: Features, ops: Ints, made: Ints, read: I
     """Return where a value that an operator makes is one that it reads."""
     values = graph.run.values
     known = features.known[made] & features.known[read]
-    with np.errstate(all="ignore"):
-        ratio = features.nonzeros[made] / features.nonzeros[read]
-        ratio = np.maximum(ratio, 1 / ratio)
-        apart = np.abs(features.rows[made] - features.rows[read]).max(axis=1, initial=0.0)
-        near = known & (np.abs(ratio - np.round(ratio)) <= SAME * ratio)
     types: dict[str, int] = {}
     dtype = np.array([types.setdefault(value.dtype, len(types)) for value in values], dtype=np.int64)
     alone = np.array([len(reads) == 1 for reads in graph.reads], dtype=bool)
     casts = (dtype[made] != dtype[read]) & alone[ops]
     limit = np.where(casts, np.maximum(SAME, np.maximum(features.rounding[made], features.rounding[read])), SAME)
+    with np.errstate(all="ignore"):
+        ratio = features.sizes[made] / features.sizes[read]
+        ratio = np.maximum(ratio, 1 / ratio)
+        apart = np.abs(features.rows[made] - features.rows[read]).max(axis=1, initial=0.0)
+        near = known & (np.abs(ratio - np.round(ratio)) <= _POWERS * limit * ratio) & (apart <= limit)
     # Nothing is known of what some hold, but a view has the memory of what it is a view of.
     storage = np.array([value.storage for value in values], dtype=np.int64)
     fresh = np.array([value.previous is None for value in values], dtype=bool)
     views = ~known & (storage[made] == storage[read]) & fresh[made] & (features.counts[made] == features.counts[read])
-    return np.asarray((near & (apart <= limit)) | views)
+    return np.asarray(near | views)
 
 
 def _join_equal(features: Features, unions: Unions) -> None:

@@ -1,8 +1,10 @@
 """What a tensor looks like, whatever its layout, float type, padding by zeros or repetition.
 
-Moments of the nonzero elements, each in units of their own root mean square, so that tensors with a mean near zero
-are told apart as well as others. Distances between features are relative errors: a change of float type moves them by
-about its rounding error.
+Power sums, each in units of a typical magnitude (the fourth sum over the second, under the root) and of how many
+elements have it. Zeros count for nothing in either, nor do elements so small that a float type or another order of
+computing makes zeros of them; repetition multiplies all sums alike. Nothing is relative to the mean, so tensors with
+a mean near zero are told apart as well as others. Distances are relative errors: a change of float type moves features
+by about its rounding error.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from joulediff.runs import Run
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-# log rms, mean, mean magnitude, skewness, kurtosis, lowest, highest. Higher moments and extremes change more for the
-# same error of the elements, so they weigh less.
-WEIGHTS = np.array([1.0, 1.0, 1.0, 0.5, 0.5, 0.2, 0.2])
+# Magnitude, mean, mean magnitude, skewness, lowest, highest. Higher moments and extremes change more for the same error
+# of the elements, so they weigh less.
+WEIGHTS = np.array([1.0, 1.0, 1.0, 0.5, 0.2, 0.2])
 # Sums of the same elements in another order, in double precision.
 SAME = 1e-9
 # Fewer elements than this say too little to tell a tensor by.
@@ -46,7 +48,8 @@ class Features:
     """Evidence enough to be recognised by: not constant, not whole numbers, not few, finite."""
     known: Bools
     """Finite and not constant: equal ones are equal where something else says so too."""
-    nonzeros: Floats
+    sizes: Floats
+    """How many elements have about the typical magnitude."""
     counts: Floats
     sums: Floats
     """Count of nonzeros and power sums, which add up under concatenation."""
@@ -65,14 +68,15 @@ def find_features(graph: Graph) -> Features:
     counts, sums = rows[:, 0] * repeats, rows[:, 6:] * repeats[:, None]
     nonzeros = (rows[:, 0] - zeros) * repeats
     with np.errstate(all="ignore"):
-        found, spread = _normalise(nonzeros, sums, low, high)
+        found, sizes = _normalise(sums, low, high)
+        spread = nonzeros / sizes
         top = sums[:, 4] / (sums[:, 2] * np.maximum(np.abs(low), np.abs(high)) ** 2)
     known = (finite > 0) & np.isfinite(found).all(axis=1) & (spread > 1 + SAME) & (nonzeros > 0)
     whole = np.array([not value.dtype.startswith(("float", "bfloat", "complex")) for value in run.values], dtype=bool)
     strong = known & (integral == 0) & ~whole & (nonzeros >= FEW) & (top < DOMINATED)
     found[~known] = np.nan
     adding = np.concatenate([nonzeros[:, None], sums], axis=1)
-    return Features(found * WEIGHTS, strong, known, nonzeros, counts, adding, _roundings(graph))
+    return Features(found * WEIGHTS, strong, known, sizes, counts, adding, _roundings(graph))
 
 
 def _table(run: Run) -> Floats:
@@ -96,22 +100,20 @@ def _table(run: Run) -> Floats:
     return np.array([*rows, (0,) * 11], dtype=np.float64)
 
 
-def _normalise(nonzeros: Floats, sums: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    """Return features and how far the magnitudes of the nonzero elements are from being all the same (1)."""
-    mean, size, square, third, fourth = (sums / nonzeros[:, None]).T
-    square = np.where((square > _LEAST) & (square < _MOST), square, np.nan)
-    rms = np.sqrt(square)
-    spread = fourth / square**2
+def _normalise(sums: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """Return features, and how many elements have about the typical magnitude."""
+    first, size, square, third, fourth = sums.T
+    square = np.where((square > _LEAST) & (square < _MOST) & (fourth > _LEAST) & (fourth < _MOST), square, np.nan)
+    typical, count = np.sqrt(fourth / square), square**2 / fourth
     columns = (
-        np.log(rms),
-        mean / rms,
-        size / rms,
-        np.arcsinh(third / rms**3),
-        0.5 * np.log(spread),
-        np.arcsinh(np.minimum(low, 0.0) / rms),
-        np.arcsinh(np.maximum(high, 0.0) / rms),
+        np.log(typical),
+        first / (count * typical),
+        size / (count * typical),
+        np.arcsinh(third / (count * typical**3)),
+        np.arcsinh(np.minimum(low, 0.0) / typical),
+        np.arcsinh(np.maximum(high, 0.0) / typical),
     )
-    return np.stack(columns, axis=1), spread
+    return np.stack(columns, axis=1), count
 
 
 def _roundings(graph: Graph) -> Floats:
