@@ -71,7 +71,7 @@ def _read(joint: Joint, ops: Iterable[int], made: dict[int, None]) -> dict[int, 
 
 
 def _leaves(joint: Joint, entity: int, group: set[int]) -> bool:
-    return joint.is_output[entity] or any(op not in group for op in joint.readers[entity])
+    return joint.is_kept[entity] or any(op not in group for op in joint.readers[entity])
 
 
 def _outputs(joint: Joint, made: list[dict[int, None]], group: set[int]) -> tuple[tuple[int, int], ...]:

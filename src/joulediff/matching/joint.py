@@ -35,7 +35,8 @@ class Joint:
     """By entity: operators that move it."""
     anchor: list[int] = field(default_factory=list)
     is_strong: list[bool] = field(default_factory=list)
-    is_output: list[bool] = field(default_factory=list)
+    is_kept: list[bool] = field(default_factory=list)
+    """By entity: whether it outlives the step, or is taken apart or put together with others for what reads it then."""
     is_derived: list[bool] = field(default_factory=list)
     """By entity: whether any tensor that the step was given went into it, but for constants and indices."""
     is_free: list[bool] = field(default_factory=list)
@@ -113,6 +114,8 @@ def _look_through(joint: Joint, whole: int, parts: list[int], ops: list[int], *,
         joint.reads[op], joint.makes[op], joint.moves[op] = [], [], True
         joint.movers[whole if joint.anchor[whole] >= 0 else parts[0]].append(op)
     if all(joint.anchor[each] >= 0 for each in (*before, *after)):
+        for each in before:
+            joint.is_kept[each] = True
         return
     if joint.anchor[after[0]] >= 0:  # what made the one makes the other
         for op in dict.fromkeys(op for each in before for op in joint.makers[each]):
@@ -141,14 +144,14 @@ def _add(joint: Joint, side: Side, anchors: Mapping[int, int]) -> None:
         table.extend([] for _ in range(classes.entities))
     joint.anchor.extend([-1] * classes.entities)
     joint.is_strong.extend([False] * classes.entities)
-    joint.is_output.extend([False] * classes.entities)
+    joint.is_kept.extend([False] * classes.entities)
     joint.is_derived.extend([False] * classes.entities)
     joint.is_free.extend([True] * classes.entities)
     for value, each in enumerate(entity):
         joint.values[each].append(value)
         joint.anchor[each] = anchors.get(of[value], -1)
         joint.is_strong[each] |= strong[value]
-        joint.is_output[each] |= graph.is_output[value]
+        joint.is_kept[each] |= graph.is_output[value]
         if not graph.makers[value]:
             is_index = side.graph.run.values[value].dtype.startswith(_INDICES)
             joint.is_derived[each] |= known[value] and not is_index
