@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from joulediff.findings import Region, RegionKind
@@ -50,14 +50,22 @@ def _name(a: Run, b: Run, region: Region) -> str:
     return f"{ours} ↔ {theirs}" if ours else theirs
 
 
-def _side_name(run: Run, ops: Iterable[int]) -> str:
-    names = [run.ops[op].name.removeprefix("aten::") for op in ops]
+def _side_name(run: Run, ops: Sequence[int]) -> str:
+    computing = [op for op in ops if not _is_view(run, op)] or list(ops)
+    names = [run.ops[op].name.removeprefix("aten::") for op in computing]
     kinds = list(dict.fromkeys(names))
     if len(kinds) <= _NAMED:
         counts = Counter(names)
         return ", ".join(name if counts[name] == 1 else f"{name} ×{counts[name]}" for name in kinds)
     rest = len(names) - sum(names.count(name) for name in kinds[:_NAMED])
     return f"{', '.join(kinds[:_NAMED])}, {rest} more"
+
+
+def _is_view(run: Run, op: int) -> bool:
+    """Return whether an operator only gives other shapes to memory that it reads."""
+    found = run.ops[op]
+    memory = {run.values[value].storage for value in found.inputs}
+    return bool(found.outputs) and not found.writes and all(run.values[v].storage in memory for v in found.outputs)
 
 
 def _where(a: Run, b: Run, region: Region) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
@@ -9,6 +10,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from joulediff.findings import RegionKind
 from joulediff.records import Energy
 from joulediff.report.columns import GAP, fit_texts, format_places, make_table, pick_unit, round_to_sum
 from joulediff.report.match_rows import MatchReport, MatchRow, MatchSide
@@ -32,20 +34,21 @@ def _head(report: MatchReport) -> Iterator[RenderableType]:
     sides = (report.a, report.b)
     width = max(cell_len(plain_text(side.run.label)) for side in sides)
     for letter, side in zip(_SIDES, sides, strict=True):
-        energy = "" if side.energy is None else f", {format_si(side.energy.joules, 'J')} a step in them"
+        energy = "" if side.energy is None else f", {format_si(side.energy.joules, 'J')} a step"
         text = Text(f"{letter} ", style="dim")
         text.append(plain_text(side.run.label).ljust(width + GAP), style="bold")
         yield text.append(f"{len(side.run.ops):,} operators{energy}: {_shares(side)}", style="default")
-    kinds = [f"{sum(each.kind == kind for each in report.regions):,} {word}" for kind, word in _KINDS.items()]
-    yield Text(f"{len(report.regions):,} regions: {', '.join(kind for kind in kinds if not kind.startswith('0 '))}")
+    counts = Counter(region.kind for region in report.regions)
+    kinds = [f"{counts[kind]:,} {word}" for kind, word in _KINDS.items() if counts[kind]]
+    yield Text(f"{len(report.regions):,} regions: {', '.join(kinds)}")
     yield Text()
 
 
-_KINDS = {
+_KINDS: dict[RegionKind, str] = {
     "equal": "compute the same",
     "movement": "move data",
     "repeated": "computed again",
-    "constant": "constants",
+    "constant": "constant",
     "unused": "unused",
 }
 
@@ -61,9 +64,7 @@ def _table(report: MatchReport, width: int, top: int) -> Table:
     known = report.a.energy is not None or report.b.energy is not None
     numbers = _energies(report, rows, more) if known else []
     counts = [_counts(row) for row in rows]
-    heads = [">J of A", ">J of B"] if known else []
-    if known:
-        heads = [f">{_unit(report)[1]} of A", f">{_unit(report)[1]} of B"]
+    heads = [f">{_unit(report)[1]} of {side}" for side in _SIDES] if known else []
     heads += [">×", ">ops A", ">ops B", "region", "where"]
     table = make_table(*heads)
     used = sum(max(map(len, column)) + GAP for column in zip(*numbers, strict=True)) if numbers else 0
@@ -73,7 +74,7 @@ def _table(report: MatchReport, width: int, top: int) -> Table:
     )
     for at, row in enumerate(rows):
         style = "dim" if row.group.kind != "equal" else ""
-        cells = [*(numbers[at] if known else ()), *counts[at], names[at], places[at]]
+        cells = [*(numbers[at] if known else ()), *counts[at], Text(names[at]), Text(places[at])]
         table.add_row(*cells, style=style)
     if more:
         regions = sum(len(row.group.regions) for row in more)
