@@ -14,6 +14,9 @@ from typing import Any
 import torch
 
 from joulediff.findings import Region
+from joulediff.matching.classes import find_classes
+from joulediff.matching.features import find_features
+from joulediff.matching.graph import to_graph
 from joulediff.recorders.regions import region
 from joulediff.recorders.torch.capture import capture_step
 from joulediff.runs import Run
@@ -179,10 +182,15 @@ def judge(a: Run, b: Run, regions: Sequence[Region], label: Callable[[Run, int],
 
     Operators that move data read and make the same value wherever they stand, so they are right or wrong with no node.
     """
+    moves = {id(run): _moves(run) for run in (a, b)}
+
+    def node_or_none(run: Run, op: int) -> str | None:
+        return None if moves[id(run)][op] else label(run, op)
+
     pairs = wrong = 0
     around: dict[tuple[int, int], set[str | None]] = {}
     for each in regions:
-        sides = [{label(run, op) for op in ops} - {None} for run, ops in ((a, each.a), (b, each.b))]
+        sides = [{node_or_none(run, op) for op in ops} - {None} for run, ops in ((a, each.a), (b, each.b))]
         if each.kind == "equal":
             pairs += 1
             wrong += sides[0] != sides[1]
@@ -192,11 +200,17 @@ def judge(a: Run, b: Run, regions: Sequence[Region], label: Callable[[Run, int],
     spoiled: set[str] = set()
     for side, run in enumerate((a, b)):
         for op in run.ops:
-            node = label(run, op.id)
+            node = node_or_none(run, op.id)
             if node is not None:
                 nodes.add(node)
                 spoiled |= {node} if around.get((side, op.id)) not in ({node}, set()) else set()
     return Score(pairs, wrong, len(nodes), len(nodes - spoiled))
+
+
+def _moves(run: Run) -> list[bool]:
+    graph = to_graph(run)
+    found: list[bool] = find_classes(graph, find_features(graph)).moves.tolist()
+    return found
 
 
 def node_of(run: Run, op: int) -> str | None:

@@ -43,6 +43,8 @@ class Joint:
     """By entity: whether nothing but indices that the step was given went into it: a constant, a mask, a position."""
     values: list[list[int]] = field(default_factory=list)
     """By entity: its values."""
+    given: set[int] = field(default_factory=set)
+    """Anchors of what was there before the step, in both runs."""
     wholes: dict[int, list[tuple[int, frozenset[int]]]] = field(default_factory=dict)
     """By the anchor of a first part: wholes and all their parts, by anchor."""
 
@@ -79,7 +81,21 @@ def to_joint(a: Side, b: Side, anchors: Sequence[Anchor]) -> Joint:
         if anchor in doubtful:
             joint.anchor[entity] = -1
             joint.is_strong[entity] = False
+    given = [set[int](), set[int]()]
+    for entity, anchor in enumerate(joint.anchor):
+        if anchor >= 0 and not joint.makers[entity]:
+            given[int(entity >= joint.entities)].add(anchor)
+    joint.given = given[0] & given[1]
+    _note_wholes(joint)
     return joint
+
+
+def _note_wholes(joint: Joint) -> None:
+    for side, first in ((joint.sides[0], 0), (joint.sides[1], joint.entities)):
+        for each in side.parts:
+            anchors = [joint.anchor[int(side.classes.entity[value]) + first] for value in (each.whole, *each.parts)]
+            if min(anchors) >= 0:
+                joint.wholes.setdefault(anchors[1], []).append((anchors[0], frozenset(anchors[1:])))
 
 
 def look_through_parts(joint: Joint) -> None:
@@ -93,10 +109,6 @@ def look_through_parts(joint: Joint) -> None:
             whole, parts = entity[each.whole], [entity[value] for value in each.parts]
             ops = [first_op + op for op in each.ops]
             known = [joint.anchor[part] >= 0 for part in parts]
-            if joint.anchor[whole] >= 0 and all(known):
-                joint.wholes.setdefault(joint.anchor[parts[0]], []).append(
-                    (joint.anchor[whole], frozenset(joint.anchor[part] for part in parts))
-                )
             if joint.anchor[whole] < 0 and not all(known):
                 continue
             if joint.anchor[whole] >= 0 and any(known) and not all(known):

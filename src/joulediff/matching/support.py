@@ -1,13 +1,14 @@
 """Anchors that nothing supports are taken back.
 
 Two tensors may look alike without being equal, most of all where neither has a counterpart. Equal ones are computed
-from equal ones: an anchor is supported if the nearest anchors that its two sides were made from are the same, or the
-one are part of the other, as with fused weights. One that is not must at least be exact, and as near as others.
+from equal ones: an anchor is supported if the nearest anchors that its two sides were made from are the same, but for
+weights that one run has fused. One that is not must at least be exact, and as near as others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,29 +25,55 @@ _MOST = 256
 _ROUNDS = 20
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The nearest anchors that something was computed from."""
+
+    anchors: frozenset[int]
+    is_open: bool
+    """Tensors that only this run was given went into it too: weights that are fused or folded."""
+
+
+Origins = Mapping[int, tuple["Origin | None", "Origin | None"]]
+
+
 def drop_unsupported(joint: Joint, anchors: Sequence[Anchor]) -> None:
     """Take the anchors away that are neither supported nor exact.
 
     What was made from a wrong anchor lacks support for its sake, so those at the root go first.
     """
-    made = _first_made(joint, len(anchors))
+    made, families = _first_made(joint, len(anchors)), _families(joint)
     for _ in range(_ROUNDS):
         origins = {
             number: (find_origin(joint, pair[0]), find_origin(joint, pair[1]))
             for number, pair in enumerate(made)
             if pair is not None and joint.anchor[pair[0]] >= 0
         }
-        alike = {number: _are_alike(joint, *pair) for number, pair in origins.items()}
+        alike = {number: _are_alike(joint, origins, families, made[number]) for number in origins}
         near = [anchors[number].distance for number in origins if alike[number]]
         limit = min(EXACT, max(_LEAST, FAR * float(np.percentile(near, _NEARLY_ALL)))) if near else _LEAST
         doubtful = {number for number in origins if not alike[number] and anchors[number].distance > limit}
         if not doubtful:
             return
-        roots = {number for number in doubtful if not any(each and each & doubtful for each in origins[number])}
+        roots = {n for n in doubtful if not any(each and each.anchors & doubtful for each in origins[n])}
         dropped = roots or doubtful
         for entity, anchor in enumerate(joint.anchor):
             if anchor in dropped:
                 joint.anchor[entity] = -1
+
+
+def _families(joint: Joint) -> dict[int, list[int]]:
+    """Return for each entity those that were made with it: by one operator, or as parts of one whole."""
+    found: dict[int, list[int]] = {}
+    for makes in joint.makes:
+        if len(makes) > 1:
+            found |= dict.fromkeys(makes, makes)
+    for side, first in ((joint.sides[0], 0), (joint.sides[1], joint.entities)):
+        for each in side.parts:
+            if each.is_split:
+                parts = [int(side.classes.entity[value]) + first for value in each.parts]
+                found |= dict.fromkeys(parts, parts)
+    return found
 
 
 def _first_made(joint: Joint, count: int) -> list[tuple[int, int] | None]:
@@ -59,26 +86,58 @@ def _first_made(joint: Joint, count: int) -> list[tuple[int, int] | None]:
     return [None if one is None or other is None else (one, other) for one, other in found]
 
 
-def _are_alike(joint: Joint, ours: set[int] | None, theirs: set[int] | None) -> bool:
-    if ours is None or theirs is None:
+def _are_alike(
+    joint: Joint,
+    origins: Origins,
+    families: Mapping[int, list[int]],
+    pair: tuple[int, int] | None,
+) -> bool:
+    assert pair is not None
+    both = origins[joint.anchor[pair[0]]]
+    if both[0] is None or both[1] is None or not both[0].anchors or not both[1].anchors:
         return False
-    ours, theirs = joint.put_together(ours), joint.put_together(theirs)
-    return bool(ours and theirs) and (ours <= theirs or theirs <= ours)
+    wholes = [joint.put_together(each.anchors) for each in both if each is not None]
+    for mine, theirs in ((0, 1), (1, 0)):
+        other = both[theirs]
+        assert other is not None
+        # One may be made with others by one operator, of what each of these is made of in the other run.
+        related = [joint.anchor[each] for each in families.get(pair[mine], ())]
+        shared = [found.anchors for each in related if each in origins and (found := origins[each][theirs]) is not None]
+        known = wholes[theirs].union(*shared)
+        more = _not_derived(wholes[mine] - known, known, origins, mine)
+        if more and not (other.is_open and more <= joint.given):
+            return False
+    return True
 
 
-def find_origin(joint: Joint, entity: int) -> set[int] | None:
+def _not_derived(more: set[int], known: set[int], origins: Origins, side: int) -> set[int]:
+    """Return which anchors a run does not compute from known ones alone."""
+    while True:
+        derived = {e for e in more if e in origins and (found := origins[e][side]) and found.anchors <= known}
+        if not derived:
+            return more
+        more, known = more - derived, known | derived
+
+
+def find_origin(joint: Joint, entity: int) -> Origin | None:
     """Return the nearest anchors that an entity was computed from; None if they are too far or too many."""
-    return _find_around(joint, entity, joint.makers, joint.reads)
+    found = _find_around(joint, entity, joint.makers, joint.reads)
+    if found is None:
+        return None
+    anchors, seen = found
+    return Origin(frozenset(anchors), any(joint.is_strong[each] and not joint.makers[each] for each in seen))
 
 
 def find_use(joint: Joint, entity: int) -> set[int] | None:
     """Return the nearest anchors that are computed from an entity; None if they are too far or too many."""
-    return _find_around(joint, entity, joint.readers, joint.makes)
+    found = _find_around(joint, entity, joint.readers, joint.makes)
+    return None if found is None else found[0]
 
 
 def _find_around(
     joint: Joint, entity: int, ops: Sequence[Sequence[int]], entities: Sequence[Sequence[int]]
-) -> set[int] | None:
+) -> tuple[set[int], set[int]] | None:
+    """Return the nearest anchors in one direction, and the entities without one on the way."""
     found, seen, waiting = set[int](), {entity}, [entity]
     while waiting:
         for op in ops[waiting.pop()]:
@@ -90,4 +149,4 @@ def _find_around(
                     waiting.append(each)
         if len(found) > _MOST or len(seen) > _MOST:
             return None
-    return found
+    return found, seen

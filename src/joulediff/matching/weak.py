@@ -27,7 +27,7 @@ def add_weak_anchors(joint: Joint, tolerance: float) -> None:
         signature = _signature(joint, entity)
         if signature is None or not signature.finite:
             continue
-        around = find_origin(joint, entity) if joint.is_derived[entity] else find_use(joint, entity)
+        around = _origin(joint, entity) if joint.is_derived[entity] else find_use(joint, entity)
         if around:
             key = (joint.is_derived[entity], frozenset(joint.put_together(around)), signature.count)
             found[key][int(entity >= joint.entities)].append(entity)
@@ -36,6 +36,11 @@ def add_weak_anchors(joint: Joint, tolerance: float) -> None:
         for one, other in _pairs(joint, ours, theirs, tolerance):
             joint.anchor[one] = joint.anchor[other] = number
             number += 1
+
+
+def _origin(joint: Joint, entity: int) -> frozenset[int]:
+    found = find_origin(joint, entity)
+    return frozenset() if found is None else found.anchors
 
 
 def _pairs(joint: Joint, ours: list[int], theirs: list[int], tolerance: float) -> Iterator[tuple[int, int]]:
