@@ -1,6 +1,6 @@
 """How right, how fine and how fast is matching? On programs whose answer is known, on models, and on very long runs.
 
-    OMP_NUM_THREADS=1 python benchmarks/matching.py [truth] [models] [long] [--programs N] [--json FILE]
+    OMP_NUM_THREADS=1 python benchmarks/matching.py [truth] [models] [long] [--programs N] [--first SEED] [--json FILE]
 
 truth: random programs of up to 200 nodes, each written in two ways (tests/rewrites), in four float types, at tolerances
 from 1e-5 to 1e-2. A region is wrong if its sides belong to different nodes; a node is found if all its operators are in
@@ -40,7 +40,7 @@ def best_of(times, work):
     return min(seconds), found
 
 
-def judge_truth(programs):
+def judge_truth(programs, first):
     import torch
 
     from rewrites.programs import judge, make_program, node_of, record_step, write_step
@@ -49,7 +49,7 @@ def judge_truth(programs):
     results = []
     for dtype in ("float32", "float64", "float16", "bfloat16"):
         counts = Counter()
-        for seed in range(programs):
+        for seed in range(first, first + programs):
             chance = random.Random(seed)
             program = make_program(chance, chance.randrange(2, 200))
             a = record_step(write_step(program, chance, nothings=0.2))
@@ -149,12 +149,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", metavar="PART", default=["truth", "models", "long"])
     parser.add_argument("--programs", type=int, default=50, metavar="N")
+    parser.add_argument("--first", type=int, default=1000, metavar="SEED", help="of the first program")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     results = {}
     for part in options.parts:
         print(part)
-        work = {"truth": lambda: judge_truth(options.programs), "models": judge_models, "long": judge_long}[part]
+        work = {
+            "truth": lambda: judge_truth(options.programs, options.first),
+            "models": judge_models,
+            "long": judge_long,
+        }[part]
         results[part] = work()
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n")

@@ -278,6 +278,28 @@ def test_other_inputs_are_refused() -> None:
         match(first, record_step(lambda: x @ W))
 
 
+def test_other_weights_are_refused_and_a_few_are_not() -> None:
+    def model(*seeds: int) -> Step:
+        layers = []
+        for seed in seeds:
+            torch.manual_seed(seed)
+            layers.append(torch.nn.Linear(32, 32))
+        whole = torch.nn.Sequential(*layers)
+
+        def step() -> torch.Tensor:
+            with torch.no_grad():
+                return whole(X)
+
+        return step
+
+    a, b = record_step(model(1, 2, 3)), record_step(model(4, 5, 6))
+    with pytest.raises(JoulediffError, match="given different weights: first 0.weight"):
+        match(a, b)
+    few = match(a, record_step(model(1, 2, 7)))
+    assert [each.a for each in few if each.kind == "equal"] == [each.b for each in few if each.kind == "equal"]
+    assert len([each for each in few if each.kind == "equal"]) == 2
+
+
 def test_programs_that_have_nothing_in_common() -> None:
     y = draw(7, 5, seed=9)
     _a, _b, regions = matched(lambda: torch.tanh(X @ W), lambda: torch.exp(y @ y.t()).sum())

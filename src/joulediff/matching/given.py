@@ -14,35 +14,43 @@ from joulediff.errors import JoulediffError
 from joulediff.matching.anchors import Side, slack_of
 from joulediff.runs import Signature
 
+# Some weights may differ, as those of a part that was trained; if more than this share do, it is another model.
+MOST_WEIGHTS = 0.5
 # Inputs are compared each with each.
 _MOST = 200
 
 
 def refuse_other_inputs(a: Side, b: Side, tolerance: float) -> None:
-    """Raise for runs whose inputs differ, with the first that does."""
-    ours, theirs = _inputs(a), _inputs(b)
-    equal = _are_equal(a, b, ours, theirs, tolerance)
-    found_a, found_b = np.asarray(equal.any(axis=1)).tolist(), np.asarray(equal.any(axis=0)).tolist()
-    values, others = a.graph.run.values, b.graph.run.values
-    shapes = {others[number].shape for number, found in zip(theirs, found_b, strict=True) if not found}
-    for number, found in zip(ours, found_a, strict=True):
-        value = values[number]
-        if not found and value.shape in shapes:
-            what = f"{value.name or 'an input'} ({'x'.join(map(str, value.shape)) or 'a number'}, {value.dtype})"
+    """Raise for runs whose inputs differ, or most of whose weights do, with the first that does."""
+    for kinds, word, most in ((("input",), "inputs", 0.0), (("parameter", "buffer"), "weights", MOST_WEIGHTS)):
+        ours, theirs = _given(a, kinds), _given(b, kinds)
+        other = _find_other(a, b, ours, theirs, tolerance)
+        if other and len(other) > most * len(ours):
+            value = a.graph.run.values[other[0]]
+            what = f"{value.name or 'one'} ({'x'.join(map(str, value.shape)) or 'a number'}, {value.dtype})"
             raise JoulediffError(
-                f"{a.graph.run.label} and {b.graph.run.label} were given different inputs: first {what}",
+                f"{a.graph.run.label} and {b.graph.run.label} were given different {word}: first {what}",
                 fix="record both with the same inputs, seed and weights",
             )
 
 
-def _inputs(side: Side) -> list[int]:
-    """Return the inputs of a step that it reads, in that order; nothing that is empty, and few of very many."""
+def _given(side: Side, kinds: Sequence[str]) -> list[int]:
+    """Return what a step was given and reads, in that order; nothing that is empty, and few of very many."""
     values, seen = side.graph.run.values, dict[int, None]()
     for reads in side.graph.reads:
-        seen |= {value: None for value in reads if values[value].kind == "input" and side.features.counts[value]}
+        seen |= {v: None for v in reads if values[v].kind in kinds and values[v].producer is None}
         if len(seen) > _MOST:
             break
-    return list(seen)
+    return [value for value in seen if side.features.counts[value]]
+
+
+def _find_other(a: Side, b: Side, ours: Sequence[int], theirs: Sequence[int], tolerance: float) -> list[int]:
+    """Return what only a was given, where b was given something else of that shape."""
+    equal = _are_equal(a, b, ours, theirs, tolerance)
+    found_a, found_b = np.asarray(equal.any(axis=1)).tolist(), np.asarray(equal.any(axis=0)).tolist()
+    values, others = a.graph.run.values, b.graph.run.values
+    shapes = {others[number].shape for number, found in zip(theirs, found_b, strict=True) if not found}
+    return [n for n, found in zip(ours, found_a, strict=True) if not found and values[n].shape in shapes]
 
 
 def _are_equal(a: Side, b: Side, ours: Sequence[int], theirs: Sequence[int], tolerance: float) -> npt.NDArray[np.bool_]:
