@@ -17,7 +17,7 @@ from joulediff.runs import Signature
 # Some weights may differ, as those of a part that was trained; if more than this share do, it is another model.
 MOST_WEIGHTS = 0.5
 # So many weak inputs are compared each with each.
-_MOST = 500
+_MOST = 200
 
 
 def refuse_other_inputs(a: Side, b: Side, tolerance: float) -> None:

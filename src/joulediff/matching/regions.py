@@ -22,6 +22,7 @@ from joulediff.matching.unions import Unions
 SHARED = 2
 # Groups are joined at most so often, and up to so many operators, to make their inputs equal.
 _JOINS = 12
+_PASSES = 50
 _LARGEST = 400
 
 Pairs = tuple[tuple[int, int], ...]
@@ -88,10 +89,12 @@ def _in_order(joint: Joint, entities: Iterable[int]) -> list[int]:
 
 def _join_shared(joint: Joint, groups: Unions, entities: list[int]) -> None:
     """Join the makers of a tensor without counterpart with its readers, where these are one group, or a few."""
+    entities = entities[::-1]  # what is read last is settled first
     for most in range(1, SHARED + 1):
-        changed = True
-        while changed and entities:
+        changed, passes = True, 0
+        while changed and entities and passes < _PASSES:
             changed, left = False, []
+            passes += 1
             for entity in entities:
                 around = {groups.find(op) for op in joint.readers[entity]} - {groups.find(joint.makers[entity][0])}
                 if len(around) <= most and (most == 1 or joint.is_derived[entity]):
@@ -152,9 +155,9 @@ def _use(
     joint: Joint, groups: Unions, parts: dict[int, _Part], ops: list[int]
 ) -> tuple[tuple[float, ...], frozenset[int]]:
     """Return what operators of one side make, by size, and which regions with two sides read it."""
-    made = [entity for op in ops for entity in joint.makes[op]]
+    own, made = set(ops), [entity for op in ops for entity in joint.makes[op]]
     readers = {groups.find(op) for entity in made for op in joint.readers[entity]}
-    counts = [_count(joint, entity) for entity in made if not set(joint.readers[entity]) & set(ops)]
+    counts = [_count(joint, entity) for entity in made if own.isdisjoint(joint.readers[entity])]
     return tuple(sorted(counts)), frozenset(each for each in readers if each in parts and parts[each].kind == "equal")
 
 

@@ -147,6 +147,6 @@ def _find_around(
                 elif each not in seen:
                     seen.add(each)
                     waiting.append(each)
-        if len(found) > _MOST or len(seen) > _MOST:
-            return None
+            if len(found) > _MOST or len(seen) > _MOST:
+                return None
     return found, seen
