@@ -160,6 +160,36 @@ def test_a_mask_for_all_layers_joins_none_of_them() -> None:
     assert ("constant", ["ones", "tril", "log"], []) in found
 
 
+def test_parts_that_do_not_connect_and_several_outputs() -> None:
+    y = draw(8, 8, seed=40)
+
+    def one() -> Any:
+        return {"left": torch.tanh(X @ W), "right": [torch.exp(y @ y), X.sum(-1)]}
+
+    def other() -> Any:
+        right = [torch.exp(torch.mm(y, y)), X.sum(-1)]
+        return {"right": right, "left": torch.tanh(X @ W)}
+
+    a, _, regions = matched(one, other)
+    assert sorted(op for each in regions for op in each.a) == list(range(len(a.ops)))
+    pairs = {(each.a, each.b) for each in regions}
+    assert pairs == {((0,), (3,)), ((1,), (4,)), ((2,), (0,)), ((3,), (1,)), ((4,), (2,))}
+    assert all(each.kind == "equal" for each in regions)
+
+
+def test_tied_weights_and_repeated_tokens() -> None:
+    table, ids = draw(50, 32, seed=41), torch.tensor([3, 3, 7, 7, 3])
+
+    def step() -> torch.Tensor:
+        x = table[ids]
+        return torch.softmax(torch.tanh(x @ W) @ table.t(), -1)
+
+    a, b, regions = matched(step, step)
+    assert all(each.a == each.b for each in regions)
+    assert sorted(op for each in regions for op in each.b) == list(range(len(b.ops)))
+    assert len(a.ops) == len(b.ops)
+
+
 def test_branches_in_another_order() -> None:
     def one() -> torch.Tensor:
         left = torch.tanh(X @ W)

@@ -110,6 +110,54 @@ def hold_the_same(a: Run, b: Run, one: int, other: int) -> bool:
     return all(abs(p - q) <= 1e-3 * max(abs(p), x.count * scale**power) for p, q, power in facts)
 
 
+@settings(deadline=None, max_examples=8)
+@given(seed=st.integers(0, 2**32))
+def test_regions_cannot_be_cut(seed: int) -> None:
+    """No equal pair of tensors inside a region parts both sides in two."""
+    a, b = record_two_ways(seed, 30)
+    graphs = to_graph(a), to_graph(b)
+    for each in match(a, b):
+        if each.kind == "equal" and len(each.a) > 1 and len(each.b) > 1:
+            cuts_a, cuts_b = (find_cuts(graph, set(ops)) for graph, ops in zip(graphs, (each.a, each.b), strict=True))
+            equal = [(one, other) for one in cuts_a for other in cuts_b if are_exactly_equal(a, b, one, other)]
+            assert not equal, (each, equal)
+
+
+def find_cuts(graph: Graph, ops: set[int]) -> list[int]:
+    """Return the tensors made in a region through which alone all that was computed for them reaches the rest."""
+    found = []
+    for value in {value for op in ops for value in graph.makes[op]}:
+        before = ancestors(graph, ops, value)
+        crossing = {
+            made for op in before for made in graph.makes[op] if any(r in ops - before for r in graph.readers[made])
+        }
+        if before < ops and crossing == {value}:
+            found.append(value)
+    return found
+
+
+def ancestors(graph: Graph, ops: set[int], value: int) -> set[int]:
+    found: set[int] = set()
+    waiting = [op for op in graph.makers[value] if op in ops]
+    while waiting:
+        op = waiting.pop()
+        if op not in found:
+            found.add(op)
+            waiting += [maker for read in graph.reads[op] for maker in graph.makers[read] if maker in ops]
+    return found
+
+
+def are_exactly_equal(a: Run, b: Run, one: int, other: int) -> bool:
+    x, y = a.signature_of(one), b.signature_of(other)
+    if x is None or y is None or x.constant or x.integral or not (x.finite and y.finite) or x.count != y.count:
+        return False
+    # Scores with a mask of -1e4 look all the same.
+    return x.sum_x4 < 1e12 and all(
+        abs(p - q) <= 1e-6 * max(abs(p), abs(q))
+        for p, q in ((x.sum_abs, y.sum_abs), (x.sum_x2, y.sum_x2), (x.sum_x4, y.sum_x4))
+    )
+
+
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_every_way_to_write_a_node_is_the_same_work(kind: str) -> None:
     ways = list(KINDS[kind].ways)
