@@ -102,6 +102,12 @@ def test_what_only_one_run_moves_is_data_movement() -> None:
     assert extra == [["t"], ["clone"], ["t"], ["clone"], ["_to_copy"], ["_to_copy"], ["mul"]]
 
 
+def test_a_view_that_is_the_input_again_does_not_make_it() -> None:
+    found = shown(lambda: torch.tanh(X @ W), lambda: torch.tanh(X.reshape(-1).view(16, 32) @ W))
+    views = [("movement", [], ["view"])] * 2
+    assert sorted(found) == [("equal", ["mm"], ["mm"]), ("equal", ["tanh"], ["tanh"]), *views]
+
+
 def test_float_types_do_not_matter() -> None:
     def in_type(dtype: torch.dtype) -> Step:
         x, w, v = (each.to(dtype) for each in (X, W, V))

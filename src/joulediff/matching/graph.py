@@ -1,7 +1,8 @@
 """A run as a graph: which values each operator reads and makes.
 
 Memory that is written in part belongs to every operator that wrote to it, and each of them reads what it held before,
-so no dependency gets lost in chains of writes. A value that an operator returns unchanged is not made by it.
+so no dependency gets lost in chains of writes. A value that an operator returns and others made, as the view of a view
+that is the tensor itself, is not made by it.
 """
 
 from __future__ import annotations
@@ -39,8 +40,6 @@ def to_graph(run: Run) -> Graph:
             makes[maker][value.id] = None
             if before is not None:
                 reads[maker][before] = None
-    for op in run.ops:
-        makes[op.id] |= {value: None for value in (*op.outputs, *op.writes) if value not in reads[op.id]}
     makers, readers = _invert(makes, len(run.values)), _invert(reads, len(run.values))
     return Graph(run, [*map(tuple, reads)], [*map(tuple, makes)], makers, readers, _outputs(run))
 
