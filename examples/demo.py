@@ -1,4 +1,5 @@
-"""What `make demo` shows: this machine's meters, two ways to compute GELU recorded, and where their energy goes."""
+"""What `make demo` shows: this machine's meters, two ways to compute GELU recorded, where their energy goes, and what of it
+is the same work."""
 
 import json
 import subprocess
@@ -28,6 +29,8 @@ def main():
     for name in NAMES:
         if joulediff("show", f".demo/{name}.jd", "--json", f".demo/{name}.json") != 0:
             sys.exit(1)
+    if joulediff("match", *(f".demo/{name}.jd" for name in NAMES)) != 0:
+        sys.exit(1)
     eager, fused = (json.loads((OUT / f"{name}.json").read_text()) for name in NAMES)
     a, b = eager["step"]["energy"], fused["step"]["energy"]
     low, high = a["low"] / b["high"], a["high"] / max(b["low"], 1e-30)

@@ -37,10 +37,10 @@ def _head(report: MatchReport) -> Iterator[RenderableType]:
         energy = "" if side.energy is None else f", {format_si(side.energy.joules, 'J')} a step"
         text = Text(f"{letter} ", style="dim")
         text.append(plain_text(side.run.label).ljust(width + GAP), style="bold")
-        yield text.append(f"{len(side.run.ops):,} operators{energy}: {_shares(side)}", style="default")
+        yield text.append(f"{_count(len(side.run.ops), 'operator')}{energy}: {_shares(side)}", style="default")
     counts = Counter(region.kind for region in report.regions)
     kinds = [f"{counts[kind]:,} {word}" for kind, word in _KINDS.items() if counts[kind]]
-    yield Text(f"{len(report.regions):,} regions: {', '.join(kinds)}")
+    yield Text(f"{_count(len(report.regions), 'region')}: {', '.join(kinds) or 'nothing in common'}")
     yield Text()
 
 
@@ -51,6 +51,10 @@ _KINDS: dict[RegionKind, str] = {
     "constant": "constant",
     "unused": "unused",
 }
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def _shares(side: MatchSide) -> str:
