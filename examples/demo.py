@@ -1,5 +1,4 @@
-"""What `make demo` shows: this machine's meters, two ways to compute GELU recorded, where their energy goes, and what of it
-is the same work."""
+"""What `make demo` shows: this machine's meters, two ways to compute GELU, their energy, and what is the same work."""
 
 import json
 import subprocess

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial import cKDTree
 
-from joulediff.matching.classes import Classes
-from joulediff.matching.features import Features
+from joulediff.matching.classes import POWERS, Classes
+from joulediff.matching.features import Features, Floats
 from joulediff.matching.graph import Graph
 from joulediff.matching.parts import Parts
 
@@ -24,8 +24,6 @@ from joulediff.matching.parts import Parts
 CLEARLY = 3.0
 # Nearer than this is the same but for the order of summing.
 EXACT = 1e-8
-# Sizes differ by rounding, or by a whole factor where one tensor is the other one repeated.
-_APART = 0.05
 # Roundings that add up along a deep program, and how much more single elements err than means of many.
 DEPTH, SINGLE = 4.0, 16.0
 _CANDIDATES = 6
@@ -89,8 +87,9 @@ def _candidates(a: Side, b: Side, tolerance: float) -> Candidates:
         distances, places = (np.asarray(each).reshape(len(rows), count) for each in nearest)
         at, nth = np.nonzero(np.isfinite(distances))
         ours, theirs = (places[at, nth], at) if swapped else (at, places[at, nth])
-        near = distances[at, nth] <= tolerance + np.maximum(slack_a[ours], slack_b[theirs])
-        near &= _is_multiple(a.features.sizes[values_a[ours]], b.features.sizes[values_b[theirs]])
+        limit = tolerance + np.maximum(slack_a[ours], slack_b[theirs])
+        near = distances[at, nth] <= limit
+        near &= _are_multiples(a.features.sizes[values_a[ours]], b.features.sizes[values_b[theirs]], POWERS * limit)
         ones, others = a.classes.of[values_a[ours[near]]], b.classes.of[values_b[theirs[near]]]
         for one, other, distance in zip(ones.tolist(), others.tolist(), distances[at, nth][near].tolist(), strict=True):
             found[one][other] = min(distance, found[one].get(other, np.inf))
@@ -110,9 +109,10 @@ def _representatives(side: Side) -> npt.NDArray[np.int64]:
     return strong[np.sort(first)]
 
 
-def _is_multiple(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+def _are_multiples(a: Floats, b: Floats, share: Floats) -> npt.NDArray[np.bool_]:
+    """Return where one size is the other, or so many times the other as one tensor may be repeated."""
     ratio = np.maximum(a, b) / np.minimum(a, b)
-    return np.abs(ratio - np.round(ratio)) <= _APART * ratio
+    return np.asarray(np.abs(ratio - np.round(ratio)) <= share * ratio)
 
 
 def _clear(there: Candidates, back: Candidates) -> Iterator[tuple[int, int]]:

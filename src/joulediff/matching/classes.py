@@ -20,7 +20,7 @@ Ints = npt.NDArray[np.int64]
 # An operator with more pairs of values is not looked at: a step of an optimizer over all weights moves nothing.
 _MOST_PAIRS = 64
 # Sizes are made of fourth powers, which err so many times as much.
-_POWERS = 4.0
+POWERS = 4.0
 # How many neighbours in the order of sizes a value is compared with.
 _NEIGHBOURS = 4
 
@@ -85,7 +85,7 @@ def _are_copies(graph: Graph, features: Features, ops: Ints, made: Ints, read: I
         ratio = features.sizes[made] / features.sizes[read]
         ratio = np.maximum(ratio, 1 / ratio)
         apart = np.abs(features.rows[made] - features.rows[read]).max(axis=1, initial=0.0)
-        near = known & (np.abs(ratio - np.round(ratio)) <= _POWERS * limit * ratio) & (apart <= limit)
+        near = known & (np.abs(ratio - np.round(ratio)) <= POWERS * limit * ratio) & (apart <= limit)
     # Nothing is known of what some hold, but a view has the memory of what it is a view of.
     storage = np.array([value.storage for value in values], dtype=np.int64)
     fresh = np.array([value.previous is None for value in values], dtype=bool)
