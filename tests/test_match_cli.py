@@ -112,3 +112,15 @@ def test_without_energy_operators_are_counted(runs: tuple[Run, Run]) -> None:
     shown = render(a, b, 100)
     assert "J of A" not in shown and "ops A" in shown
     assert "100% matched" in shown
+
+
+def test_two_recordings_of_a_program_on_a_gpu() -> None:
+    """BERT in half precision, recorded twice on an H200 by `benchmarks/closure.py --again --keep`."""
+    a, b = (load(GOLDEN / "match" / f"h200_bert{again}.jd") for again in ("", "_again"))
+    regions = match(a, b)
+    assert all(each.a == each.b for each in regions)
+    assert len(regions) == len(a.ops)
+    report = report_match(a, b, regions)
+    for side in (report.a, report.b):
+        assert side.energy is not None and side.energy.source == "replayed"
+        assert side.share_of_energy == pytest.approx(1.0)
