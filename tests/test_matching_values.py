@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from joulediff.errors import JoulediffError
 from joulediff.matching import match
 from joulediff.matching.features import find_features
 from joulediff.matching.graph import to_graph
@@ -218,3 +219,30 @@ def test_unions(joins: list[tuple[int, int]]) -> None:
     assert all(unions.find(number) == min(sets[number]) for number in range(31))
     assert count == len({id(each) for each in sets}) == len(set(of.tolist()))
     assert all(of[one] == of[other] for each in sets for one in each for other in each)
+
+
+ODD = (0.0, -0.0, 1.0, -1.0, 1e-320, 1e308, -1e308, math.inf, -math.inf, math.nan, 0.1, 1e16)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_signatures_from_anywhere_are_survived(seed: int) -> None:
+    """A recording comes from anywhere: sums that cannot be, counts that do not fit, no extremes."""
+    chance = random.Random(seed)
+
+    def odd(_: int, each: Signature) -> Signature:
+        if chance.random() < 0.7:
+            return each
+        sums = {f"sum_{name}": chance.choice(ODD) for name in ("x", "abs", "x2", "x3", "x4")}
+        ends = {name: chance.choice((None, *ODD)) for name in ("low", "high")}
+        counts = {name: chance.choice([0, 1, 7, 2**53]) for name in ("count", "zeros", "nans")}
+        return replace(each, **sums, **ends, **counts, integral=chance.random() < 0.5)  # type: ignore[arg-type]
+
+    a, b = make_runs(6)
+    a = with_signatures(a, odd)
+    try:
+        regions = match(a, b)
+    except JoulediffError as error:
+        assert "were given different" in str(error)
+        return
+    for ops in ([op for each in regions for op in each.a], [op for each in regions for op in each.b]):
+        assert len(ops) == len(set(ops))
