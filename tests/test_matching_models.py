@@ -78,7 +78,7 @@ def test_itself(eager: tuple[str, Run]) -> None:
     assert max(len(each.a) for each in regions) == (4 if name == "t5" else 1)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama", "mixtral"])
+@pytest.mark.parametrize("name", sorted(MODELS))
 def test_exported(name: str) -> None:
     """An exported model has no modules any more; its operators come in the same order."""
     a = record_step(make_step(name, attention="eager"))
