@@ -1,4 +1,7 @@
-"""Random programs written in two ways: nothing is paired that does not belong together, and nearly all is found."""
+"""Random programs written in two ways: nothing is paired that does not belong together, and nearly all is found.
+
+The same programs every time; `benchmarks/matching.py --first SEED` tries others.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ def record_two_ways(
     return first, record_step(write_step(program, chance, dtype=dtype, nothings=nothings))
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=12, derandomize=True)
 @given(seed=st.integers(0, 2**32), depth=st.integers(2, 60))
 def test_no_false_pair_and_nearly_all_found(seed: int, depth: int) -> None:
     a, b = record_two_ways(seed, depth)
@@ -49,7 +52,7 @@ def test_no_false_pair_and_nearly_all_found(seed: int, depth: int) -> None:
         assert score.found >= score.nodes - max(3, 0.1 * score.nodes)
 
 
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=8, derandomize=True)
 @given(seed=st.integers(0, 2**32), dtype=st.sampled_from(DTYPES))
 def test_no_false_pair_between_float_types(seed: int, dtype: torch.dtype) -> None:
     a, b = record_two_ways(seed, 40, dtype=dtype)
@@ -64,7 +67,7 @@ def test_a_long_program() -> None:
     assert score.f1 >= 0.98
 
 
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=8, derandomize=True)
 @given(seed=st.integers(0, 2**32))
 def test_a_program_and_itself_is_a_mirror(seed: int) -> None:
     run = record_two_ways(seed, 30)[0]
@@ -73,7 +76,7 @@ def test_a_program_and_itself_is_a_mirror(seed: int) -> None:
     assert sorted(op for each in regions for op in each.a) == list(range(len(run.ops)))
 
 
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=8, derandomize=True)
 @given(seed=st.integers(0, 2**32))
 def test_sides_can_be_swapped(seed: int) -> None:
     a, b = record_two_ways(seed, 30)
@@ -82,7 +85,7 @@ def test_sides_can_be_swapped(seed: int) -> None:
     assert there == back
 
 
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=8, derandomize=True)
 @given(seed=st.integers(0, 2**32))
 def test_what_goes_in_and_comes_out_is_the_same_on_both_sides(seed: int) -> None:
     """By the power sums themselves."""
@@ -110,7 +113,7 @@ def hold_the_same(a: Run, b: Run, one: int, other: int) -> bool:
     return all(abs(p - q) <= 1e-3 * max(abs(p), x.count * scale**power) for p, q, power in facts)
 
 
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=8, derandomize=True)
 @given(seed=st.integers(0, 2**32))
 def test_regions_cannot_be_cut(seed: int) -> None:
     """No equal pair of tensors inside a region parts both sides in two."""
