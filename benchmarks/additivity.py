@@ -20,7 +20,7 @@ import torch
 from joulediff.energy.bench import Bench
 from joulediff.meters import open_meters
 from joulediff.meters.meter import RealClock
-from joulediff.recorders.torch.loads import spin
+from joulediff.recorders.torch.loads import spin, time_on_device
 
 DEVICE = "cuda:0"
 # Copies take turns, so that each call finds its inputs cold.
@@ -77,15 +77,6 @@ class Row:
     clock_mhz: float | None
 
 
-def timed(work):
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    work()
-    end.record()
-    end.synchronize()
-    return float(begin.elapsed_time(end)) * 1e-3
-
-
 def capture(work, rounds):
     """Return a graph of many rounds; memory that a call made is kept until the graph is gone."""
     stream = torch.cuda.Stream()
@@ -110,7 +101,7 @@ def time_call(call):
 
     rounds = 64
     graph = capture(work, rounds)
-    return min(timed(graph.replay) for _ in range(5)) / rounds
+    return min(time_on_device(graph.replay, DEVICE) for _ in range(5)) / rounds
 
 
 def measure(bench, rest_w, window_s, name, calls, busy_s, rest_s):

@@ -3,7 +3,7 @@
     python benchmarks/closure.py [PROGRAM ...] [--again] [--full-load S] [--keep FOLDER] [--json FILE]
 
 Programs: gpt2 (small, fp16 8x512), llama (12 layers, bf16 4x1024), resnet50 (fp16 channels_last 64x3x224x224), train
-(GPT-2 small, fp16 autocast, AdamW, 8x512); and three on which nothing was tuned: bert (base, fp16 16x256), vit
+(GPT-2 small, fp16 autocast, AdamW, 8x512); and three that did not build the method: bert (base, fp16 16x256), vit
 (base, bf16 64x3x224x224), mlp (bf16, runs into the power limit). All have random weights. Each is recorded in
 a process of its own. A second recording in another one (--again) tells how well the ten largest operators repeat;
 another replay, without any pause, what the power limit does to the joules. Beside these stands what power x time

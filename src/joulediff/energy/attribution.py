@@ -18,7 +18,7 @@ from joulediff.records import DomainEnergy, Energy, Source
 from joulediff.runs import Run
 
 # How far below and above its attributed energy a kernel's own may lie. When the replays of a tenth to nine tenths of
-# the operators of seven programs are left out, 91 to 96 % of them lie within (H200, `benchmarks/attributed.py`).
+# the operators of four programs are left out, 92 to 96 % of them lie within (H200, `benchmarks/attributed.py`).
 BELOW_SHARE = 0.8
 ABOVE_SHARE = 0.85
 # A limit holds for the mean over milliseconds: a matrix product drew 1000 W for a moment on a card limited to 700 W.

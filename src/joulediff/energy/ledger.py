@@ -35,7 +35,7 @@ Split = Literal["replayed", "attributed"]
 # (docs/how-energy-is-split.md).
 LIMIT_SHARE = 0.10
 # Operators one after the other cost other joules than the sum of what they cost alone: on an H200 the layer of a model
-# came to 0.6 % more and up to 3.9 % less (`benchmarks/additivity.py`).
+# came to 3.0 % less up to 0.6 % more (`benchmarks/additivity.py`).
 ALONE_SHARE = 0.04
 # The parts sum to the meter but for rounding.
 _ROUNDING = 1e-9

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy.spatial import cKDTree
 
 from joulediff.matching.classes import POWERS, Classes
-from joulediff.matching.features import Features, Floats
+from joulediff.matching.features import Features, are_multiples
 from joulediff.matching.graph import Graph
 from joulediff.matching.parts import Parts
 
@@ -89,7 +89,7 @@ def _candidates(a: Side, b: Side, tolerance: float) -> Candidates:
         ours, theirs = (places[at, nth], at) if swapped else (at, places[at, nth])
         limit = tolerance + np.maximum(slack_a[ours], slack_b[theirs])
         near = distances[at, nth] <= limit
-        near &= _are_multiples(a.features.sizes[values_a[ours]], b.features.sizes[values_b[theirs]], POWERS * limit)
+        near &= are_multiples(a.features.sizes[values_a[ours]], b.features.sizes[values_b[theirs]], POWERS * limit)
         ones, others = a.classes.of[values_a[ours[near]]], b.classes.of[values_b[theirs[near]]]
         for one, other, distance in zip(ones.tolist(), others.tolist(), distances[at, nth][near].tolist(), strict=True):
             found[one][other] = min(distance, found[one].get(other, np.inf))
@@ -107,12 +107,6 @@ def _representatives(side: Side) -> npt.NDArray[np.int64]:
     keys = np.stack([side.classes.of[strong], np.round(np.log2(side.features.rounding[strong] + 2e-16))], axis=1)
     _, first = np.unique(keys, axis=0, return_index=True)
     return strong[np.sort(first)]
-
-
-def _are_multiples(a: Floats, b: Floats, share: Floats) -> npt.NDArray[np.bool_]:
-    """Return where one size is the other, or so many times the other as one tensor may be repeated."""
-    ratio = np.maximum(a, b) / np.minimum(a, b)
-    return np.asarray(np.abs(ratio - np.round(ratio)) <= share * ratio)
 
 
 def _clear(there: Candidates, back: Candidates) -> Iterator[tuple[int, int]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from joulediff.matching.features import SAME, WEIGHTS, Features
+from joulediff.matching.features import SAME, WEIGHTS, Features, are_multiples
 from joulediff.matching.graph import Graph
 from joulediff.matching.unions import Unions
 
@@ -82,10 +82,8 @@ def _are_copies(graph: Graph, features: Features, ops: Ints, made: Ints, read: I
     casts = (dtype[made] != dtype[read]) & alone[ops]
     limit = np.where(casts, np.maximum(SAME, np.maximum(features.rounding[made], features.rounding[read])), SAME)
     with np.errstate(all="ignore"):
-        ratio = features.sizes[made] / features.sizes[read]
-        ratio = np.maximum(ratio, 1 / ratio)
         apart = np.abs(features.rows[made] - features.rows[read]).max(axis=1, initial=0.0)
-        near = known & (np.abs(ratio - np.round(ratio)) <= POWERS * limit * ratio) & (apart <= limit)
+        near = known & are_multiples(features.sizes[made], features.sizes[read], POWERS * limit) & (apart <= limit)
     # Nothing is known of what some hold, but a view has the memory of what it is a view of.
     storage = np.array([value.storage for value in values], dtype=np.int64)
     fresh = np.array([value.previous is None for value in values], dtype=bool)

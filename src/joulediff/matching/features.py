@@ -79,6 +79,13 @@ def find_features(graph: Graph) -> Features:
     return Features(found * WEIGHTS, strong, known, sizes, counts, adding, _roundings(graph))
 
 
+def are_multiples(a: Floats, b: Floats, share: Floats) -> Bools:
+    """Return where one size is a whole number of times the other but for a share, as where a tensor is repeated."""
+    ratio = a / b
+    ratio = np.maximum(ratio, 1 / ratio)
+    return np.asarray(np.abs(ratio - np.round(ratio)) <= share * ratio)
+
+
 def _table(run: Run) -> Floats:
     """Return a row for each signature, and a last one that says nothing."""
     rows = [

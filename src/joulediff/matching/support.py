@@ -42,12 +42,12 @@ def drop_unsupported(joint: Joint, anchors: Sequence[Anchor]) -> None:
 
     What was made from a wrong anchor lacks support for its sake, so those at the root go first.
     """
-    made, families = _first_made(joint, len(anchors)), _families(joint)
+    made, families = _first_made(joint), _families(joint)
     for _ in range(_ROUNDS):
         origins = {
             number: (find_origin(joint, pair[0]), find_origin(joint, pair[1]))
-            for number, pair in enumerate(made)
-            if pair is not None and joint.anchor[pair[0]] >= 0
+            for number, pair in made.items()
+            if joint.anchor[pair[0]] >= 0
         }
         alike = {number: _are_alike(joint, origins, families, made[number]) for number in origins}
         near = [anchors[number].distance for number in origins if alike[number]]
@@ -76,36 +76,27 @@ def _families(joint: Joint) -> dict[int, list[int]]:
     return found
 
 
-def _first_made(joint: Joint, count: int) -> list[tuple[int, int] | None]:
-    """Return for each anchor the first entity of each run that was computed; None if one was there before."""
-    found: list[list[int | None]] = [[None, None] for _ in range(count)]
+def _first_made(joint: Joint) -> dict[int, tuple[int, int]]:
+    """Return the first entity of each run that was computed, for anchors of which none was there before."""
+    found: tuple[dict[int, int], dict[int, int]] = ({}, {})
     for entity, anchor in enumerate(joint.anchor):
-        side = int(entity >= joint.entities)
-        if anchor >= 0 and joint.makers[entity] and found[anchor][side] is None:
-            found[anchor][side] = entity
-    return [None if one is None or other is None else (one, other) for one, other in found]
+        if anchor >= 0 and joint.makers[entity]:
+            found[int(entity >= joint.entities)].setdefault(anchor, entity)
+    return {anchor: (found[0][anchor], found[1][anchor]) for anchor in sorted(found[0].keys() & found[1].keys())}
 
 
-def _are_alike(
-    joint: Joint,
-    origins: Origins,
-    families: Mapping[int, list[int]],
-    pair: tuple[int, int] | None,
-) -> bool:
-    assert pair is not None
-    both = origins[joint.anchor[pair[0]]]
-    if both[0] is None or both[1] is None or not both[0].anchors or not both[1].anchors:
+def _are_alike(joint: Joint, origins: Origins, families: Mapping[int, list[int]], pair: tuple[int, int]) -> bool:
+    both = [origin for origin in origins[joint.anchor[pair[0]]] if origin is not None and origin.anchors]
+    if len(both) < len(pair):
         return False
-    wholes = [joint.put_together(each.anchors) for each in both if each is not None]
+    wholes = [joint.put_together(each.anchors) for each in both]
     for mine, theirs in ((0, 1), (1, 0)):
-        other = both[theirs]
-        assert other is not None
         # One may be made with others by one operator, of what each of these is made of in the other run.
         related = [joint.anchor[each] for each in families.get(pair[mine], ())]
         shared = [found.anchors for each in related if each in origins and (found := origins[each][theirs]) is not None]
         known = wholes[theirs].union(*shared)
         more = _not_derived(wholes[mine] - known, known, origins, mine)
-        if more and not (other.is_open and more <= joint.given):
+        if more and not (both[theirs].is_open and more <= joint.given):
             return False
     return True
 

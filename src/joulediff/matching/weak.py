@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 
+from joulediff.matching.anchors import DEPTH
 from joulediff.matching.joint import Joint
 from joulediff.matching.support import find_origin, find_use
 from joulediff.runs import Signature
@@ -57,7 +58,7 @@ def _pairs(joint: Joint, ours: list[int], theirs: list[int], tolerance: float) -
 def _are_equal(joint: Joint, one: int, other: int, tolerance: float) -> bool:
     a, b = _signature(joint, one), _signature(joint, other)
     assert a is not None and b is not None
-    slack = tolerance + 4 * max(_rounding(joint, one), _rounding(joint, other))
+    slack = tolerance + DEPTH * max(_rounding(joint, one), _rounding(joint, other))
     if a.integral or b.integral:
         slack = 0.0
     pairs = ((a.low, b.low), (a.high, b.high), (a.sum_x, b.sum_x), (a.sum_abs, b.sum_abs), (a.sum_x2, b.sum_x2))

@@ -77,7 +77,7 @@ def report_match(a: Run, b: Run, regions: Sequence[Region]) -> MatchReport:
         ops_a = [op for each in members for op in each.a]
         ops_b = [op for each in members for op in each.b]
         rows.append(MatchRow(group, costs_a.of(ops_a), costs_b.of(ops_b)))
-    rows.sort(key=lambda row: -max(_joules(row.energy_a), _joules(row.energy_b)))
+    rows.sort(key=lambda row: -max(joules_of(row.energy_a), joules_of(row.energy_b)))
     side_a = _side(a, costs_a, {op for each in regions for op in each.a})
     side_b = _side(b, costs_b, {op for each in regions for op in each.b})
     return MatchReport(side_a, side_b, regions, rows, energies)
@@ -102,5 +102,6 @@ def _side(run: Run, costs: _Costs, matched: set[int]) -> MatchSide:
     return MatchSide(run, costs.of(op.id for op in run.ops), ours, rest, costs.of(ours), costs.of(rest))
 
 
-def _joules(energy: Energy | None) -> float:
+def joules_of(energy: Energy | None) -> float:
+    """Return joules to add up or to rank by: none where they are not known."""
     return 0.0 if energy is None else energy.joules

@@ -13,7 +13,7 @@ from rich.text import Text
 from joulediff.findings import RegionKind
 from joulediff.records import Energy
 from joulediff.report.columns import GAP, fit_texts, format_places, make_table, pick_unit, round_to_sum
-from joulediff.report.match_rows import MatchReport, MatchRow, MatchSide
+from joulediff.report.match_rows import MatchReport, MatchRow, MatchSide, joules_of
 from joulediff.report.plain import plain_text
 from joulediff.report.terminal import print_parts
 from joulediff.units import format_share, format_si
@@ -105,8 +105,7 @@ def _label(row: MatchRow) -> str:
 
 
 def _unit(report: MatchReport) -> tuple[float, str, int]:
-    most = max(0.0 if side.energy is None else side.energy.joules for side in (report.a, report.b))
-    return pick_unit(most, "J")
+    return pick_unit(max(joules_of(side.energy) for side in (report.a, report.b)), "J")
 
 
 def _energies(report: MatchReport, rows: Sequence[MatchRow], more: Sequence[MatchRow]) -> list[tuple[str, str]]:
@@ -114,9 +113,9 @@ def _energies(report: MatchReport, rows: Sequence[MatchRow], more: Sequence[Matc
     factor, _, places = _unit(report)
     columns = []
     for side, pick in ((report.a, 0), (report.b, 1)):
-        parts = [_joules(_pick(row, pick)) for row in rows]
-        folded = [sum(_joules(_pick(row, pick)) for row in more)] if more else []
-        rest = _joules(side.unmatched_energy)
+        parts = [joules_of(_pick(row, pick)) for row in rows]
+        folded = [sum(joules_of(_pick(row, pick)) for row in more)] if more else []
+        rest = joules_of(side.unmatched_energy)
         units = round_to_sum([part * 10**places / factor for part in (*parts, *folded, rest)])
         total = sum(unit or 0 for unit in units)
         columns.append([format_places(unit, places) if unit else "-" for unit in (*units, total)])
@@ -125,10 +124,6 @@ def _energies(report: MatchReport, rows: Sequence[MatchRow], more: Sequence[Matc
 
 def _pick(row: MatchRow, side: int) -> Energy | None:
     return (row.energy_a, row.energy_b)[side]
-
-
-def _joules(energy: Energy | None) -> float:
-    return 0.0 if energy is None else energy.joules
 
 
 def _rest(report: MatchReport) -> Iterator[RenderableType]:

@@ -19,8 +19,8 @@ from joulediff.runs import How, Inputs
 
 Call = Callable[[], object]
 
-# A matrix product of 33 us costs 24.7 mJ in bursts of 4 calls, 26.4 in 16 and 26.7 in 31; what draws less hardly
-# changes (H200, `benchmarks/additivity.py`). Longer bursts spread the power samples, which come every 20 ms.
+# A matrix product of 33 us costs 24.7 mJ in bursts of 4 calls, 26.4 in 16 and 26.7 in 31; what draws less changes
+# by 2 to 5 % (H200, `benchmarks/additivity.py`). Longer bursts spread the power samples, which come every 20 ms.
 BURST_S = 1e-3
 MAX_CALLS = 1000
 # Calls on the host are made one after the other by Python; a burst this long makes the marks between them cheap.
@@ -102,7 +102,7 @@ class CudaLoad:
             self.burst_s = self._time_burst()
         self.call_s = self.burst_s / self.calls if self.how == "graph" else None
         self.aim_s = aim_s
-        self._renewal = None if renew is None else _Renewal(renew, _timed(renew, device), self.burst_s)
+        self._renewal = None if renew is None else _Renewal(renew, time_on_device(renew, device), self.burst_s)
 
     def run(self, rest_s: float) -> None:
         import torch
@@ -150,17 +150,17 @@ class CudaLoad:
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 call_all()
-                seconds = _timed(call_all, self._device)
+                seconds = time_on_device(call_all, self._device)
             torch.cuda.current_stream().wait_stream(stream)
             torch.cuda.synchronize()
         return seconds / self.copies
 
     def _time_burst(self) -> float:
         """Return the seconds of a burst; a short one is timed among others."""
-        once_s = _timed(self._burst, self._device)
+        once_s = time_on_device(self._burst, self._device)
         if once_s > _TRAIN * BURST_S:
             return once_s
-        return max(1e-7, min(_timed(self._train, self._device) for _ in range(_TIMINGS)) / _TRAIN)
+        return max(1e-7, min(time_on_device(self._train, self._device) for _ in range(_TIMINGS)) / _TRAIN)
 
     def _capture(self) -> bool:
         """Capture a burst; False where the operator does what a graph cannot hold."""
@@ -271,7 +271,7 @@ def _cycles_per_s(device: str) -> float:
 
     if device not in _rates:
         with torch.cuda.device(device):
-            seconds = min(_timed(lambda: torch.cuda._sleep(_SPIN_CYCLES), device) for _ in range(3))  # noqa: SLF001
+            seconds = min(time_on_device(lambda: torch.cuda._sleep(_SPIN_CYCLES), device) for _ in range(3))  # noqa: SLF001
         if not seconds > 0:
             raise JoulediffError(f"{device} does not tell the time of its work")
         _rates[device] = _SPIN_CYCLES / seconds
@@ -284,7 +284,7 @@ def _timed_on_host(work: Callable[[], object]) -> float:
     return time.perf_counter() - start_s
 
 
-def _timed(work: Callable[[], object], device: str) -> float:
+def time_on_device(work: Callable[[], object], device: str) -> float:
     """Return the device's seconds between before and after `work`."""
     import torch
 
