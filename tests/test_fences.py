@@ -19,7 +19,8 @@ SOURCE = Path(joulediff.__file__).parent
 RANKS = (
     ("errors", "own", "units", "records", "stats", "version"),
     ("runs",),
-    ("programs", "findings", "meters", "archive", "recorders"),
+    ("findings",),
+    ("programs", "diffs", "meters", "archive", "recorders"),
     ("stability", "matching"),
     ("metering",),
     ("energy",),
