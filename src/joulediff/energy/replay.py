@@ -10,16 +10,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from joulediff.energy.bench import Bench, Shot
-from joulediff.energy.card import Card, Facts
+from joulediff.energy.bench import Bench
 from joulediff.energy.kinds import Kind, find_kinds
 from joulediff.energy.pace import Pace
 from joulediff.energy.reuse import Distances, find_distances
+from joulediff.energy.scales import Scales, name_domain
 from joulediff.errors import JoulediffError
-from joulediff.metering.perstep import PerStep
 from joulediff.meters.meter import Clock
-from joulediff.recorders.recorder import Load, Replayer
-from joulediff.records import DeviceState, DomainEnergy
+from joulediff.recorders.recorder import Replayer
 from joulediff.runs import Replay, Run
 from joulediff.stability.watch import Watch
 from joulediff.units import format_time
@@ -50,13 +48,16 @@ class Replaying:
     """The same pace for all, whatever clock that gives; to show what it costs."""
     _rows: list[Replay] = field(default_factory=list)
     _row_of: dict[int, int] = field(default_factory=dict)
-    _cards: dict[str, Card] = field(default_factory=dict)
+    _scales: Scales = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._scales = Scales(self.run.measurement, self.bench, self.clock, self.replayer.open_rest, self.pace)
 
     def go(self) -> None:
         """Replay everything that can be, within the time there is."""
         begin_s, done = self.clock.now(), 0
         end_s = begin_s + self.seconds
-        kinds = sorted(self._possible(find_kinds(self.run)), key=lambda kind: not self._is_counted(kind.device))
+        kinds = sorted(self._possible(find_kinds(self.run)), key=lambda kind: not self._scales.is_counted(kind.device))
         windows_s = share_time([kind.time_s for kind in kinds], self.seconds)
         distances = find_distances(self.run, [kind.ops for kind in kinds], self.replayer.addresses)
         try:
@@ -95,12 +96,12 @@ class Replaying:
             why = self.replayer.refusal(self.run.ops[kind.op])
             if why is None and kind.time_s < NEGLIGIBLE_SHARE * total_s:
                 why = "too little of the device's time to be worth measuring alone"
-            if why is None and not self._domains(kind.device):
+            if why is None and not self._scales.domains(kind.device):
                 why = f"no meter sees {kind.device}"
             if why is None:
                 yield kind
             else:
-                self._add(kind, [Replay(kind.op, self._name(kind.device), note=why)])
+                self._add(kind, [Replay(kind.op, name_domain(kind.device), note=why)])
 
     def _lots(self, kinds: Sequence[Kind], end_s: float) -> Iterator[Sequence[Kind]]:
         """Yield kinds in order, after their inputs have been collected, as many as fit into memory at once."""
@@ -128,103 +129,12 @@ class Replaying:
         load = None
         try:
             load = self.replayer.open_load(kind.op, inputs=far.inputs, outputs=far.outputs, device_s=kind.call_s)
-            if kind.device == "cpu":
-                return self._measure_on_host(kind, load, window_s)
-            return [self._measure_on_card(kind, load, window_s)]
+            return self._scales.weigh(kind.op, kind.device, load, window_s)
         except JoulediffError as error:
-            return [Replay(kind.op, self._name(kind.device), note=error.what)]
+            return [Replay(kind.op, name_domain(kind.device), note=error.what)]
         finally:
             if load is not None:
                 load.close()
-
-    def _measure_on_card(self, kind: Kind, load: Load, window_s: float) -> Replay:
-        card = self._card(kind.device)
-        found = card.measure(load, window_s)
-        return Replay(
-            kind.op,
-            card.facts.domain,
-            found.energy_j,
-            found.energy_j - found.half_j,
-            found.energy_j + found.half_j,
-            rest_w=found.rest_w,
-            call_s=load.call_s,
-            calls=found.calls,
-            clock_mhz=found.clock_mhz,
-            how=load.how,
-            inputs=load.inputs,
-            copies=load.copies,
-            note="; ".join(found.doubts) or None,
-        )
-
-    def _measure_on_host(self, kind: Kind, load: Load, window_s: float) -> list[Replay]:
-        idle = {name: self._measured()[name].idle for name in self._domains("cpu")}
-        rest_w = {name: 0.0 if found is None else found.power_w for name, found in idle.items()}
-        shot = self.bench.measure(lambda: load.run(0.0), rest_w, window_s=window_s)
-        return [self._on_host(kind, load, shot, name, per) for name, per in shot.domains.items()]
-
-    def _on_host(self, kind: Kind, load: Load, shot: Shot, name: str, per: PerStep) -> Replay:
-        idle = self._measured()[name].idle
-        idle_w, doubt_w = (0.0, 0.0) if idle is None else (idle.power_w, (idle.high_w - idle.low_w) / 2)
-        half_j = math.hypot(per.half_j, doubt_w * per.step_s)
-        ends_j = (per.energy_j, per.energy_j - half_j, per.energy_j + half_j)
-        energy_j, low_j, high_j = (joules / load.calls for joules in ends_j)
-        return Replay(
-            kind.op,
-            name,
-            energy_j,
-            low_j,
-            high_j,
-            source="estimated" if self._measured()[name].energy.source == "estimated" else "replayed",
-            rest_w=idle_w,
-            call_s=per.step_s / load.calls,
-            cpu_s=shot.cpu_s / load.calls,
-            calls=round(shot.bursts * load.calls),
-            how=load.how,
-            inputs=load.inputs,
-            copies=load.copies,
-            note="; ".join(shot.doubts) or None,
-        )
-
-    def _card(self, device: str) -> Card:
-        if device not in self._cards:
-            name, found = self._name(device), self.run.measurement
-            assert found is not None
-            state = next((each for each in found.states if each.domain == name), DeviceState(name))
-            facts = Facts(
-                device,
-                name,
-                found.clocks_mhz.get(name),
-                found.domains[name].power_w,
-                state.power_limit_w,
-                state.temperature_c,
-                state.clock_max_mhz,
-            )
-            self._cards[device] = Card(
-                facts,
-                self.bench,
-                open_rest=lambda: self.replayer.open_rest(device),
-                clock=self.clock,
-                pace=self.pace,
-            )
-        return self._cards[device]
-
-    def _name(self, device: str) -> str:
-        kind, _, index = device.partition(":")
-        return "cpu" if kind == "cpu" else f"gpu{index or 0}"
-
-    def _domains(self, device: str) -> list[str]:
-        """Return the domains of the measurement that see a device."""
-        found = self._measured()
-        if device != "cpu":
-            return [self._name(device)] if self._name(device) in found else []
-        return [name for name in found if name.startswith(("cpu", "dram"))]
-
-    def _is_counted(self, device: str) -> bool:
-        """Return whether the energy of a device is part of the total; what is not comes last."""
-        return any(self._measured()[name].counted for name in self._domains(device))
-
-    def _measured(self) -> dict[str, DomainEnergy]:
-        return {} if self.run.measurement is None else dict(self.run.measurement.domains)
 
     def _add(self, kind: Kind, rows: Sequence[Replay]) -> None:
         self._row_of |= dict.fromkeys(kind.ops, len(self._rows))
@@ -233,7 +143,7 @@ class Replaying:
     def _give_up(self, kinds: Sequence[Kind], why: str) -> None:
         for kind in kinds:
             if kind.op not in self._row_of:
-                self._add(kind, [Replay(kind.op, self._name(kind.device), note=why)])
+                self._add(kind, [Replay(kind.op, name_domain(kind.device), note=why)])
 
     def _tell(self, done: int, count: int, spent_s: float) -> None:
         left_s = min(self.seconds - spent_s, (count - done) * (spent_s / done if done else 0.6))
