@@ -10,9 +10,19 @@ from contextlib import contextmanager
 SEED = 0
 
 
+def seed() -> None:
+    """Seed every generator alike."""
+    import torch
+
+    random.seed(SEED)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed(SEED)
+    torch.manual_seed(SEED)
+
+
 @contextmanager
 def seeded() -> Iterator[Callable[[], None]]:
-    """Give a function that seeds every generator alike; put all of them back at the end."""
+    """Give `seed`, and put every generator back at the end."""
     import torch
 
     numpy = sys.modules.get("numpy")
@@ -22,14 +32,8 @@ def seeded() -> Iterator[Callable[[], None]]:
     on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
     cuda_states = torch.cuda.get_rng_state_all() if on_gpu else []
 
-    def begin() -> None:
-        random.seed(SEED)
-        if numpy is not None:
-            numpy.random.seed(SEED)
-        torch.manual_seed(SEED)
-
     try:
-        yield begin
+        yield seed
     finally:
         random.setstate(state)
         if numpy is not None:
