@@ -23,6 +23,7 @@ COMMANDS = {
     "match": "Which parts of two recorded runs compute the same.",
     "measure": "Joules per step of a program, with an interval.",
     "record": "Energy, operators and kernels of a program, in a file to look into and compare later.",
+    "render": "Any report of a saved diff again, without its recordings.",
     "show": "Where the energy and the time of a recorded run went.",
 }
 

@@ -53,7 +53,7 @@ def fit_texts(names: Sequence[str], places: Sequence[str], room: int, *, keep_en
     room = max(room, _LEAST_ROOM) - GAP
     name_need, place_need = (max(map(cell_len, texts), default=0) for texts in (names, places))
     place_room = min(place_need, max(room - name_need, room // 2 if keep_end else room // 3))
-    cut_place = _cut_begin if keep_end else cut_end
+    cut_place = cut_begin if keep_end else cut_end
     return [cut_end(name, room - place_room) for name in names], [cut_place(place, place_room) for place in places]
 
 
@@ -64,13 +64,14 @@ def cut_end(text: str, room: int) -> str:
     return shown.plain
 
 
+def cut_begin(text: str, room: int) -> str:
+    """Return the end of a text in at most `room` cells."""
+    return text if cell_len(text) <= room else cut_end(text[::-1], room)[::-1]
+
+
 def make_table(*heads: str) -> Table:
     """Return a table of columns; a `>` before a head sets it to the right."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, GAP, 0, 0))
     for head in heads:
         table.add_column(head.removeprefix(">"), justify="right" if head.startswith(">") else "left", no_wrap=True)
     return table
-
-
-def _cut_begin(text: str, room: int) -> str:
-    return text if cell_len(text) <= room else cut_end(text[::-1], room)[::-1]

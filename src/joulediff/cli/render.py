@@ -1,0 +1,108 @@
+"""`joulediff render`: a saved diff as any report, on any machine."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from joulediff.errors import JoulediffError
+
+if TYPE_CHECKING:
+    from joulediff.diffs import Diff
+
+_FORMS = {".txt": "terminal", ".json": "json", ".md": "markdown", ".markdown": "markdown"}
+
+
+@click.command("render")
+@click.argument("saved", metavar="DIFF.json")
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE: .txt, .json or .md says which report.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["terminal", "json", "markdown"]),
+    help="Which report; else the suffix of FILE says so, and without FILE it is the terminal's.",
+)
+@click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, metavar="N", help="Findings to show.")
+@click.option("--all", "every", is_flag=True, help="Show every row, and what was seen for each cause.")
+@click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks.")
+def command(saved: str, output: str | None, form: str | None, top: int, every: bool) -> int:  # noqa: FBT001
+    """Show a diff that was saved as JSON, or write it as another report. - is standard input or output."""
+    from joulediff.report.diff_render import render
+    from joulediff.report.diff_terminal import print_diff
+
+    place = None if output == "-" else output
+    form = form or _form_of(place)
+    if place is not None:
+        _refuse(place, saved)
+    diff = read_diff(saved)
+    if place is None and form == "terminal":
+        from joulediff.cli.output import open_console
+
+        print_diff(diff, open_console(), top=top, every=every)
+        return 0
+    _write(render(diff, form, top=top, every=every), place)  # type: ignore[arg-type]
+    return 0
+
+
+def read_diff(saved: str) -> Diff:
+    """Return the diff in a JSON file, or on standard input for `-`."""
+    from joulediff.report.diff_json import MAX_DIFF_BYTES, diff_from_json
+
+    try:
+        if saved == "-":
+            data = sys.stdin.buffer.read(MAX_DIFF_BYTES + 1)
+        else:
+            with Path(saved).open("rb") as file:
+                data = file.read(MAX_DIFF_BYTES + 1)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise JoulediffError(
+            f"cannot read {saved} ({why})", fix="name a JSON file that `joulediff diff` wrote"
+        ) from error
+    if data.startswith(b"PK\x03\x04"):
+        raise JoulediffError(f"cannot read {saved} (it is a recording, no diff)", fix=f"joulediff show {saved}")
+    try:
+        return diff_from_json(data)
+    except JoulediffError as error:
+        raise JoulediffError(f"cannot read {saved}: {error.what}", fix=error.fix) from error
+
+
+def _form_of(place: str | None) -> str:
+    if place is None:
+        return "terminal"
+    suffix = Path(place).suffix.lower()
+    if suffix not in _FORMS:
+        raise JoulediffError(
+            f"cannot tell which report {place} is to be",
+            fix="let it end with .txt, .json or .md, or say it with --format",
+        )
+    return _FORMS[suffix]
+
+
+def _refuse(place: str, saved: str) -> None:
+    """Raise where nothing can be written, or over the diff itself or a recording."""
+    from joulediff.cli.output import refuse_recording, refuse_unwritable
+
+    if saved != "-" and Path(place).exists() and Path(saved).exists() and Path(place).samefile(saved):
+        raise _unwritable(f"cannot write {place} (it is the diff to render)")
+    try:
+        refuse_unwritable(place)
+        refuse_recording(place)
+    except JoulediffError as error:
+        raise _unwritable(error.what) from error
+
+
+def _write(text: str, place: str | None) -> None:
+    from joulediff.cli.output import write_text
+
+    try:
+        write_text(text, "-" if place is None else place)
+    except JoulediffError as error:
+        raise _unwritable(error.what) from error
+
+
+def _unwritable(what: str) -> JoulediffError:
+    return JoulediffError(what, fix="choose another file for -o")
