@@ -30,6 +30,7 @@ from joulediff.runs import (
     Phase,
     Replay,
     Run,
+    SettingSpan,
     Signature,
     SourceText,
     Value,
@@ -76,6 +77,8 @@ def runs(draw: st.DrawFn) -> Run:
         passes=draw(st.lists(st.builds(Pass, one(PassName), one(PassStatus), FLOAT, maybe), max_size=3).map(tuple)),
         notes=draw(st.lists(TEXT, max_size=3).map(tuple)),
         settings=draw(st.dictionaries(TEXT, st.none() | st.booleans() | INT64 | FLOAT | TEXT, max_size=4)),
+        set_places=draw(st.dictionaries(TEXT, TEXT, max_size=2)),
+        spans=spans(draw, some["ops"]),
         ops=each(
             "ops",
             lambda row: st.builds(
@@ -149,6 +152,13 @@ def runs(draw: st.DrawFn) -> Run:
         sources=draw(st.lists(st.builds(SourceText, TEXT, INT64, TEXT), max_size=3).map(tuple)),
         replays=measured,
     )
+
+
+def spans(draw: st.DrawFn, ops: int) -> tuple[SettingSpan, ...]:
+    """Return spans of settings over some of so many operators, in order."""
+    ends = draw(st.lists(st.integers(0, max(0, ops - 1)), max_size=2 * ops, unique=True).map(sorted))
+    values = st.dictionaries(TEXT, st.none() | st.booleans() | INT64 | FLOAT | TEXT, max_size=2)
+    return tuple(SettingSpan(first, last, draw(values)) for first, last in zip(ends[::2], ends[1::2], strict=False))
 
 
 def replays(draw: st.DrawFn, ops: int) -> tuple[Replay, ...]:

@@ -243,6 +243,18 @@ class SourceText:
 
 
 @dataclass(frozen=True, slots=True)
+class SettingSpan:
+    """Operators that ran under other settings than `Run.settings`, from `first` to `last` with both.
+
+    Only those that differ are there; None is one that could not be read meanwhile.
+    """
+
+    first: int
+    last: int
+    settings: Mapping[str, Setting]
+
+
+@dataclass(frozen=True, slots=True)
 class Pass:
     """How one pass over the program went. `note` says why it is not `done`."""
 
@@ -269,6 +281,11 @@ class Run:
     notes: tuple[str, ...] = ()
     """What a reader must know, such as passes that disagree."""
     settings: Mapping[str, Setting] = field(default_factory=dict)
+    """As they were outside of the step."""
+    set_places: Mapping[str, str] = field(default_factory=dict)
+    """Where the program's own code sets a setting: `file:line:function`."""
+    spans: tuple[SettingSpan, ...] = ()
+    """Where the step changed settings: in order, and none reaches into another."""
     ops: tuple[Op, ...] = ()
     values: tuple[Value, ...] = ()
     signatures: tuple[Signature, ...] = ()
@@ -282,6 +299,15 @@ class Run:
         """Return the signature of a value, expanded as the value is."""
         found = self.values[value]
         return None if found.signature is None else self.signatures[found.signature].repeated(found.repeats)
+
+    def settings_at(self, op: int) -> Mapping[str, Setting]:
+        """Return the settings that held when an operator ran."""
+        found = dict(self.settings)
+        for span in self.spans:
+            if span.first <= op <= span.last:
+                found.update(span.settings)
+        modes = {"torch.grad_enabled": self.ops[op].grad, "torch.inference_mode": self.ops[op].inference}
+        return found | {name: mode for name, mode in modes.items() if name in found}
 
     def replays_of(self, op: int) -> tuple[Replay, ...]:
         """Return the replays of the distinct operator that `op` is a call of: one for each domain of the meters.

@@ -16,6 +16,7 @@ from joulediff.archive.check import TYPES, sound
 from joulediff.archive.plain import from_plain, to_plain, to_scalar
 from joulediff.archive.schema import FORMAT, MIN_READER, SCHEMA, TABLES, Column, Tables
 from joulediff.archive.sizes import parse_sizes
+from joulediff.archive.spans import check_spans
 from joulediff.errors import ArchiveError
 from joulediff.runs import Frame, Kernel, Op, Replay, Run, Signature, SourceText, Value, Wait
 
@@ -36,7 +37,7 @@ ROLES = {"in": "inputs", "out": "outputs", "write": "writes"}
 def to_tables(run: Run) -> Tables:
     """Return a run as tables that `from_tables` takes back; raises ArchiveError where it contradicts itself."""
     head = {name: to_plain(getattr(run, name)) for name in HEAD}
-    from_head(head)
+    check_spans(from_head(head)["spans"], len(run.ops))
     columns = {name: _to_columns(name, getattr(run, name)) for name in RECORDS}
     columns["op_values"] = _uses(run.ops)
     columns["value_writers"] = {
@@ -69,6 +70,7 @@ def from_tables(tables: Tables) -> Run:
         len(columns["values"]["id"]), writers["value"], writers["op"], "value_writers"
     )
     found = from_head(tables.manifest)
+    check_spans(found.get("spans", ()), len(columns["ops"]["id"]))
     found.update({name: _from_columns(name, columns.pop(name)) for name in RECORDS})
     return Run(**found)
 

@@ -22,6 +22,7 @@ from joulediff.recorders.regions import current_region
 from joulediff.recorders.torch import mode
 from joulediff.recorders.torch.arguments import Encoder
 from joulediff.recorders.torch.drafts import Draft, to_ops
+from joulediff.recorders.torch.flags import Flags, Reading
 from joulediff.recorders.torch.mode import Sieve, compiled_as_written, without_own_warnings
 from joulediff.recorders.torch.models import Holdings, clean_name, find_holdings, join_names
 from joulediff.recorders.torch.modules import ModulePaths
@@ -63,6 +64,8 @@ class Captured:
     """Where each file of the frames really is."""
     addresses: tuple[int, ...]
     """Where the memory of each storage began."""
+    flags: tuple[tuple[int, int, Reading], ...]
+    """Which flags held, from operator to operator."""
     step_s: float
 
 
@@ -101,6 +104,7 @@ class _Recorder:
         self._values = Values(self._signers)
         self._paths = CallPaths(_Recorder.call.__code__, root=root, hidden=_is_module_call)
         self._encoder = Encoder()
+        self._flags = Flags()
         self._drafts: list[Draft] = []
         self._threads: dict[int, int] = {threading.get_ident(): 0}
         self._by_sequence: dict[int, int] = {}
@@ -172,6 +176,7 @@ class _Recorder:
         phase, forward = self._phase(number)
         device, stream = self._where(made, tensors)
         thread = self._threads.setdefault(me, len(self._threads))
+        self._flags.note(number, main=thread == 0)
         assert self._modules is not None
         self._drafts.append(
             Draft(
@@ -298,6 +303,7 @@ class _Recorder:
             changed=tuple(None if name is None else name.text for name in self._values.changed(fresh=constants)),
             files=self._paths.files,
             addresses=self._values.addresses(),
+            flags=self._flags.finish(len(self._drafts)),
             step_s=step_s,
         )
 

@@ -1,0 +1,153 @@
+"""How precisely 32-bit numbers are multiplied: PyTorch's old switches (TF32 or not), its new ones, and both as a whole.
+
+An old switch sets new ones too, a new one with the value `none` follows the one above it, and reading an old one raises
+after they were made to disagree. So nothing can be put back by what it reads: the state behind is asked for, by
+setting what hides it for a moment. One thing cannot be put back: a switch that was never set follows those above it
+and reads `tf32` without them; once it was changed it is set to `tf32` instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+# The new switches by recorded name, each below those it follows.
+NEW: dict[str, tuple[str, str]] = {
+    "torch.backends.fp32_precision": ("generic", "all"),
+    "torch.backends.cudnn.fp32_precision": ("cuda", "all"),
+    "torch.backends.mkldnn.fp32_precision": ("mkldnn", "all"),
+    "torch.backends.cuda.matmul.fp32_precision": ("cuda", "matmul"),
+    "torch.backends.cudnn.conv.fp32_precision": ("cuda", "conv"),
+    "torch.backends.cudnn.rnn.fp32_precision": ("cuda", "rnn"),
+    "torch.backends.mkldnn.matmul.fp32_precision": ("mkldnn", "matmul"),
+    "torch.backends.mkldnn.conv.fp32_precision": ("mkldnn", "conv"),
+    "torch.backends.mkldnn.rnn.fp32_precision": ("mkldnn", "rnn"),
+}
+# The old ones, with how the core reads and sets them; the first of two that set the same is the coarser one.
+OLD: dict[str, tuple[str, str]] = {
+    "torch.backends.cudnn.allow_tf32": ("_get_cudnn_allow_tf32", "_set_cudnn_allow_tf32"),
+    "torch.backends.mkldnn.allow_tf32": ("_get_onednn_allow_tf32", "_set_onednn_allow_tf32"),
+    "torch.backends.cuda.matmul.allow_tf32": ("_get_cublas_allow_tf32", "_set_cublas_allow_tf32"),
+    "torch.float32_matmul_precision": ("_get_float32_matmul_precision", "_set_float32_matmul_precision"),
+}
+# Of the two that set one thing, the finer one is kept: it has three values.
+_KEPT = ("torch.backends.cudnn.allow_tf32", "torch.backends.mkldnn.allow_tf32", "torch.float32_matmul_precision")
+_TOP = ("generic", "all")
+_BACKENDS = (("cuda", "all"), ("mkldnn", "all"))
+_PARTS = tuple(key for key in NEW.values() if key[1] != "all")
+_MATMULS = (("cuda", "matmul"), ("mkldnn", "matmul"))
+_CUDNN = (("cuda", "conv"), ("cuda", "rnn"))
+# Never set: it has no word of PyTorch's own.
+_UNSET = "unset"
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """The state behind all of these switches."""
+
+    old: dict[str, Any]
+    new: dict[tuple[str, str], str]
+
+
+def has_new() -> bool:
+    """Return whether this PyTorch has the new switches: from 2.9 on."""
+    return hasattr(_core(), "_set_fp32_precision_setter")
+
+
+def read_precision() -> Precision:
+    """Return the state, and leave it as it is."""
+    new = _read_behind() if has_new() else {}
+    return Precision({name: value for name in _KEPT if (value := _read_old(name, new)) is not None}, new)
+
+
+def put_precision(state: Precision) -> None:
+    """Put a state back. The old switches come first, since they set new ones; what is as it was is not touched."""
+    now = read_precision()
+    for name, value in state.old.items():
+        if now.old.get(name) != value:
+            write_old(name, value)
+    if state.new:
+        behind = _read_behind()
+        _set_new({key: value for key, value in state.new.items() if behind[key] != value})
+
+
+def read_old(name: str) -> Any:
+    """Return an old switch; raises RuntimeError where it disagrees with a new one."""
+    return getattr(_core(), OLD[name][0])()
+
+
+def write_old(name: str, value: object) -> None:
+    """Set an old switch, and with it the new ones it knows."""
+    getattr(_core(), OLD[name][1])(value)
+
+
+def read_new(name: str) -> str:
+    """Return a new switch, or the one above that it follows."""
+    return _get_new(NEW[name])
+
+
+def write_new(name: str, value: object) -> None:
+    """Set a new switch alone."""
+    _set_new({NEW[name]: value})
+
+
+def _read_behind() -> dict[tuple[str, str], str]:
+    """Return what each new switch is set to itself, whatever it follows: tried under three values of the top one."""
+    found = {_TOP: _get_new(_TOP)}
+    try:
+        for keys in (_BACKENDS, _PARTS):
+            found |= {key: _value_behind(key) for key in keys}
+            _set_new(dict.fromkeys(_BACKENDS, "none"))
+    finally:
+        _set_new({key: found[key] for key in (_TOP, *_BACKENDS) if key in found})
+    return found
+
+
+def _value_behind(key: tuple[str, str]) -> str:
+    none, ieee, tf32 = (_read_under(value, key) for value in ("none", "ieee", "tf32"))
+    if ieee == tf32:
+        return ieee
+    return none if none == "none" else _UNSET
+
+
+def _read_under(value: str, key: tuple[str, str]) -> str:
+    _set_new({_TOP: value})
+    return _get_new(key)
+
+
+def _read_old(name: str, new: Mapping[tuple[str, str], str]) -> Any:
+    """Return an old switch also where it disagrees: some value of the new ones lets it be read."""
+    read: Callable[[], Any] | None = getattr(_core(), OLD[name][0], None)
+    if read is None:
+        return None
+    with suppress(RuntimeError):
+        return read()
+    hiders = _CUDNN if name == _KEPT[0] else _MATMULS
+    if any(new[key] == _UNSET for key in hiders):
+        return True  # the old switch sets them, so it has not been used either, and is on
+    try:
+        for value in ("ieee", "tf32", "none"):
+            _set_new(dict.fromkeys(hiders, value))
+            with suppress(RuntimeError):
+                return read()
+    finally:
+        _set_new({key: new[key] for key in hiders})
+    return None
+
+
+def _get_new(key: tuple[str, str]) -> str:
+    return str(_core()._get_fp32_precision_getter(*key))  # noqa: SLF001
+
+
+def _set_new(values: Mapping[tuple[str, str], object]) -> None:
+    for key, value in values.items():
+        word = "tf32" if value == _UNSET else value
+        _core()._set_fp32_precision_setter(*key, word)  # noqa: SLF001
+
+
+def _core() -> Any:
+    import torch
+
+    return torch._C  # noqa: SLF001
