@@ -296,6 +296,23 @@ def test_a_flag_that_turns_back_is_put_back_whatever_the_number_of_calls() -> No
         assert flag.item() == 0
 
 
+def test_a_generator_of_the_step_itself_is_put_back() -> None:
+    generator = torch.Generator().manual_seed(3)
+
+    def draw() -> torch.Tensor:
+        return torch.rand(4, generator=generator)
+
+    def step() -> torch.Tensor:
+        return draw() + 1
+
+    run, calls = recorded(step)
+    assert run.notes == ()
+    other = torch.Generator().manual_seed(3)
+    for _ in range(calls):
+        torch.rand(4, generator=other)
+    assert torch.equal(generator.get_state(), other.get_state())
+
+
 def test_what_a_model_makes_once_is_left_where_it_is() -> None:
     net, step = PROGRAMS["AdamW"]()
     with keep_state(step) as state:

@@ -6,7 +6,8 @@ each watched pass it is written into the program's own tensors. In the end the s
 the metered pass left, as if the step had only run there.
 
 The state is: parameters, buffers and tensor attributes of the models that the step holds, tensors it holds
-itself, the gradients of both, and every optimizer of these parameters with its options, schedulers and scalers.
+itself, the gradients of both, its own random generators, and every optimizer of these parameters with its options,
+schedulers and scalers.
 Parameters are kept only if something trains: an optimizer, or a model in training mode that wants gradients. What
 the metered pass left as it was is forgotten. Out of reach are caches of keys and values and other containers, plain
 attributes of models, variables that the step binds anew, data loaders, and tensors made of tensors.
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from joulediff.errors import JoulediffError
 from joulediff.recorders.torch.geometry import extent_of
 from joulediff.recorders.torch.models import Holdings, clean_name, find_holdings, join_names
+from joulediff.recorders.torch.randomness import find_generators
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +58,7 @@ class State:
         """Why nothing is kept, or None."""
         self.makers: tuple[str, ...] = ()
         """The optimizers that make their state when they first step: so they do in every watched pass."""
-        self._reach = _Reach(find_holdings(step))
+        self._reach = _Reach(find_holdings(step), find_generators(step))
         self._last: _Snapshot | None = None
         self._first: _Snapshot | None = self._take()
 
@@ -119,8 +121,8 @@ class State:
 class _Reach:
     """What belongs to the state of a step, by objects."""
 
-    def __init__(self, holdings: Holdings) -> None:
-        models = holdings.models
+    def __init__(self, holdings: Holdings, generators: Sequence[torch.Generator]) -> None:
+        models, self.generators = holdings.models, generators
         self.modules = [module for model in models.values() for module in model.modules()]
         self.tensors = [tensor for tensor in holdings.tensors.values() if _is_plain(tensor)]
         weights = [weight for model in models.values() for weight in model.parameters() if _is_plain(weight)]
@@ -244,6 +246,7 @@ class _Snapshot:
     grads: list[tuple[torch.Tensor, _Kept | None]]
     tables: list[tuple[MutableMapping[Any, Any], dict[Any, Any]]]
     states: list[tuple[Any, dict[Any, Any]]]
+    generators: list[tuple[torch.Generator, torch.Tensor]]
 
     @staticmethod
     def take(reach: _Reach, store: _Store) -> _Snapshot:
@@ -261,6 +264,7 @@ class _Snapshot:
                 for table in reach.tables()
             ],
             states=[(each, store.keep_tree(dict(each.state))) for each in reach.optimizers],
+            generators=[(each, each.get_state()) for each in reach.generators],
         )
 
     def put_back(self) -> None:
@@ -276,6 +280,8 @@ class _Snapshot:
             for key in [key for key in optimizer.state if key not in values]:
                 del optimizer.state[key]
             optimizer.state.update(_restore(values))
+        for generator, drawn in self.generators:
+            generator.set_state(drawn)
         _synchronise(self.devices)
 
     def kept(self) -> Iterator[_Kept]:
