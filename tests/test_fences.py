@@ -24,6 +24,7 @@ RANKS = (
     ("stability", "matching"),
     ("metering",),
     ("energy",),
+    ("workbench",),
     ("session",),
     ("child",),
     ("diagnosis", "instrument"),

@@ -13,11 +13,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from joulediff.archive import save, why_unwritable
 from joulediff.energy.bench import Bench
 from joulediff.energy.replay import SECONDS as REPLAY_SECONDS
 from joulediff.energy.replay import Replaying
+from joulediff.energy.scales import Scales
 from joulediff.errors import JoulediffError
 from joulediff.metering.run import SECONDS, measure
 from joulediff.meters import MeterSet, open_meters
@@ -32,6 +34,9 @@ from joulediff.stability.idle import WAIT_S
 from joulediff.stability.repeats import Step
 from joulediff.stability.watch import Watch
 from joulediff.version import __version__
+
+if TYPE_CHECKING:
+    from joulediff.workbench import Workbench
 
 Checkpoint = Callable[[Run], None]
 
@@ -57,13 +62,17 @@ def record(
     checkpoint: Checkpoint | None = None,
     clock: Clock | None = None,
     watch: Watch | None = None,
+    then: Callable[[Workbench], None] | None = None,
 ) -> Run:
     """Return the record of one step of a program.
 
     `seconds` bounds the metered pass, `replay_seconds` the replay of single operators, which `replay` turns off;
     the operators that took the most time come first. `source` embeds the lines around recorded ones; `cpp` adds C++
     frames. The user's files are named from `root` on, the current folder by default.
-    After each pass the run so far is saved at `path` and given to `checkpoint`. Exceptions of `step` pass through.
+    Each watched pass begins with the state the step first started from; afterwards the program has the one that the
+    metered pass left. After each pass the run so far is saved at `path` and given to `checkpoint`. Exceptions of `step`
+    pass through.
+    `then` is given the recorded program while its meters are still open.
     """
     run = Run(label, program, datetime.now(timezone.utc).isoformat(timespec="seconds"), __version__)
     place = _check_place(path) if path is not None else None
@@ -88,8 +97,7 @@ def record(
             meter = open_meters(meter, clock=clock, cpu_watts=cpu_watts, clock_offset_s=clock_offset_s, memory=Memory())
             stack.enter_context(meter)
         recorder = open_watcher()
-        begin = stack.enter_context(recorder.seeded()) if recorder else _do_nothing
-        begin()
+        begin = stack.enter_context(recorder.seeded(ran=False)) if recorder else _do_nothing
         session.meter(
             lambda keeper: measure(
                 step,
@@ -102,7 +110,7 @@ def record(
             )
         )
         if recorder is None and (recorder := open_watcher()) is not None:  # a step may load its framework itself
-            begin = stack.enter_context(recorder.seeded())
+            begin = stack.enter_context(recorder.seeded(ran=True))
         session.run = replace(session.run, settings=recorder.settings() if recorder else collect_settings())
         if recorder is None:
             session.skip(NO_FRAMEWORK)
@@ -111,7 +119,25 @@ def record(
             if replay:
                 bench = Bench(meter.meters, clock=clock)
                 session.replay(recorder, begin, bench, clock=clock, seconds=replay_seconds)
+            if then is not None:
+                then(_open_workbench(session, step, recorder, begin, meter, clock, folder))
     return session.run
+
+
+def _open_workbench(
+    session: _Session,
+    step: Step,
+    recorder: Recorder,
+    begin: Callable[[], None],
+    meter: MeterSet,
+    clock: Clock,
+    root: Path,
+) -> Workbench:
+    from joulediff.workbench import Workbench
+
+    run = session.run
+    scales = Scales(run.measurement, Bench(meter.meters, clock=clock), clock, recorder.replayer(run, begin).open_rest)
+    return Workbench(run, step, recorder.workshop(run, begin), scales, meter, clock, begin, root, recorder.changed)
 
 
 def _check_place(path: str | Path) -> Path:

@@ -9,7 +9,7 @@ EXPECTED = Expected("redundant", "contiguous", "redundancy")
 
 def _build(transpose):
     torch.manual_seed(0)
-    rows, width = pick(2048, 16384), pick(512, 4096)
+    rows, width = pick(256, 16384), pick(192, 4096)
     x = torch.randn(rows, width, device=DEVICE)
 
     def step():

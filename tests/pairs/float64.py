@@ -10,7 +10,7 @@ EXPECTED = Expected("misconfiguration", "dtype", "layout")
 
 def _build(scale):
     torch.manual_seed(0)
-    size = pick(256, 2048)
+    size = pick(160, 2048)
     weight = torch.randn(size, size, device=DEVICE) / size**0.5
     x = torch.randn(size, size, device=DEVICE)
     scale = torch.as_tensor(scale, device=DEVICE)
@@ -26,7 +26,7 @@ def _build(scale):
 
 
 def _table():
-    size = pick(256, 2048)
+    size = pick(160, 2048)
     return np.linspace(0.5, 1.5, size)
 
 

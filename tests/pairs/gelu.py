@@ -20,7 +20,7 @@ def _build(activation):
         activation_function=activation,
     )
     model = GPT2Model(config).to(DEVICE, torch.float16 if ON_GPU else torch.float32).eval()
-    ids = torch.randint(0, 1000, (pick(2, 8), pick(128, 512)), device=DEVICE)
+    ids = torch.randint(0, 1000, (pick(1, 8), pick(64, 512)), device=DEVICE)
 
     def step():
         with torch.no_grad():

@@ -9,8 +9,8 @@ EXPECTED = Expected("misconfiguration", "torch.backends.mkldnn.enabled", "settin
 
 def _build():
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Conv2d(32, 64, 3, padding=1), torch.nn.ReLU()).eval()
-    x = torch.randn(2, 32, 56, 56)
+    model = torch.nn.Sequential(torch.nn.Conv2d(16, 16, 3, padding=1), torch.nn.ReLU()).eval()
+    x = torch.randn(1, 16, 28, 28)
 
     def step():
         with torch.no_grad():

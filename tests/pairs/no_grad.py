@@ -12,7 +12,7 @@ def _build():
     width = pick(128, 512)
     layer = torch.nn.TransformerEncoderLayer(width, 8, 4 * width, batch_first=True, dropout=0.0)
     model = layer.to(DEVICE, torch.float16 if ON_GPU else torch.float32).eval()
-    x = torch.randn(pick(4, 16), pick(128, 256), width, device=DEVICE, dtype=next(model.parameters()).dtype)
+    x = torch.randn(pick(2, 16), pick(64, 256), width, device=DEVICE, dtype=next(model.parameters()).dtype)
     return lambda: model(x)
 
 

@@ -66,15 +66,15 @@ def record_in_child(
     `keep` is called with the run so far after each pass. Whatever ends the program early is raised as a
     `JoulediffError`, after everything that arrived was kept, with the pass that was under way as failed.
     """
-    arrived = _Arrived(keep, watch or Watch())
+    arrived = Arrived(keep, watch or Watch())
     try:
-        return _listen(_Child(interpreter, request), arrived)
+        return _listen(Child(interpreter, request), arrived)
     except JoulediffError as error:
         arrived.break_off(error.what)
         raise
 
 
-def _listen(starting: _Child, arrived: _Arrived) -> Run:
+def _listen(starting: Child, arrived: Arrived) -> Run:
     last: Message | None = None
     with starting as child:
         try:
@@ -93,7 +93,7 @@ def _listen(starting: _Child, arrived: _Arrived) -> Run:
 
 
 @dataclass(slots=True)
-class _Arrived:
+class Arrived:
     """What has come from the child: the run so far, and what it was doing when it last said so."""
 
     keep: Callable[[Run], None]
@@ -128,8 +128,8 @@ class _Arrived:
         return next((name for name in missing if name == self._pass), None if told or not missing else missing[0])
 
 
-class _Child:
-    """A running child, with the parent's signals while it runs."""
+class Child:
+    """A running child."""
 
     def __init__(self, interpreter: Interpreter, request: Request) -> None:
         self.asked: int | None = None
@@ -139,23 +139,23 @@ class _Child:
         self._killed = False
         self._ended_itself = False
         self._overdue_s = float("inf")
-        self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> _Child:
+    def __enter__(self) -> Child:
         self._fd, theirs = os.pipe()
+        commands, self._commands_fd = os.pipe()
         sys.stdout.flush()
         # Before there is a child: a signal that comes between must not leave one behind.
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._end)
+        _signals.add(self)
         try:
-            self._process = subprocess.Popen(self._command(theirs), pass_fds=(theirs,))
+            fds = (theirs, commands)
+            self._process = subprocess.Popen(self._command(*fds), pass_fds=fds, env=self._environment())
         except OSError as error:
             self._let_go()
             why = error.strerror or str(error)
             raise JoulediffError(f"cannot start {self._interpreter.path} ({why})") from error
         finally:
             os.close(theirs)
+            os.close(commands)
         if self.asked is not None:
             self.kill()
         return self
@@ -209,13 +209,34 @@ class _Child:
     def _code(self) -> int | None:
         return None if self._process is None else self._process.poll()
 
-    def _command(self, fd: int) -> list[str]:
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def send(self, data: bytes) -> None:
+        """Give the child a command; one that is gone is told by its silence."""
+        left = memoryview(data)
+        with suppress(OSError):
+            while left:
+                left = left[os.write(self._commands_fd, left) :]
+
+    def _command(self, fd: int, commands_fd: int) -> list[str]:
         lent = {name: [folder] for name, folder in self._interpreter.lent.items()}
         wiring = {"own": {"joulediff": [str(_HOME)]}, "lent": lent}
-        words = [str(_FINDER), json.dumps(wiring), str(fd), to_text(self._request)]
+        words = [str(_FINDER), json.dumps(wiring), str(commands_fd), str(fd), to_text(self._request)]
         return [self._interpreter.path, "-c", _START, *words]
 
-    def _end(self, number: int, _: FrameType | None) -> None:
+    def _environment(self) -> dict[str, str] | None:
+        """Return the environment that a fix asks for; None for this one as it is."""
+        fix = {name.removeprefix("env."): v for name, v in self._request.fix.items() if name.startswith("env.")}
+        if not fix:
+            return None
+        kept = {name: value for name, value in os.environ.items() if name not in fix}
+        return kept | {name: str(value) for name, value in fix.items() if value is not None}
+
+    def end(self, number: int) -> None:
         """Pass a request to end on to the child; kill it when the request comes again."""
         again, self.asked = self.asked is not None, self.asked or number
         if self._process is None:
@@ -236,8 +257,38 @@ class _Child:
 
     def _let_go(self) -> None:
         os.close(self._fd)
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        os.close(self._commands_fd)
+        _signals.remove(self)
+
+
+class _Signals:
+    """The parent's signals while children run: a request to end is passed on to all of them."""
+
+    def __init__(self) -> None:
+        self._children: list[Child] = []
+        self._before: dict[int, Any] = {}
+
+    def add(self, child: Child) -> None:
+        self._children.append(child)
+        if len(self._children) > 1:
+            return
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._end)
+
+    def remove(self, child: Child) -> None:
+        self._children.remove(child)
+        if not self._children:
+            for number, handler in self._before.items():
+                signal.signal(number, handler)
+            self._before.clear()
+
+    def _end(self, number: int, _: FrameType | None) -> None:
+        for child in list(self._children):
+            child.end(number)
+
+
+_signals = _Signals()
 
 
 def _terminal_tells_all() -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from joulediff.child.forks import end_copies
-from joulediff.child.pipe import LOST_CODE, Disconnected, Failure, Sender
+from joulediff.child.pipe import LOST_CODE, Commands, Disconnected, Failure, Sender
 from joulediff.child.request import Request, file_of, from_text
 from joulediff.errors import JoulediffError
 from joulediff.own import is_ours
@@ -34,7 +34,7 @@ class _Teller(Watch):
     """Sends each stage, with the number of its pass, and keeps what the step raised and in which pass."""
 
     def __init__(self, sender: Sender) -> None:
-        self._sender = sender
+        self.sender = sender
         self.sent: Run | None = None
         self.failure: tuple[BaseException, str] | None = None
         """What the step raised, and in which call."""
@@ -45,7 +45,7 @@ class _Teller(Watch):
         number = ""
         if name in _PASSES:
             self._pass, number = name, f" {_PASSES.index(name) + 1}/{len(_PASSES)}"
-        self._sender.stage(f"{name}{number}{colon}{rest}", share)
+        self.sender.stage(f"{name}{number}{colon}{rest}", share)
 
     def failed(self, error: BaseException, call: int) -> None:
         where = f"call number {call} of the {self._pass} pass" if self._pass else f"its call number {call}"
@@ -54,30 +54,30 @@ class _Teller(Watch):
     def checkpoint(self, run: Run) -> None:
         from joulediff.archive import to_wire
 
-        self._sender.run(to_wire(run))
+        self.sender.run(to_wire(run))
         self.sent = run
 
 
 def main() -> None:
     """Record what `sys.argv` asks for and exit."""
-    fd, text = sys.argv[-2:]
-    request, sender = from_text(text), Sender(int(fd))
+    commands_fd, fd, text = sys.argv[-3:]
+    request, sender, commands = from_text(text), Sender(int(fd)), Commands(int(commands_fd))
     sys.argv[:] = [file_of(request.program), *request.arguments]
     end_copies()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _stop)
     try:
-        sys.exit(_serve(request, sender))
+        sys.exit(_serve(request, sender, commands))
     except Disconnected:
         sys.exit(LOST_CODE)
 
 
-def _serve(request: Request, sender: Sender) -> int:
+def _serve(request: Request, sender: Sender, commands: Commands) -> int:
     teller = _Teller(sender)
     try:
         sender.stage("building the program")
         _load_ourselves()
-        _record(request, teller)
+        _record(request, teller, commands if request.serve else None)
         sender.done()
     except Disconnected:
         raise
@@ -100,12 +100,20 @@ def _load_ourselves() -> None:
         ) from error
 
 
-def _record(request: Request, teller: _Teller) -> None:
+def _record(request: Request, teller: _Teller, commands: Commands | None) -> None:
+    from joulediff.child.serve import await_start, serve
     from joulediff.session import record
 
     root = Path.cwd()  # building the program may change it
+    step = load_step(request.program)
+    if request.fix:
+        from joulediff.recorders.fix import fixed_step
+
+        step = fixed_step(step, lambda: load_step(request.program), request.fix)
+    if commands is not None:
+        await_start(teller.sender, commands)
     run = record(
-        load_step(request.program),
+        step,
         label=request.label,
         program=request.program,
         seconds=request.seconds,
@@ -120,6 +128,7 @@ def _record(request: Request, teller: _Teller) -> None:
         root=root,
         checkpoint=teller.checkpoint,
         watch=teller,
+        then=None if commands is None else lambda bench: serve(bench, teller.sender, commands, teller),
     )
     if run is not teller.sent:
         teller.checkpoint(run)

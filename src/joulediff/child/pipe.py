@@ -25,10 +25,10 @@ from joulediff.units import format_si
 
 _HEADER = struct.Struct("!2sBI")
 _MARK = b"jd"
-_STAGE, _RUN, _FAILED, _DONE = range(1, 5)
+_STAGE, _RUN, _FAILED, _DONE, _ANSWER = range(1, 6)
 # A run of a hundred thousand operators is about a tenth of this.
 MAX_RUN_BYTES = 1 << 30
-_LIMITS = {_STAGE: 4096, _RUN: MAX_RUN_BYTES, _FAILED: 1 << 20, _DONE: 0}
+_LIMITS = {_STAGE: 4096, _RUN: MAX_RUN_BYTES, _FAILED: 1 << 20, _DONE: 0, _ANSWER: 1 << 26}
 # The status of a child that nobody listens to: one that programs seldom end with.
 LOST_CODE = 75
 _STAGE_CHARS = 100
@@ -70,7 +70,14 @@ class Done:
     """The last run was the complete one."""
 
 
-Message = Stage | RunSoFar | Failure | Done
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was asked for; in plain data that the one who asked checks."""
+
+    content: object
+
+
+Message = Stage | RunSoFar | Failure | Done | Answer
 
 
 class Disconnected(BaseException):
@@ -119,6 +126,10 @@ class Sender:
         what, fix = failure.what[:_TEXT_CHARS], failure.fix and failure.fix[:_TEXT_CHARS]
         kept = replace(failure, what=what, fix=fix, trace=failure.trace[-_TRACE_CHARS:])
         self._send(_FAILED, _to_json(asdict(kept)))
+
+    def answer(self, content: object) -> None:
+        """Hand over what was asked for."""
+        self._send(_ANSWER, json.dumps(content).encode())
 
     def done(self) -> None:
         """Tell that the last run was the complete one."""
@@ -171,6 +182,49 @@ class Inbox:
             yield _read(kind, body)
 
 
+class Commands:
+    """The child's other end: what the parent asks for, one command after the other."""
+
+    def __init__(self, fd: int) -> None:
+        os.set_inheritable(fd, False)
+        self._fd = fd
+
+    def next(self) -> tuple[dict[str, object], bytes]:
+        """Return the next command, with what comes along; raises Disconnected when the parent is gone."""
+        kind, body = self._read_frame()
+        attached = b""
+        if kind == _RUN:
+            attached, (kind, body) = body, self._read_frame()
+        found = json.loads(body) if kind == _ANSWER else None
+        if not isinstance(found, dict):
+            raise Disconnected
+        return found, attached
+
+    def _read_frame(self) -> tuple[int, bytes]:
+        mark, kind, size = _HEADER.unpack(self._read(_HEADER.size))
+        if mark != _MARK:
+            raise Disconnected
+        return kind, self._read(size)
+
+    def _read(self, size: int) -> bytes:
+        found = bytearray()
+        while len(found) < size:
+            try:
+                chunk = os.read(self._fd, min(size - len(found), 1 << 20))
+            except OSError as error:
+                raise Disconnected from error
+            if not chunk:
+                raise Disconnected
+            found += chunk
+        return bytes(found)
+
+
+def to_command(command: dict[str, object], attached: bytes = b"") -> bytes:
+    """Return a command as it is sent; `attached` is a run in its wire form."""
+    before = _frame(_RUN, attached) if attached else b""
+    return before + _frame(_ANSWER, _to_json(command))
+
+
 def _frame(kind: int, body: bytes) -> bytes:
     return _HEADER.pack(_MARK, kind, len(body)) + body
 
@@ -186,6 +240,8 @@ def _read(kind: int, body: bytes) -> Message:
         return Done()
     try:
         fields = json.loads(body)
+        if kind == _ANSWER:
+            return Answer(fields)
         message = Stage(**fields) if kind == _STAGE else Failure(**fields)
     except (ValueError, TypeError, RecursionError) as error:
         raise Garbled from error

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 
 from joulediff.meters import FILE_METERS
+from joulediff.runs import Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,10 @@ class Request:
     cpp: bool = False
     replay: bool = True
     replay_seconds: float = 60.0
+    serve: bool = False
+    """Wait to be told when to record, and for more to do afterwards."""
+    fix: Mapping[str, Setting] = field(default_factory=dict)
+    """Settings to put in force once the program is built; it is built again where they shape a model."""
 
 
 def to_text(request: Request) -> str:

@@ -34,7 +34,7 @@ def command(saved: str, output: str | None, form: str | None, top: int, every: b
     from joulediff.report.diff_terminal import print_diff
 
     place = None if output == "-" else output
-    form = form or _form_of(place)
+    form = form or form_of(place)
     if place is not None:
         _refuse(place, saved)
     diff = read_diff(saved)
@@ -70,7 +70,8 @@ def read_diff(saved: str) -> Diff:
         raise JoulediffError(f"cannot read {saved}: {error.what}", fix=error.fix) from error
 
 
-def _form_of(place: str | None) -> str:
+def form_of(place: str | None) -> str:
+    """Return which report a file is to be, by its suffix; the terminal's without a file."""
     if place is None:
         return "terminal"
     suffix = Path(place).suffix.lower()

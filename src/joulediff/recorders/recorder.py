@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from joulediff.runs import How, Inputs, Op, Run, Setting
+
+if TYPE_CHECKING:
+    from joulediff.recorders.workshop import Workshop
 
 Step = Callable[[], object]
 
@@ -77,8 +80,12 @@ class Replayer(Protocol):
 class Recorder(Protocol):
     """Watches a step through its framework."""
 
-    def seeded(self) -> AbstractContextManager[Callable[[], None]]:
-        """Give a function that seeds all random numbers alike; the program's own come back at the end."""
+    def seeded(self, *, ran: bool) -> AbstractContextManager[Callable[[], None]]:
+        """Seed all random numbers, and give a function for before each watched pass that makes it begin alike.
+
+        It seeds them again and puts back what the step started from, unless the step has `ran` already. At the end
+        the program has its own random numbers, and the state that its calls left before the first of these passes.
+        """
 
     def settings(self) -> dict[str, Setting]:
         """Return every setting that may matter to energy."""
@@ -91,6 +98,12 @@ class Recorder(Protocol):
 
     def replayer(self, run: Run, begin: Callable[[], None]) -> Replayer:
         """Return what replays the operators of a run that this recorder has captured."""
+
+    def workshop(self, run: Run, begin: Callable[[], None]) -> Workshop:
+        """Return what runs the step, or operators of it, in other ways than the program does."""
+
+    def changed(self, settings: Mapping[str, Setting]) -> AbstractContextManager[None]:
+        """Put settings in force for as long as it lasts; raises JoulediffError for one that cannot be changed."""
 
 
 def open_recorder(step: Step, *, names: object, root: Path, source: bool, cpp: bool) -> Recorder | None:

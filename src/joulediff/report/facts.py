@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import PurePath
 
 from joulediff.energy.activity import has_trace
+from joulediff.energy.costs import op_kernels
 from joulediff.runs import Frame, Run
 
 # Where operators are made, not where somebody chose them. `python` is the standard library.
@@ -23,15 +24,6 @@ def has_capture(run: Run) -> bool:
 def is_on_cpu(run: Run) -> bool:
     """Return whether all that the trace saw are operators on the CPU: there is one of them for each kernel."""
     return bool(run.kernels) and all(kernel.kind == "cpu" for kernel in run.kernels)
-
-
-def op_kernels(run: Run) -> list[list[int]]:
-    """Return the kernels of each operator, by their place in the run."""
-    found: list[list[int]] = [[] for _ in run.ops]
-    for i, kernel in enumerate(run.kernels):
-        if kernel.op is not None:
-            found[kernel.op].append(i)
-    return found
 
 
 def op_times(run: Run) -> list[float | None]:

@@ -6,14 +6,13 @@ Every operator is in one row of its side, matched or not, so the rows sum to the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from joulediff.energy.ledger import Books, open_books
+from joulediff.energy.costs import Costs
 from joulediff.findings import Region
 from joulediff.matching import RegionGroup, group_regions
 from joulediff.records import Energy
-from joulediff.report.facts import op_kernels
 from joulediff.runs import Run
 
 
@@ -68,7 +67,7 @@ class MatchReport:
 
 def report_match(a: Run, b: Run, regions: Sequence[Region]) -> MatchReport:
     """Return the rows of a match, those with the most energy on either side first."""
-    costs_a, costs_b = _Costs(a), _Costs(b)
+    costs_a, costs_b = Costs(a), Costs(b)
     energies = {each.id: (costs_a.of(each.a), costs_b.of(each.b)) for each in regions}
     by_id = {each.id: each for each in regions}
     rows = []
@@ -83,20 +82,7 @@ def report_match(a: Run, b: Run, regions: Sequence[Region]) -> MatchReport:
     return MatchReport(side_a, side_b, regions, rows, energies)
 
 
-class _Costs:
-    """What operators of a run cost, together."""
-
-    def __init__(self, run: Run) -> None:
-        self._books: Books = open_books(run)
-        self._kernels = op_kernels(run)
-        self._known = any(any(each) for each in self._books.kernels.values())
-
-    def of(self, ops: Iterable[int]) -> Energy | None:
-        kernels = [kernel for op in ops for kernel in self._kernels[op]]
-        return self._books.total(kernels) if self._known and kernels else None
-
-
-def _side(run: Run, costs: _Costs, matched: set[int]) -> MatchSide:
+def _side(run: Run, costs: Costs, matched: set[int]) -> MatchSide:
     ours = tuple(op.id for op in run.ops if op.id in matched)
     rest = tuple(op.id for op in run.ops if op.id not in matched)
     return MatchSide(run, costs.of(op.id for op in run.ops), ours, rest, costs.of(ours), costs.of(rest))

@@ -11,10 +11,11 @@ from dataclasses import asdict
 from typing import Any
 
 from joulediff.energy.activity import has_trace
+from joulediff.energy.costs import op_kernels
 from joulediff.energy.ledger import Account, Books, open_books
 from joulediff.energy.sums import to_energy
 from joulediff.records import Energy, Measurement
-from joulediff.report.facts import has_capture, line_of, op_kernels, op_times
+from joulediff.report.facts import has_capture, line_of, op_times
 from joulediff.report.json import dump, energy_record, measure_record
 from joulediff.report.ledger import PARTS, add_accounts
 from joulediff.report.power import busy_times, power_of

@@ -129,12 +129,20 @@ def _clock(first: DeviceState, last: DeviceState) -> Condition | None:
     )
 
 
+_kin: set[int] = set()
+
+
+def ignore_process(pid: int) -> None:
+    """Do not count a process that waits, and does nothing meanwhile, as company on a device."""
+    _kin.add(pid)
+
+
 def _family_pids() -> set[int]:
     try:
         me = psutil.Process()
-        return {os.getpid(), *(p.pid for p in me.children(recursive=True))}
+        return {os.getpid(), *_kin, *(p.pid for p in me.children(recursive=True))}
     except psutil.Error:
-        return {os.getpid()}
+        return {os.getpid(), *_kin}
 
 
 def _program(pid: int) -> str:

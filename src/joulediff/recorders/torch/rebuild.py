@@ -20,7 +20,7 @@ _REFUSED = frozenset({"aten::from_file", "aten::save", "aten::_print", "aten::se
 
 def rebuild(op: Op) -> Callable[[Sequence[Any]], Any]:
     """Return a function that runs `op` on tensors given in the order of `op.inputs`."""
-    function = _find(op)
+    function = find_function(op)
 
     def run(tensors: Sequence[Any]) -> Any:
         args, kwargs = decode(op.arguments, tensors)
@@ -32,16 +32,17 @@ def rebuild(op: Op) -> Callable[[Sequence[Any]], Any]:
 def bind(op: Op, tensors: Sequence[Any]) -> Callable[[], Any]:
     """Return a function that runs `op` on these very tensors, with nothing left to decode when it is called."""
     args, kwargs = decode(op.arguments, tensors)
-    return partial(_find(op), *args, **kwargs)
+    return partial(find_function(op), *args, **kwargs)
 
 
 def refuse(op: Op) -> None:
     """Raise where `op` cannot be built on any tensors."""
-    _find(op)
+    find_function(op)
     decode(op.arguments, [None] * len(op.inputs))
 
 
-def _find(op: Op) -> Any:
+def find_function(op: Op) -> Any:
+    """Return the function behind an operator; raises JoulediffError for one that must not or cannot be called."""
     import torch
 
     namespace, _, name = op.name.partition("::")

@@ -1,28 +1,34 @@
 """PyTorch's passes, and whether they agree.
 
-The traced and the captured step ran apart: their operators are joined by order, and their outputs are
+The traced and the captured step ran apart, from one state: their operators are joined by order, and their outputs are
 held against each other. Where they differ the run says so and keeps what holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from joulediff.recorders.places import find_places, own_files
 from joulediff.recorders.recorder import Replayer
 from joulediff.recorders.settings import collect_settings
 from joulediff.recorders.sources import read_sources
-from joulediff.recorders.torch.capture import capture_step
+from joulediff.recorders.torch.capture import Captured, capture_step
+from joulediff.recorders.torch.flags import to_spans
 from joulediff.recorders.torch.join import Joined, join
 from joulediff.recorders.torch.models import find_holdings
 from joulediff.recorders.torch.outputs import named_tensors
-from joulediff.recorders.torch.randomness import seeded
+from joulediff.recorders.torch.randomness import seed, seeded
 from joulediff.recorders.torch.replayer import TorchReplayer
 from joulediff.recorders.torch.signature import sign_now
+from joulediff.recorders.torch.state import State, keep_state
+from joulediff.recorders.torch.switch import changed
 from joulediff.recorders.torch.trace import trace_step
 from joulediff.recorders.torch.traced import Traced
+from joulediff.recorders.torch.workshop import TorchWorkshop
+from joulediff.recorders.workshop import Workshop
 from joulediff.runs import Run, Setting, Signature
 
 Step = Callable[[], object]
@@ -44,9 +50,21 @@ class TorchRecorder:
         self._traced: Traced | None = None
         self._outputs: Outputs | None = None
         self._addresses: tuple[int, ...] = ()
+        self._state: State | None = None
 
-    def seeded(self) -> AbstractContextManager[Callable[[], None]]:
-        return seeded()
+    @contextmanager
+    def seeded(self, *, ran: bool) -> Iterator[Callable[[], None]]:
+        with ExitStack() as stack:
+            stack.enter_context(seeded())
+            state = self._state = None if ran else stack.enter_context(keep_state(self._names))
+            seed()
+
+            def begin() -> None:
+                if state is not None:
+                    state.put_back()
+                seed()
+
+            yield begin
 
     def settings(self) -> dict[str, Setting]:
         return collect_settings(find_holdings(self._names).models)
@@ -63,9 +81,11 @@ class TorchRecorder:
         return _with_trace(run, self._traced, join(self._traced, ()))
 
     def capture(self, run: Run, begin: Callable[[], None]) -> Run:
+        begin()  # not under capture: what is put back is no work of the step, and is named as it is then
         holdings = find_holdings(self._names)
-        found = capture_step(self._step, holdings=holdings, begin=begin, root=self._root, cpp=self._cpp)
+        found = capture_step(self._step, holdings=holdings, begin=seed, root=self._root, cpp=self._cpp)
         self._addresses = found.addresses
+        spans, notes_on_spans = to_spans(found.flags, run.settings)
         run = replace(
             run,
             ops=found.ops,
@@ -73,18 +93,31 @@ class TorchRecorder:
             signatures=found.signatures,
             frames=found.frames,
             sources=read_sources(found.frames, found.files) if self._source else (),
+            set_places=self._set_places(run, found) if self._source else {},
+            spans=spans,
         )
-        notes = [*_notes_on_state(found.changed)]
+        left = _left_out(found, self._state)
+        notes = [*_notes_on_state(found.changed, left, self._state), *notes_on_spans]
         if not found.ops:
             notes.append("no PyTorch operator ran in the step: there is its energy and nothing to split it by")
-        if self._outputs is not None and not found.changed:
+        if self._outputs is not None and not left:
             notes += _compare_outputs(self._outputs, _outputs_of(run, found.outputs))
         if self._traced is not None:
             run = _with_trace(run, self._traced, join(self._traced, found.ops, compiled_modules=found.compiled_modules))
         return replace(run, notes=(*run.notes, *notes))
 
+    def _set_places(self, run: Run, found: Captured) -> dict[str, str]:
+        places = find_places(run.settings, own_files(found.frames, found.files, self._root))
+        return {name: f"{place.file}:{place.line}:{place.function}" for name, place in places.items()}
+
     def replayer(self, run: Run, begin: Callable[[], None]) -> Replayer:
         return TorchReplayer(self._step, run, begin=begin, addresses=self._addresses)
+
+    def workshop(self, run: Run, begin: Callable[[], None]) -> Workshop:
+        return TorchWorkshop(self._step, run, names=self._names, begin=begin, root=self._root)
+
+    def changed(self, settings: Mapping[str, Setting]) -> AbstractContextManager[None]:
+        return changed(settings)
 
 
 def _with_trace(run: Run, traced: Traced, joined: Joined) -> Run:
@@ -124,16 +157,36 @@ def _is_same(a: Signature | None, b: Signature | None) -> bool:
     return all(not abs(x - y) > SAME_SHARE * scale for x, y, scale in pairs)
 
 
-def _notes_on_state(changed: Sequence[str | None]) -> list[str]:
+def _left_out(found: Captured, state: State | None) -> list[str | None]:
+    """Return the names of what the step changed and what is not put back."""
+    if state is None:
+        return list(found.changed)
+    named = {value.storage for value in found.values if value.name is not None}
+    there = {value.storage for value in found.values if value.producer is None} - named
+    written = {found.values[value].storage for op in found.ops for value in op.writes} & there
+    return state.left_out(found.changed, {found.addresses[storage] for storage in written})
+
+
+def _notes_on_state(changed: Sequence[str | None], left: Sequence[str | None], state: State | None) -> list[str]:
+    if left:
+        why = f" ({state.refusal})" if state is not None and state.refusal else ""
+        return [
+            f"the step changes what it starts from ({_list_all(left)}), which is not put back{why}: each call goes on "
+            "where the last one ended, so the outputs of the passes are not compared"
+        ]
     if not changed:
         return []
+    makers = state.makers if state is not None else ()
+    first = f"; so these are the first step of {_list(makers)}, which makes its state then" if makers else ""
+    return [
+        f"the step changes what it starts from ({_list_all(changed)}): it is put back before each watched pass{first}"
+    ]
+
+
+def _list_all(changed: Sequence[str | None]) -> str:
     names = [name for name in changed if name is not None]
     unnamed = len(changed) - len(names)
-    what = _list(names) + (" and " if names and unnamed else "") + (_count(unnamed, "tensor") if unnamed else "")
-    return [
-        f"the step changes what it starts from ({what}): each call goes on where the last one ended, "
-        "so the outputs of the passes are not compared"
-    ]
+    return _list(names) + (" and " if names and unnamed else "") + (_count(unnamed, "tensor") if unnamed else "")
 
 
 def _list(names: Sequence[str]) -> str:

@@ -1,0 +1,68 @@
+"""The child after its recording: does what the parent asks for with the program that is still there.
+
+Each command is answered once. What cannot be done is answered with the reason: only the end of the program, or of
+the parent, ends the loop.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from joulediff.archive import from_wire, to_wire
+from joulediff.archive.plain import from_plain, to_plain
+from joulediff.child.pipe import Commands, Sender
+from joulediff.errors import JoulediffError
+from joulediff.recorders.walks import Target
+from joulediff.recorders.workshop import Job
+from joulediff.stability.conditions import ignore_process
+from joulediff.stability.watch import Watch
+from joulediff.workbench import Workbench
+
+START, END = "start", "end"
+
+
+def await_start(sender: Sender, commands: Commands) -> None:
+    """Tell that the program is built, and wait until it may be recorded."""
+    sender.answer({"built": True})
+    command, _ = commands.next()
+    kin = command.get("kin")
+    for pid in kin if isinstance(kin, list) else ():
+        ignore_process(int(pid))
+
+
+def serve(bench: Workbench, sender: Sender, commands: Commands, watch: Watch) -> None:
+    """Answer commands until there are no more."""
+    sender.answer({"recorded": True})
+    while True:
+        command, attached = commands.next()
+        if command.get("do") == END:
+            return
+        try:
+            sender.answer({"result": _do(bench, sender, watch, command, attached)})
+        except JoulediffError as error:
+            sender.answer({"error": error.what})
+
+
+def _do(bench: Workbench, sender: Sender, watch: Watch, command: dict[str, Any], attached: bytes) -> object:
+    task = command.get("do")
+    if task == "other":
+        bench.workshop.take_other(from_wire(attached))
+        return None
+    if task == "measure":
+        found = bench.measure(
+            seconds=float(command["seconds"]),
+            wait_s=float(command["wait_s"]),
+            settings=dict(command["settings"]),
+            watch=watch,
+        )
+        return to_plain(found)
+    if task == "capture":
+        name, run = bench.workshop.capture(dict(command["settings"]))
+        sender.run(to_wire(run))
+        return name
+    if task == "walk":
+        return to_plain(bench.walk(from_plain(Target, command["target"], "target")))
+    if task == "weigh":
+        job = from_plain(Job, command["job"], "job")
+        return to_plain(bench.weigh(job, window_s=float(command["window_s"])))
+    raise JoulediffError(f"nobody here knows how to {str(task)[:40]}")

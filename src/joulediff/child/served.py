@@ -1,0 +1,136 @@
+"""The parent's side of a program that stays: recorded when told, and asked for more afterwards.
+
+A program that ends, crashes or does not answer raises a `JoulediffError`; what arrived before is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from joulediff.archive import to_wire
+from joulediff.archive.plain import from_plain, to_plain
+from joulediff.child.endings import explain_failure, explain_silence
+from joulediff.child.interpreter import Interpreter
+from joulediff.child.launch import END_S, Arrived, Child
+from joulediff.child.pipe import Answer, Failure, Garbled, Message, to_command
+from joulediff.child.request import Request
+from joulediff.child.serve import END, START
+from joulediff.errors import JoulediffError
+from joulediff.recorders.walks import Target, Walk
+from joulediff.recorders.workshop import Job, Weighed
+from joulediff.records import Measurement
+from joulediff.runs import Run, Setting
+from joulediff.stability.watch import Watch
+
+
+class Served:
+    """A program in a process of its own. Used with `with`; the process is started there."""
+
+    def __init__(
+        self, request: Request, *, interpreter: Interpreter, keep: Callable[[Run], None], watch: Watch | None = None
+    ) -> None:
+        self._child = Child(interpreter, request)
+        self._arrived = Arrived(keep, watch or Watch())
+        self._messages: Iterator[Message] = iter(())
+        self.run: Run | None = None
+        self._closed = False
+
+    def __enter__(self) -> Served:
+        self._messages = self._child.__enter__().messages()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the program, if it is still there."""
+        if self._closed:
+            return
+        self._closed = True
+        self._child.send(to_command({"do": END}))
+        if self.run is not None:
+            self._child.wait(END_S)
+        self._child.__exit__()
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._child.pid
+
+    def wait_built(self) -> None:
+        """Return once the program is built."""
+        self._await()
+
+    def record(self, kin: Sequence[int] = ()) -> Run:
+        """Return the record of the program; it stays for more. `kin` are processes that only wait meanwhile."""
+        try:
+            self._child.send(to_command({"do": START, "kin": list(kin)}))
+            self._await()
+        except JoulediffError as error:
+            self._arrived.break_off(error.what)
+            raise
+        assert self._arrived.run is not None
+        self.run = self._arrived.run
+        return self.run
+
+    def take_other(self, run: Run) -> None:
+        """Give the program the other one's recording."""
+        self._ask({"do": "other"}, to_wire(run))
+
+    def measure(self, *, seconds: float, wait_s: float, settings: Mapping[str, Setting] | None = None) -> Measurement:
+        """Return the energy of the step, measured again."""
+        command = {"do": "measure", "seconds": seconds, "wait_s": wait_s, "settings": dict(settings or {})}
+        found: Measurement = from_plain(Measurement, self._ask(command), "measurement")
+        return found
+
+    def capture(self, settings: Mapping[str, Setting]) -> tuple[str, Run]:
+        """Return the recording of the step under other settings, and its name there."""
+        kept, self._arrived.keep = self._arrived.keep, _do_nothing
+        before = self._arrived.run
+        try:
+            name = self._ask({"do": "capture", "settings": dict(settings)})
+            found = self._arrived.run
+        finally:
+            self._arrived.keep, self._arrived.run = kept, before
+        assert found is not None
+        return str(name), found
+
+    def walk(self, target: Target) -> Walk | None:
+        """Return the lines of a function that the step takes."""
+        found = self._ask({"do": "walk", "target": to_plain(target)})
+        walk: Walk | None = None if found is None else from_plain(Walk, found, "walk")
+        return walk
+
+    def weigh(self, job: Job, *, window_s: float) -> Weighed:
+        """Return what a job costs."""
+        found: Weighed = from_plain(
+            Weighed, self._ask({"do": "weigh", "job": to_plain(job), "window_s": window_s}), "weighed"
+        )
+        return found
+
+    def _ask(self, command: dict[str, object], attached: bytes = b"") -> Any:
+        self._child.send(to_command(command, attached))
+        answer = self._await()
+        if "error" in answer:
+            raise JoulediffError(str(answer["error"])[:2000])
+        return answer.get("result")
+
+    def _await(self) -> dict[str, Any]:
+        """Return the next answer; raises for a child that has none to give any more."""
+        last: Message | None = None
+        try:
+            for last in self._messages:
+                if isinstance(last, Answer) and isinstance(last.content, dict):
+                    return last.content
+                self._arrived.take(last)
+        except Garbled:
+            self._child.kill()
+        code = self._child.wait(END_S)
+        if isinstance(last, Failure):
+            raise explain_failure(last)
+        raise explain_silence(self._arrived.stage, code, self._child.asked)
+
+
+def _do_nothing(_: Run) -> None:
+    pass

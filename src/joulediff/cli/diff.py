@@ -1,0 +1,297 @@
+"""`joulediff diff`: what wastes energy in one of two programs, where, why, and the proof."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from joulediff.cli.options import meter_options, read_share
+
+if TYPE_CHECKING:
+    from joulediff.diagnosis.live import Program
+    from joulediff.diffs import Diff, Thresholds
+    from joulediff.findings import SideName
+    from joulediff.runs import Run
+
+TOO_MUCH = 3
+
+
+@click.command("diff")
+@click.argument("first", metavar="A")
+@click.argument("second", metavar="B")
+@click.option("--threshold", type=read_share, default="5%", metavar="SHARE", help="Least difference to report.  [5%]")
+@click.option("--slower", type=read_share, default="1%", metavar="SHARE", help="A waste costs at most this time.  [1%]")
+@click.option("--difference", type=read_share, default="1%", metavar="SHARE", help="... and changes outputs by.  [1%]")
+@click.option("--fail-above", type=read_share, metavar="SHARE", help="Exit with 3 if B uses more than A by this.")
+@click.option("--confirm", is_flag=True, help="Run the whole program again with each fix that can be applied.")
+@click.option("--keep", metavar="FOLDER", help="Keep the recordings of programs there.")
+@click.option("--python-a", metavar="PATH", help="Python of the environment to run A in.  [this one]")
+@click.option("--python-b", metavar="PATH", help="Python of the environment to run B in.  [this one]")
+@click.option("--label-a", metavar="TEXT", help="Name of A in reports.")
+@click.option("--label-b", metavar="TEXT", help="Name of B in reports.")
+@click.option("--tolerance", default=1e-3, show_default=True, metavar="T", help="How far equal tensors may lie apart.")
+@click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, metavar="N", help="Findings to show.")
+@click.option("--all", "every", is_flag=True, help="Show every row, and what was seen for each cause.")
+@click.option("-o", "--output", metavar="FILE", help="Write a report: .md, .json or .txt says which.")
+@click.option("--json", "json_to", metavar="FILE", help="Write JSON to FILE; - is standard output.")
+@click.option("--markdown", "markdown_to", metavar="FILE", help="Write Markdown to FILE; - is standard output.")
+@click.option("--seconds", default=4.0, show_default=True, metavar="S", help="Time to measure a program for, at most.")
+@click.option("--replay-seconds", default=60.0, show_default=True, metavar="S", help="Time to replay operators for.")
+@click.option("--wait", "wait_s", default=30.0, show_default=True, metavar="S", help="Longest wait for quiet.")
+@meter_options
+@click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks.")
+def command(
+    first: str,
+    second: str,
+    threshold: float,
+    slower: float,
+    difference: float,
+    fail_above: float | None,
+    confirm: bool,  # noqa: FBT001
+    keep: str | None,
+    python_a: str | None,
+    python_b: str | None,
+    label_a: str | None,
+    label_b: str | None,
+    tolerance: float,
+    top: int,
+    every: bool,  # noqa: FBT001
+    output: str | None,
+    json_to: str | None,
+    markdown_to: str | None,
+    seconds: float,
+    replay_seconds: float,
+    wait_s: float,
+    clock_offset: float,
+    meter: str,
+    cpu_watts: float | None,
+) -> int:
+    """Compare two programs, or recordings of them, and find what wastes energy.
+
+    A and B are .jd files, or programs: FILE.py[:name] or module:name. Programs are recorded first, each in a process
+    of its own and in turns, and tried with afterwards: each finding's fix is applied and measured.
+    """
+    from joulediff.child.request import Request
+    from joulediff.cli.output import open_console
+    from joulediff.diffs import Thresholds
+    from joulediff.report.diff_terminal import print_diff
+
+    places = _Places(output, json_to, markdown_to)
+    places.refuse(first, second)
+    sides: dict[SideName, _Side] = {
+        "a": _Side("a", first, label_a, python_a),
+        "b": _Side("b", second, label_b, python_b),
+    }
+    request = Request(
+        "",
+        "",
+        seconds,
+        wait_s,
+        meter=meter,
+        cpu_watts=cpu_watts,
+        clock_offset_s=clock_offset,
+        replay_seconds=replay_seconds,
+    )
+    thresholds = Thresholds(threshold, slower, difference)
+    diff = _compare(sides, request, thresholds, tolerance=tolerance, keep=keep, confirm=confirm)
+    diff = replace(diff, next=_next(diff, sides, places))
+    if not places.takes_stdout:
+        print_diff(diff, open_console(), top=top, every=every)
+    places.write(diff, top=top, every=every)
+    return _exit_code(diff, fail_above)
+
+
+@dataclass(slots=True)
+class _Side:
+    """One argument: a recording, or a program to record."""
+
+    side: SideName
+    target: str
+    label: str | None
+    python: str | None
+    folder: Path | None = None
+    kept: Path | None = None
+
+    @property
+    def is_archive(self) -> bool:
+        """Whether the argument names a recording, by its name or by its first bytes."""
+        path = Path(self.target)
+        if path.suffix == ".jd":
+            return True
+        try:
+            with path.open("rb") as file:
+                return file.read(4) == b"PK\x03\x04"
+        except OSError:
+            return False
+
+    def load(self) -> Run:
+        from joulediff.archive import load
+
+        run = load(self.target)
+        return replace(run, label=self.label) if self.label else run
+
+    def program(self, request: object, folder: Path) -> Program:
+        from joulediff.child.interpreter import find_interpreter
+        from joulediff.child.request import Request
+        from joulediff.diagnosis.live import Program
+        from joulediff.programs import label_of
+
+        assert isinstance(request, Request)
+        self.folder = folder
+        label = self.label or label_of(self.target)
+        return Program(replace(request, program=self.target, label=label), find_interpreter(self.python), self.keep)
+
+    def keep(self, run: Run) -> None:
+        from joulediff.archive import save
+        from joulediff.cli.record import name_file
+
+        assert self.folder is not None
+        self.kept = self.folder / f"{self.side}-{name_file(run.label)}"
+        save(run, self.kept)
+
+
+def _compare(
+    sides: dict[SideName, _Side],
+    request: object,
+    thresholds: Thresholds,
+    *,
+    tolerance: float,
+    keep: str | None,
+    confirm: bool,
+) -> Diff:
+    from joulediff.cli.output import StageLines
+    from joulediff.diagnosis.confirm import confirm_findings
+    from joulediff.diagnosis.diagnose import diagnose
+    from joulediff.diagnosis.live import recorded
+    from joulediff.errors import JoulediffError
+
+    watch = StageLines()
+    with ExitStack() as stack:
+        folder = _open_folder(keep, stack)
+        programs = {name: side.program(request, folder) for name, side in sides.items() if not side.is_archive}
+        runs = {name: side.load() for name, side in sides.items() if side.is_archive}
+        try:
+            with recorded(programs, runs, watch=watch) as found:
+                diff = diagnose(
+                    found.runs["a"],
+                    found.runs["b"],
+                    thresholds=thresholds,
+                    tolerance=tolerance,
+                    labs=found.labs,
+                    watch=watch,
+                    interleaved=found.interleaved,
+                )
+                if confirm:
+                    diff = confirm_findings(diff, found.runs, programs, watch=watch)
+        except JoulediffError as error:
+            error.fix = "\n  ".join(filter(None, [error.fix, *_rescue(sides, keep)]))
+            raise
+    return diff
+
+
+def _open_folder(keep: str | None, stack: ExitStack) -> Path:
+    from joulediff.errors import JoulediffError
+
+    if keep is None:
+        return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="joulediff-")))
+    folder = Path(keep)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise JoulediffError(
+            f"cannot keep recordings in {keep} ({error.strerror})", fix="choose another folder for --keep"
+        ) from error
+    return folder
+
+
+def _rescue(sides: dict[SideName, _Side], keep: str | None) -> list[str]:
+    """Keep what was recorded where the other side, or what comes after, failed; and tell where it is."""
+    told = []
+    for side in sides.values():
+        if side.kept is None or not side.kept.exists():
+            continue
+        place = side.kept
+        if keep is None:
+            place = Path(side.kept.name)
+            place.write_bytes(side.kept.read_bytes())
+        told.append(f"the recording of {side.target} is kept: joulediff show {shlex.quote(str(place))}")
+    return told
+
+
+def _next(diff: Diff, sides: dict[SideName, _Side], places: _Places) -> str | None:
+    names = [shlex.quote(side.target) for side in sides.values()]
+    if any(side.is_archive for side in sides.values()):
+        tried = any(finding.confirmation is not None for finding in diff.findings)
+        if diff.findings and not tried:
+            return "joulediff diff of the programs themselves measures what each fix saves"
+    if any(f.confirmed and f.confirmation is not None and f.confirmation.whole is None for f in diff.findings):
+        return f"joulediff diff {' '.join(names)} --confirm"
+    return None if places.any else f"joulediff diff {' '.join(names)} -o report.md"
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where reports go besides the terminal."""
+
+    output: str | None
+    json_to: str | None
+    markdown_to: str | None
+
+    @property
+    def any(self) -> bool:
+        return bool(self.output or self.json_to or self.markdown_to)
+
+    @property
+    def takes_stdout(self) -> bool:
+        return "-" in (self.json_to, self.markdown_to, self.output)
+
+    def refuse(self, *inputs: str) -> None:
+        """Raise where a report cannot be written, before anything is recorded for it."""
+        from joulediff.cli.output import refuse_recording, refuse_unwritable
+        from joulediff.cli.render import form_of
+        from joulediff.errors import JoulediffError
+
+        for place in (self.output, self.json_to, self.markdown_to):
+            refuse_unwritable(place)
+            refuse_recording(place, *inputs)
+            if place not in (None, "-") and any(_is_same_file(each, str(place)) for each in inputs):
+                raise JoulediffError(f"cannot write {place} (it is what is compared)", fix="choose another file")
+        if [self.json_to, self.markdown_to, self.output].count("-") > 1:
+            raise JoulediffError("two reports cannot share standard output", fix="write one of them to a file")
+        if self.output not in (None, "-"):
+            form_of(self.output)
+
+    def write(self, diff: Diff, *, top: int, every: bool) -> None:
+        from joulediff.cli.output import write_text
+        from joulediff.cli.render import form_of
+        from joulediff.report.diff_render import render
+
+        wanted = [(self.json_to, "json"), (self.markdown_to, "markdown")]
+        if self.output is not None:
+            wanted.append((self.output, "terminal" if self.output == "-" else form_of(self.output)))
+        for place, form in wanted:
+            if place is not None:
+                write_text(render(diff, form, top=top, every=every), place)  # type: ignore[arg-type]
+
+
+def _is_same_file(target: str, place: str) -> bool:
+    from joulediff.child.request import file_of
+
+    path = Path(file_of(target))
+    return path.exists() and Path(place).exists() and path.samefile(place)
+
+
+def _exit_code(diff: Diff, fail_above: float | None) -> int:
+    """Return 3 where B uses more than the user allows, 2 where the joules say nothing, else 0."""
+    if fail_above is not None:
+        if diff.ratio is None:
+            return 2
+        if 1 / diff.ratio.value > 1 + fail_above and not diff.ratio.low <= 1 <= diff.ratio.high:
+            return TOO_MUCH
+    return 0 if diff.comparable else 2

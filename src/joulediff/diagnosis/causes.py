@@ -1,0 +1,309 @@
+"""Why a row costs more on one side: the evidence put in order, and the suspects worth a trial.
+
+The strongest evidence is nearest to the operator: what it reads, then the settings it runs under, then the calls that
+led to it. What was not found is said as unknown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from joulediff.diagnosis.branches import KeyVariable, find_key_variable
+from joulediff.diagnosis.callpath import Deviation, find_deviation
+from joulediff.diagnosis.layout import find_differences, find_origin
+from joulediff.diagnosis.redundancy import call_behind, calls_in
+from joulediff.diagnosis.settings import config_place, differing_config, differing_settings, set_place
+from joulediff.diagnosis.sides import SIDES, Sides, costliest, line_text, ops_of, other_side, to_place
+from joulediff.diagnosis.trials import Lab, Suspect
+from joulediff.errors import JoulediffError
+from joulediff.findings import Cause, CauseType, FindingKind, Place, Region, SideName
+from joulediff.recorders.torch.aliases import group_aliases
+from joulediff.recorders.walks import Target
+from joulediff.runs import Frame, Run, Setting
+
+NOT_TRIED = "not tried: line by line, because a program of this diff cannot be run again"
+_CONFIGURED = ("config", "environment", "call")
+# Settings that may be changed while a program runs; the one who tries will say.
+_SWITCHES = "torch."
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """A cause that the evidence points to, and how to try it."""
+
+    kind: FindingKind
+    cause: Cause
+    suspects: tuple[Suspect, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is asked about: a row of regions, by the costliest operator of one of them on each side."""
+
+    sides: Sides
+    region: Region
+    expensive: SideName
+    op_a: int | None
+    op_b: int | None
+
+    @property
+    def cheap(self) -> SideName:
+        """The side that costs less."""
+        return other_side(self.expensive)
+
+    def op(self, side: SideName) -> int | None:
+        """Return the costliest operator of a side."""
+        return self.op_a if side == "a" else self.op_b
+
+    def frame(self, side: SideName) -> Frame | None:
+        """Return the line of the user's own code, or of any, that led to that operator."""
+        op = self.op(side)
+        return None if op is None else self.sides.run(side).place_of(op)
+
+    def place(self, side: SideName) -> Place | None:
+        """Return that line as a place."""
+        return to_place(self.sides.run(side), self.frame(side))
+
+
+def make_subject(sides: Sides, region: Region, expensive: SideName) -> Subject:
+    """Return what to ask about a region."""
+    return Subject(sides, region, expensive, costliest(sides, "a", region.a), costliest(sides, "b", region.b))
+
+
+def find_leads(subject: Subject, labs: Mapping[SideName, Lab]) -> list[Lead]:
+    """Return the causes that the evidence points to, the strongest first; at least one, which may be unknown."""
+    if not ops_of(subject.region, subject.cheap):
+        return [*_by_path(subject, labs, only_configured=True), _redundant(subject)]
+    leads: list[Lead] = []
+    if _is_same_work(subject):
+        leads += _by_layout(subject)
+        leads += _by_settings(subject)
+    else:
+        leads += _by_settings(subject)
+        leads += _by_path(subject, labs, only_configured=False)
+    return leads or [_unknown(subject)]
+
+
+def _is_same_work(subject: Subject) -> bool:
+    """Return whether both sides call the same operators, whatever these read."""
+    names = [_names(subject.sides.run(side), ops_of(subject.region, side)) for side in SIDES]
+    return names[0] == names[1]
+
+
+def _names(run: Run, ops: Sequence[int]) -> Counter[str]:
+    kernels = {kernel.op for kernel in run.kernels}
+    return Counter(run.ops[op].name for op in ops if op in kernels)
+
+
+def _by_layout(subject: Subject) -> list[Lead]:
+    if subject.op_a is None or subject.op_b is None:
+        return []
+    sides, leads = subject.sides, []
+    for found in find_differences(sides.a, subject.op_a, sides.b, subject.op_b):
+        op = subject.op(subject.expensive)
+        assert op is not None
+        run = sides.run(subject.expensive)
+        origin = find_origin(run, op, found)
+        place = to_place(run, run.place_of(origin.op))
+        kind: FindingKind = "misconfiguration" if origin.given is not None else "api_misuse"
+        name = run.ops[op].name.removeprefix("aten::")
+        began = (
+            f"given to the step as {origin.given}" if origin.given is not None else f"made by {run.ops[origin.op].name}"
+        )
+        text_exp, text_cheap = (
+            (found.text_a, found.text_b) if subject.expensive == "a" else (found.text_b, found.text_a)
+        )
+        evidence = (f"{name} reads {text_exp} where the other side has {text_cheap}; {began}",)
+        other = subject.place(subject.cheap)
+        locations = (place, other) if subject.expensive == "a" else (other, place)
+        cause = Cause("layout", found.aspect, found.text_a, found.text_b, *locations, evidence)
+        forms = Suspect(f"inputs with the {_words(found.aspect)} of the other side", layout=(found.aspect,))
+        calls = Suspect("the calls of the other side", calls=True)
+        leads.append(Lead(kind, cause, (forms, calls)))
+    merged = list({lead.cause.key: lead for lead in reversed(leads)}.values())
+    return list(reversed(merged))
+
+
+def _words(aspect: str) -> str:
+    return aspect.replace("_", " ")
+
+
+def _by_settings(subject: Subject) -> list[Lead]:
+    sides = subject.sides
+    at = [
+        sides.run(side).settings if (op := subject.op(side)) is None else sides.run(side).settings_at(op)
+        for side in SIDES
+    ]
+    differing = differing_settings(at[0], at[1])
+    own = sides.run(subject.expensive).set_places
+    leads = []
+    for names in group_aliases(name for name in differing if name.startswith(_SWITCHES)):
+        # Of one switch with several names, that which the program uses.
+        key = next((name for name in names if name in own), names[0])
+        values = {name: differing[name][1 if subject.expensive == "a" else 0] for name in names}
+        places = [set_place(sides.run(side), key) or subject.place(side) for side in SIDES]
+        value_a, value_b = differing[key]
+        evidence = (f"{key} is {value_a} in A and {value_b} in B",)
+        suspect = Suspect(f"{key} = {values[key]}", settings={key: values[key]})
+        cause = Cause("setting", key, value_a, value_b, places[0], places[1], evidence)
+        leads.append(Lead("misconfiguration", cause, (suspect,)))
+    return leads
+
+
+def _by_path(subject: Subject, labs: Mapping[SideName, Lab], *, only_configured: bool) -> list[Lead]:
+    """Return what the call paths tell; `only_configured` leaves out what is no choice of a configuration."""
+    sides = subject.sides
+    op_a, op_b = subject.op_a, subject.op_b
+    if only_configured:
+        op_a, op_b = _with_neighbour(subject)
+    if op_a is None or op_b is None:
+        return []
+    deviation = find_deviation(sides.a.call_path(op_a), sides.b.call_path(op_b))
+    suspects = (Suspect("the calls of the other side", calls=True),)
+    evidence: tuple[str, ...] = () if deviation is None else (_tell_deviation(deviation),)
+    key = _find_key(deviation, labs)
+    if isinstance(key, KeyVariable):
+        return [_configured(subject, key, (*evidence, *key.trail), suspects)]
+    if key is not None:
+        evidence = (*evidence, key)
+    offline = _only_config(subject, deviation, evidence, suspects)
+    if offline is not None:
+        return [offline]
+    return [] if only_configured else [_calls(subject, evidence, suspects)]
+
+
+def _find_key(deviation: Deviation | None, labs: Mapping[SideName, Lab]) -> KeyVariable | str | None:
+    """Return the key variable of a deviation within a function that both sides run, or why there is none."""
+    if deviation is None or _is_users_choice(deviation):
+        return None
+    if len(labs) < 2:
+        return NOT_TRIED
+    try:
+        walks = [
+            labs[side].walk(Target(frame.file, frame.function, frame.line))
+            for side, frame in zip(SIDES, (deviation.common_a, deviation.common_b), strict=True)
+        ]
+    except JoulediffError as error:
+        return f"not found, line by line: {error.what}"
+    if walks[0] is None or walks[1] is None:
+        return f"not found: {deviation.common_a.function} did not run again"
+    return find_key_variable(walks[0], walks[1])
+
+
+def _is_users_choice(deviation: Deviation) -> bool:
+    """Return whether the user's own code goes on in other functions of its own: it was written so."""
+    first = (deviation.first_a, deviation.first_b)
+    return (
+        not deviation.is_branch
+        and deviation.common_a.owner is None
+        and all(f is None or f.owner is None for f in first)
+    )
+
+
+def _tell_deviation(deviation: Deviation) -> str:
+    common = f"{deviation.common_a.file}:{deviation.common_a.line}"
+    if deviation.is_branch:
+        common += f" in A, line {deviation.common_b.line} in B"
+    ways = [
+        f"{each.function}" if each is not None else "an operator" for each in (deviation.first_a, deviation.first_b)
+    ]
+    return f"both run {deviation.common_a.function} ({common}); from there A goes to {ways[0]}, B to {ways[1]}"
+
+
+def _configured(subject: Subject, key: KeyVariable, evidence: tuple[str, ...], suspects: tuple[Suspect, ...]) -> Lead:
+    name = key.key.removeprefix("config.") if key.kind == "config" else None
+    places = []
+    for side, found in zip(SIDES, (key.place_a, key.place_b), strict=True):
+        run = subject.sides.run(side)
+        own = config_place(run, name) if name is not None else set_place(run, _SETTING_OF.get(key.key, key.key))
+        places.append(own or found or subject.place(side))
+    kind: FindingKind = "misconfiguration" if key.kind in _CONFIGURED else "api_misuse"
+    cause = Cause("call_path", key.key, key.value_a, key.value_b, places[0], places[1], evidence)
+    return Lead(kind, cause, suspects)
+
+
+# Functions that tell a setting.
+_SETTING_OF = {"torch.is_grad_enabled": "torch.grad_enabled", "torch.is_inference_mode_enabled": "torch.inference_mode"}
+
+
+def _only_config(
+    subject: Subject, deviation: Deviation | None, evidence: tuple[str, ...], suspects: tuple[Suspect, ...]
+) -> Lead | None:
+    """Return the entry of the model's configuration that differs, where there is one and the ways part in a library."""
+    differing = differing_config(subject.sides.a, subject.sides.b)
+    if deviation is None or deviation.common_a.owner is None or len(differing) != 1:
+        return None
+    ((name, (value_a, value_b)),) = differing.items()
+    places = [config_place(subject.sides.run(side), name) or subject.place(side) for side in SIDES]
+    told = (*evidence, f"the only entry of the models' configurations that differs is {name}")
+    return Lead(
+        "misconfiguration", Cause("call_path", f"config.{name}", value_a, value_b, places[0], places[1], told), suspects
+    )
+
+
+def _with_neighbour(subject: Subject) -> tuple[int | None, int | None]:
+    """Return operators to compare for work that one side lacks: there, the one that reads what it would have made."""
+    reader = next(iter(subject.sides.readers_of(ops_of(subject.region, subject.expensive), subject.expensive)), None)
+    if reader is None:
+        return None, None
+    cheap = costliest(subject.sides, subject.cheap, ops_of(reader, subject.cheap))
+    mine = subject.op(subject.expensive)
+    return (mine, cheap) if subject.expensive == "a" else (cheap, mine)
+
+
+def _calls(subject: Subject, evidence: tuple[str, ...], suspects: tuple[Suspect, ...]) -> Lead:
+    """Return the calls themselves as the cause: two ways to write the same."""
+    texts: list[Setting] = []
+    for side in SIDES:
+        run, frame, op = subject.sides.run(side), subject.frame(side), subject.op(side)
+        line = None if frame is None else line_text(run, frame.file, frame.line)
+        calls = calls_in(line) if line else []
+        name = None if op is None else run.ops[op].name.removeprefix("aten::")
+        texts.append(_choose_call(calls, name))
+    key = texts[0] if subject.expensive == "a" else texts[1]
+    places = (subject.place("a"), subject.place("b"))
+    return Lead("api_misuse", Cause("call_path", str(key), texts[0], texts[1], *places, evidence), suspects)
+
+
+def _choose_call(calls: Sequence[str], op: str | None) -> str | None:
+    """Return the call in a line that is like an operator's name, or else the operator."""
+    plain = (op or "").strip("_")
+    alike = [call for call in calls if call.strip("_") in plain or plain in call]
+    return max(alike, key=len) if alike else op
+
+
+def _redundant(subject: Subject) -> Lead:
+    run, op = subject.sides.run(subject.expensive), subject.op(subject.expensive)
+    assert op is not None
+    frame = run.place_of(op)
+    key = call_behind(run, op, frame)
+    place = to_place(run, frame)
+    what = {
+        "movement": "moves data that the other side reads where it lies",
+        "repeated": "computes again what is there already",
+        "constant": "makes a constant that the other side does without",
+        "unused": "computes what nothing reads",
+    }.get(subject.region.kind, "has no counterpart")
+    evidence = (f"{run.ops[op].name} {what}",)
+    here, there = (place, None) if subject.expensive == "a" else (None, place)
+    values: tuple[Setting, Setting] = (key, None) if subject.expensive == "a" else (None, key)
+    type_: CauseType = "redundancy"
+    calls = Suspect(f"without {key}", calls=True)
+    return Lead("redundant", Cause(type_, key, *values, here, there, evidence), (calls,))
+
+
+def _unknown(subject: Subject) -> Lead:
+    names = []
+    for side in SIDES:
+        op, costs = subject.op(side), subject.sides.costs[side]
+        names.append(None if op is None else next(iter(costs.names([op])), None))
+    evidence = ("the same call with the same inputs and settings ran other kernels, or the same ones at another cost",)
+    cause = Cause("kernel", None, names[0], names[1], subject.place("a"), subject.place("b"), evidence)
+    return Lead("unknown", cause, (Suspect("the calls of the other side", calls=True),))
+
+
+def add_evidence(cause: Cause, *more: str) -> Cause:
+    """Return a cause with more that was seen."""
+    return replace(cause, evidence=(*cause.evidence, *more))

@@ -1,0 +1,99 @@
+"""Were the two runs measured alike? What is not is said before any result.
+
+A serious difference makes joules incomparable: another device, meter, driver, power limit or clock. Versions of
+libraries are often what a diff is about, and are told only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from joulediff.diffs import ConditionDifference
+from joulediff.records import DeviceState, Measurement
+from joulediff.runs import Run, Setting
+
+# A card that is this much warmer leaks noticeably more.
+HEAT_C = 15.0
+# A program at its power limit has a lower clock than another; a limit set by somebody shows in the largest one.
+CLOCK_SHARE = 0.02
+_TOLD = ("package.", "host.python", "host.os", "host.kernel")
+_NO_ENERGY = "the energy of a step"
+
+
+def compare_conditions(a: Run, b: Run) -> tuple[ConditionDifference, ...]:
+    """Return what was not alike, serious differences first."""
+    found = [*_devices(a, b), *_meters(a.measurement, b.measurement), *_states(a.measurement, b.measurement)]
+    found += _versions(a, b)
+    return tuple(sorted(dict.fromkeys(found), key=lambda each: not each.serious))
+
+
+def _devices(a: Run, b: Run) -> Iterator[ConditionDifference]:
+    on_gpu = any(op.device != "cpu" for run in (a, b) for op in run.ops)
+    names = sorted({name for run in (a, b) for name in run.settings if name.startswith("device.")})
+    for name in names:
+        left, right = a.settings.get(name), b.settings.get(name)
+        if left != right and not name.endswith(".schedule"):  # how the host waits is the program's choice
+            yield ConditionDifference(name.removeprefix("device."), left, right, serious=True)
+    for name in ("host.cpu", "host.cores_usable"):
+        left, right = a.settings.get(name), b.settings.get(name)
+        if left != right:
+            yield ConditionDifference(name.removeprefix("host."), left, right, serious=not on_gpu)
+
+
+def _meters(a: Measurement | None, b: Measurement | None) -> Iterator[ConditionDifference]:
+    if a is None or b is None:
+        if a is not b:
+            left, right = ("not measured" if each is None else "measured" for each in (a, b))
+            yield ConditionDifference(_NO_ENERGY, left, right, serious=True)
+        return
+    counted = [{name: domain for name, domain in each.domains.items() if domain.counted} for each in (a, b)]
+    if counted[0].keys() != counted[1].keys():
+        names = [", ".join(sorted(each)) or "nothing" for each in counted]
+        yield ConditionDifference("metered", names[0], names[1], serious=True)
+    for name in sorted(counted[0].keys() & counted[1].keys()):
+        mine, other = counted[0][name], counted[1][name]
+        for what, x, y in (
+            ("device", mine.device, other.device),
+            ("source", mine.energy.source, other.energy.source),
+            ("meter", mine.kind, other.kind),
+        ):
+            if x != y:
+                yield ConditionDifference(f"{what} of {name}", x, y, serious=True)
+
+
+def _states(a: Measurement | None, b: Measurement | None) -> Iterator[ConditionDifference]:
+    if a is None or b is None:
+        return
+    right = {state.domain: state for state in b.states}
+    for left in a.states:
+        if (other := right.get(left.domain)) is not None:
+            yield from _state(left, other)
+    for name in sorted(a.clocks_mhz.keys() & b.clocks_mhz.keys()):
+        yield from _differing(f"clock of {name}, MHz", a.clocks_mhz[name], b.clocks_mhz[name], CLOCK_SHARE)
+    words = ["trustworthy" if each.trustworthy else "not trustworthy" for each in (a, b)]
+    if words[0] != words[1]:
+        yield ConditionDifference("measurement", words[0], words[1], serious=False)
+
+
+def _state(a: DeviceState, b: DeviceState) -> Iterator[ConditionDifference]:
+    yield from _differing(f"power limit of {a.domain}, W", a.power_limit_w, b.power_limit_w, 0.01, serious=True)
+    yield from _differing(f"largest clock of {a.domain}, MHz", a.clock_max_mhz, b.clock_max_mhz, 0.01, serious=True)
+    warm, other = a.temperature_c, b.temperature_c
+    if warm is not None and other is not None and abs(warm - other) > HEAT_C:
+        yield ConditionDifference(f"temperature of {a.domain}, °C", warm, other, serious=False)
+
+
+def _differing(
+    name: str, a: float | None, b: float | None, share: float, *, serious: bool = False
+) -> Iterator[ConditionDifference]:
+    if a and b and abs(a / b - 1) > share:
+        yield ConditionDifference(name, round(a, 1), round(b, 1), serious)
+
+
+def _versions(a: Run, b: Run) -> Iterator[ConditionDifference]:
+    for name in sorted({name for run in (a, b) for name in run.settings if name.startswith(_TOLD)}):
+        left: Setting = a.settings.get(name)
+        right: Setting = b.settings.get(name)
+        # A library that one side does not load is no condition.
+        if left != right and left is not None and right is not None:
+            yield ConditionDifference(name.removeprefix("package."), left, right, serious=False)

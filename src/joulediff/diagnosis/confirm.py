@@ -1,0 +1,77 @@
+"""The whole program with a finding's fix: what it saves from end to end.
+
+Only fixes that can be put in force from outside are tried: settings, the environment, and entries of a model's
+configuration. Everything else is a change of code, which is the user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from joulediff.diagnosis.live import Program, record_fixed
+from joulediff.diagnosis.trials import differ
+from joulediff.diffs import Diff
+from joulediff.errors import JoulediffError
+from joulediff.findings import Confirmation, Finding, SideName, WholeRun
+from joulediff.runs import Run, Setting
+from joulediff.stability.watch import Watch
+
+# Functions that tell a setting, and the setting.
+_TELLS = {"torch.is_grad_enabled": "torch.grad_enabled"}
+
+
+def confirm_findings(
+    diff: Diff, runs: Mapping[SideName, Run], programs: Mapping[SideName, Program], *, watch: Watch
+) -> Diff:
+    """Return a diff whose findings say what their fixes save in the whole program, where that can be measured."""
+    found = []
+    for finding in diff.findings:
+        watch.stage(f"confirming finding {finding.id}: the whole program with its fix", None)
+        found.append(_confirm(finding, runs[finding.expensive], programs.get(finding.expensive), watch))
+    return replace(diff, findings=tuple(found))
+
+
+def find_fix(finding: Finding) -> dict[str, Setting] | None:
+    """Return the settings that would mend a finding; None where it takes a change of code."""
+    cause = finding.cause
+    value = cause.value_b if finding.expensive == "a" else cause.value_a
+    key = _TELLS.get(cause.key or "", cause.key or "")
+    if finding.kind != "misconfiguration" or " and " in key:
+        return None
+    if cause.type == "setting" or key.startswith("config.") or key in _TELLS.values():
+        return {key: value}
+    return {f"env.{key}": value} if cause.type == "call_path" and key.isupper() else None
+
+
+def _confirm(finding: Finding, run: Run, program: Program | None, watch: Watch) -> Finding:
+    fix = find_fix(finding)
+    if fix is None or program is None:
+        return finding
+    change = ", ".join(f"{name} = {value}" for name, value in fix.items())
+    try:
+        whole = _compare(change, run, record_fixed(program, fix, watch=watch))
+    except JoulediffError as error:
+        whole = WholeRun(change, None, None, None, None, None, note=error.what)
+    before = finding.confirmation or Confirmation(())
+    return replace(finding, confirmation=replace(before, whole=whole))
+
+
+def _compare(change: str, before: Run, after: Run) -> WholeRun:
+    old, new = before.measurement, after.measurement
+    if old is None or new is None:
+        return WholeRun(change, None, None, None, None, None, note="the energy of the step is not known")
+    share = 1 - new.energy.joules / old.energy.joules if old.energy.joules > 0 else None
+    gap = _outputs_apart(before, after)
+    return WholeRun(change, old.energy, new.energy, old.step_s, new.step_s, share, gap)
+
+
+def _outputs_apart(a: Run, b: Run) -> float | None:
+    """Return how far what the two steps returned lies apart, by name."""
+    left, right = _outputs(a), _outputs(b)
+    gaps = [differ(a.signature_of(left[name]), b.signature_of(right[name])) for name in left.keys() & right.keys()]
+    return max((gap for gap in gaps if gap is not None), default=None)
+
+
+def _outputs(run: Run) -> dict[str, int]:
+    return {value.name: value.id for value in run.values if value.name is not None and value.name.startswith("output")}

@@ -1,0 +1,116 @@
+"""Record the programs of a diff, in turns, and keep them for what is tried afterwards.
+
+Both are built at the same time and then measured one after the other: A, B, B, A, so that what drifts, drifts for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+
+from joulediff.child.interpreter import Interpreter
+from joulediff.child.launch import record_in_child
+from joulediff.child.request import Request
+from joulediff.child.served import Served
+from joulediff.diagnosis.sides import other_side
+from joulediff.diagnosis.trials import Lab
+from joulediff.errors import JoulediffError
+from joulediff.findings import SideName
+from joulediff.metering.combine import combine
+from joulediff.runs import Run, Setting
+from joulediff.stability.watch import Watch
+
+_OUT_OF_MEMORY = "out of memory"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program to record. `keep` is given its run after each pass."""
+
+    request: Request
+    interpreter: Interpreter
+    keep: Callable[[Run], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Both runs, and those of their programs that are still there."""
+
+    runs: Mapping[SideName, Run]
+    labs: Mapping[SideName, Lab]
+    interleaved: bool
+
+
+class Labelled(Watch):
+    """Says which of the two programs a stage belongs to."""
+
+    def __init__(self, watch: Watch, label: str) -> None:
+        self._watch = watch
+        self._label = label
+
+    def stage(self, text: str, share: float | None = None) -> None:
+        self._watch.stage(f"{self._label}: {text}", share)
+
+
+@contextmanager
+def recorded(programs: Mapping[SideName, Program], runs: Mapping[SideName, Run], *, watch: Watch) -> Iterator[Recorded]:
+    """Give both runs: those of `programs` recorded now, the others as they are."""
+    with ExitStack() as stack:
+        served = {
+            side: stack.enter_context(
+                Served(
+                    replace(program.request, serve=True),
+                    interpreter=program.interpreter,
+                    keep=program.keep,
+                    watch=Labelled(watch, side.upper()),
+                )
+            )
+            for side, program in programs.items()
+        }
+        for each in served.values():
+            each.wait_built()
+        found, labs = dict(runs), dict(served)
+        for side, each in served.items():
+            kin = [other.pid for name, other in served.items() if name != side]
+            try:
+                found[side] = each.record(kin)
+            except JoulediffError as error:
+                if len(served) < 2 or _OUT_OF_MEMORY not in error.what.lower() + str(error.fix).lower():
+                    raise
+                found[side] = _record_alone(programs[side], served, labs, watch)
+        if len(labs) == 2:
+            for side in reversed(list(labs)):  # B, then A
+                found[side] = _measure_again(labs[side], programs[side], found[side])
+        for side, each in labs.items():
+            each.take_other(found[other_side(side)])
+        yield Recorded(found, labs, interleaved=len(labs) == 2)
+
+
+def _record_alone(
+    program: Program, served: Mapping[SideName, Served], labs: dict[SideName, Served], watch: Watch
+) -> Run:
+    """Record a program for which there was no memory beside the other; neither is there afterwards."""
+    for each in served.values():
+        each.close()
+    labs.clear()
+    return record_in_child(program.request, interpreter=program.interpreter, keep=program.keep, watch=watch)
+
+
+def _measure_again(lab: Served, program: Program, run: Run) -> Run:
+    if run.measurement is None:
+        return run
+    again = lab.measure(seconds=program.request.seconds / 2, wait_s=program.request.wait_s)
+    run = replace(run, measurement=combine(run.measurement, again))
+    program.keep(run)
+    return run
+
+
+def record_fixed(program: Program, fix: Mapping[str, Setting], *, watch: Watch) -> Run:
+    """Return the record of a program with a fix: its energy and its outputs, without single operators."""
+    request = replace(program.request, replay=False, serve=False, fix=dict(fix))
+    return record_in_child(request, interpreter=program.interpreter, keep=_keep_nothing, watch=watch)
+
+
+def _keep_nothing(_: Run) -> None:
+    pass

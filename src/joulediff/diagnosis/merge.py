@@ -1,0 +1,79 @@
+"""Findings of one cause as one: a switch that makes ten rows dearer is reported once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from joulediff.diagnosis.causes import Lead
+from joulediff.diagnosis.detect import joules
+from joulediff.energy.sums import add
+from joulediff.findings import Finding
+
+# A part of the difference that was confirmed must be at least this to speak for all of it.
+_MOST = 0.9
+
+
+def join_leads(leads: Sequence[Lead]) -> Lead:
+    """Return several settings that are one cause only together."""
+    first = leads[0]
+    keys = " and ".join(str(lead.cause.key) for lead in leads)
+    value_a = " and ".join(str(lead.cause.value_a) for lead in leads)
+    value_b = " and ".join(str(lead.cause.value_b) for lead in leads)
+    evidence = tuple(text for lead in leads for text in lead.cause.evidence)
+    return replace(first, cause=replace(first.cause, key=keys, value_a=value_a, value_b=value_b, evidence=evidence))
+
+
+def identity(finding: Finding) -> object:
+    """Return what findings of one cause share; those without a known cause share nothing."""
+    cause = finding.cause
+    if finding.kind == "unknown" or cause.type in ("call_path", "redundancy"):
+        configured = cause.type == "call_path" and finding.kind == "misconfiguration"
+        here = cause.location_a if finding.expensive == "a" else cause.location_b
+        if not configured:
+            return (cause.type, cause.key, here, finding.expensive, finding.region)
+    location = cause.location_a if finding.expensive == "a" else cause.location_b
+    return (cause.type, cause.key, cause.value_a, cause.value_b, location, finding.expensive, finding.verdict)
+
+
+def merge(findings: Sequence[Finding]) -> Finding:
+    """Return one finding for several rows of the same cause. The one with the most joules speaks for them."""
+    if len(findings) == 1:
+        return findings[0]
+    ordered = sorted(findings, key=lambda finding: -finding.delta_j)
+    first = ordered[0]
+    energy_a = add((i, f.energy_a) for i, f in enumerate(ordered) if f.energy_a is not None)
+    energy_b = add((i, f.energy_b) for i, f in enumerate(ordered) if f.energy_b is not None)
+    delta_j = sum(f.delta_j for f in ordered)
+    cheap_j = min(joules(energy_a), joules(energy_b))
+    confirmations = [f.confirmation for f in ordered if f.confirmation is not None]
+    saved_j = [each.saved_j for each in confirmations if each.saved_j is not None]
+    shares = [each.saved_share for each in confirmations if each.saved_share is not None]
+    confirmed_j = sum(f.delta_j for f in ordered if f.confirmed)
+    confirmation = None
+    if first.confirmation is not None:
+        confirmation = replace(
+            first.confirmation, saved_j=sum(saved_j) if saved_j else None, saved_share=sum(shares) if shares else None
+        )
+    return replace(
+        first,
+        region=f"{first.region}, {len(ordered) - 1} more",
+        where=first.where if all(f.where == first.where for f in ordered) else "",
+        regions=tuple(number for f in ordered for number in f.regions),
+        energy_a=energy_a,
+        energy_b=energy_b,
+        delta_j=delta_j,
+        ratio=max(joules(energy_a), joules(energy_b)) / cheap_j if cheap_j > 0 else None,
+        share_of_run=_sum([f.share_of_run for f in ordered]),
+        p_value=min((f.p_value for f in ordered if f.p_value is not None), default=None),
+        time_a_s=_sum([f.time_a_s for f in ordered]),
+        time_b_s=_sum([f.time_b_s for f in ordered]),
+        difference=max((f.difference for f in ordered if f.difference is not None), default=None),
+        confirmed=first.confirmed and confirmed_j >= _MOST * delta_j,
+        confirmation=confirmation,
+    )
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

@@ -1,0 +1,127 @@
+"""Two runs and what equals what in them, as every kind of evidence wants to look at it.
+
+A region's own operators seldom stand alone: views and copies between them are regions of their own. `slice_of` gives
+all that leads from the tensors both sides share to the region's outputs, so that it can be run as it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from joulediff.energy.costs import Costs
+from joulediff.findings import Place, Region, SideName
+from joulediff.matching import RegionGroup, group_regions
+from joulediff.recorders.workshop import Form
+from joulediff.runs import Frame, Run
+
+# A region with more than this before it is not a matter of a few operators.
+MAX_SLICE = 200
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Both runs of a diff, with their regions."""
+
+    a: Run
+    b: Run
+    regions: Sequence[Region]
+
+    @cached_property
+    def groups(self) -> list[RegionGroup]:
+        """Regions that repeat, as rows."""
+        return group_regions(self.a, self.b, self.regions)
+
+    @cached_property
+    def costs(self) -> dict[SideName, Costs]:
+        """What operators cost on each side."""
+        return {"a": Costs(self.a), "b": Costs(self.b)}
+
+    @cached_property
+    def by_id(self) -> dict[int, Region]:
+        """Regions by their numbers."""
+        return {region.id: region for region in self.regions}
+
+    @cached_property
+    def carriers(self) -> dict[SideName, frozenset[int]]:
+        """Operators that only bring tensors to others: of every region that does not compute the same on both sides."""
+        return {
+            side: frozenset(op for r in self.regions if r.kind != "equal" for op in ops_of(r, side)) for side in SIDES
+        }
+
+    def run(self, side: SideName) -> Run:
+        """Return the run of a side."""
+        return self.a if side == "a" else self.b
+
+    def slice_of(self, region: Region, side: SideName) -> tuple[int, ...]:
+        """Return the operators of one side that lead from shared tensors to the region's outputs, in order."""
+        run, carriers = self.run(side), self.carriers[side]
+        found = set(ops_of(region, side))
+        shared = {pair[0 if side == "a" else 1] for pair in region.inputs}
+        todo = [value for op in found for value in run.ops[op].inputs]
+        while todo and len(found) <= MAX_SLICE:
+            value = todo.pop()
+            maker = run.values[value].producer
+            if value in shared or maker is None or maker in found or maker not in carriers:
+                continue
+            found.add(maker)
+            todo += run.ops[maker].inputs
+        return tuple(sorted(found))
+
+    def readers_of(self, ops: Iterable[int], side: SideName) -> list[Region]:
+        """Return the computing regions whose slices hold one of these operators."""
+        wanted = set(ops)
+        return [r for r in self.regions if r.kind == "equal" and wanted.intersection(self._slices[side][r.id])]
+
+    @cached_property
+    def _slices(self) -> dict[SideName, dict[int, tuple[int, ...]]]:
+        equal = [region for region in self.regions if region.kind == "equal"]
+        return {side: {region.id: self.slice_of(region, side) for region in equal} for side in SIDES}
+
+
+SIDES: tuple[SideName, ...] = ("a", "b")
+
+
+def other_side(side: SideName) -> SideName:
+    """Return the side that is not this one."""
+    return "b" if side == "a" else "a"
+
+
+def ops_of(region: Region, side: SideName) -> tuple[int, ...]:
+    """Return a region's operators on one side."""
+    return region.a if side == "a" else region.b
+
+
+def costliest(sides: Sides, side: SideName, ops: Iterable[int]) -> int | None:
+    """Return the operator with the most joules, or else the most device time."""
+    costs = sides.costs[side]
+
+    def weight(op: int) -> tuple[float, float]:
+        energy = costs.of([op])
+        return (0.0 if energy is None else energy.joules, costs.time_s([op]) or 0.0)
+
+    working = [op for op in ops if costs.kernels[op]]
+    return max(working or list(ops), key=weight, default=None)
+
+
+def form_of(run: Run, value: int) -> Form:
+    """Return how a value lies in memory."""
+    found = run.values[value]
+    return Form(found.shape, found.strides, found.dtype)
+
+
+def to_place(run: Run, frame: Frame | None) -> Place | None:
+    """Return a frame as a place, with its line of code where the run holds it."""
+    if frame is None:
+        return None
+    return Place(frame.file, frame.line, frame.function, line_text(run, frame.file, frame.line))
+
+
+def line_text(run: Run, file: str, line: int) -> str | None:
+    """Return a line of code, where the run holds it."""
+    for source in run.sources:
+        lines = source.text.splitlines()
+        if source.file == file and source.first <= line < source.first + len(lines):
+            return lines[line - source.first].strip()
+    return None

@@ -1,0 +1,297 @@
+"""Counterfactuals: change one thing on the expensive side alone, run it, and look at kernels, outputs and joules.
+
+A change explains a difference only if the energy falls to within 10 % of the cheap side's, and the outputs stay. What
+cannot be run is no explanation, and its reason is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from joulediff.diagnosis.sides import Sides, form_of, ops_of, other_side
+from joulediff.diffs import Thresholds
+from joulediff.energy.sums import scale
+from joulediff.errors import JoulediffError
+from joulediff.findings import Region, SideName, Trial
+from joulediff.matching import match
+from joulediff.recorders.walks import Target, Walk
+from joulediff.recorders.workshop import OTHER, OWN, Feed, Job, Weighed
+from joulediff.records import Energy
+from joulediff.runs import Run, Setting, Signature
+
+# As near to the cheap side as a change must come.
+NEAR_SHARE = 0.10
+WINDOW_S = 0.3
+# On a busy machine an estimate of one short window says little.
+ROUNDS = {"estimated": 3}
+
+
+class Lab(Protocol):
+    """A program that is still there to be tried with."""
+
+    def weigh(self, job: Job, *, window_s: float) -> Weighed:
+        """Return what a job costs."""
+
+    def capture(self, settings: Mapping[str, Setting]) -> tuple[str, Run]:
+        """Return the recording of the step under other settings, and its name there."""
+
+    def walk(self, target: Target) -> Walk | None:
+        """Return the lines of a function that the step takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """One thing that differs: settings of one switch, or the layout of tensors, or the calls themselves."""
+
+    text: str
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    layout: tuple[str, ...] = ()
+    """Aspects in which inputs take the form of the cheap side: `dtype`, `strides`."""
+    calls: bool = False
+    """The cheap side's operators run in place of the expensive side's."""
+
+
+@dataclass(slots=True)
+class Trials:
+    """The tries at one region of the expensive side."""
+
+    sides: Sides
+    expensive: SideName
+    region: Region
+    labs: Mapping[SideName, Lab]
+    thresholds: Thresholds
+    made: list[Trial] = field(default_factory=list)
+    _before: Weighed | None = None
+    _other: Weighed | None = None
+
+    @property
+    def cheap(self) -> SideName:
+        """The side that costs less."""
+        return other_side(self.expensive)
+
+    @property
+    def before(self) -> Weighed:
+        """What the region costs as it is."""
+        if self._before is None:
+            ops = self.sides.slice_of(self.region, self.expensive)
+            self._before = self._weigh(self.expensive, Job(OWN, ops, collect=ops))
+        return self._before
+
+    @property
+    def other(self) -> Weighed:
+        """What the cheap side costs: weighed in the same way where that program is there, else as recorded."""
+        if self._other is None:
+            ops = self.sides.slice_of(self.region, self.cheap)
+            if self.cheap in self.labs:
+                self._other = self._weigh(self.cheap, Job(OWN, ops, collect=ops))
+            else:
+                costs = self.sides.costs[self.cheap]
+                self._other = Weighed(costs.of(ops), costs.time_s(ops), costs.names(ops))
+        return self._other
+
+    def repeats(self) -> bool | None:
+        """Return whether the difference is there again when both sides are weighed; None where that cannot be had."""
+        before, other = self.before.energy, self.other.energy
+        if before is None or other is None:
+            return None
+        return before.joules > other.joules * (1 + self.thresholds.threshold) and before.joules > other.high
+
+    def change(self, suspects: Sequence[Suspect]) -> Trial:
+        """Try several suspects at once, and keep what came of it."""
+        try:
+            after, note = self._change(suspects), None
+        except JoulediffError as error:
+            after, note = None, error.what
+        trial = self._judge(" and ".join(suspect.text for suspect in suspects), after, note)
+        self.made.append(trial)
+        return trial
+
+    def _change(self, suspects: Sequence[Suspect]) -> Weighed:
+        if any(suspect.calls for suspect in suspects):
+            return self._transplant()
+        settings = {name: value for suspect in suspects for name, value in suspect.settings.items()}
+        aspects = {aspect for suspect in suspects for aspect in suspect.layout}
+        if not settings:
+            return self._lay_out(OWN, self.region, self.sides, aspects)
+        name, run = self.labs[self.expensive].capture(settings)
+        changed = self._match_changed(run)
+        region = self._find_again(changed)
+        weighed = self._lay_out(name, region, changed, aspects)
+        if weighed.difference is None:
+            return replace(weighed, difference=self._signed_difference(changed, region))
+        return weighed
+
+    def _match_changed(self, run: Run) -> Sides:
+        a, b = (run, self.sides.b) if self.expensive == "a" else (self.sides.a, run)
+        return Sides(a, b, match(a, b))
+
+    def _find_again(self, changed: Sides) -> Region:
+        """Return the region of the changed run that holds what this region's cheap side does."""
+        wanted = set(ops_of(self.region, self.cheap))
+        for region in changed.regions:
+            if wanted.intersection(ops_of(region, self.cheap)) and ops_of(region, self.expensive):
+                return region
+        raise JoulediffError("with the change the part cannot be found again")
+
+    def _lay_out(self, name: str, region: Region, sides: Sides, aspects: set[str]) -> Weighed:
+        """Weigh the expensive side's own operators, with inputs in the form of the cheap side's in these aspects."""
+        ops = sides.slice_of(region, self.expensive)
+        run, other = sides.run(self.expensive), sides.run(self.cheap)
+        feeds = []
+        for mine, theirs in self._pairs(region):
+            form, wanted = form_of(run, mine), form_of(other, theirs)
+            if "dtype" in aspects:
+                form = replace(form, dtype=wanted.dtype)
+            if {"strides", "memory_format", "alignment"} & aspects and form.shape == wanted.shape:
+                form = replace(form, strides=wanted.strides)
+            if form != form_of(run, mine):
+                feeds.append(Feed(mine, mine, form))
+        if aspects and not feeds:
+            raise JoulediffError("the layout comes about within the part itself")
+        compare = tuple((mine, mine) for mine, _ in self._outputs(region)) if aspects else ()
+        return self._weigh(self.expensive, Job(name, ops, base=name, collect=ops, feeds=tuple(feeds), compare=compare))
+
+    def _transplant(self) -> Weighed:
+        """Weigh the cheap side's operators on the expensive side's tensors."""
+        own = self.sides.slice_of(self.region, self.expensive)
+        theirs = self.sides.slice_of(self.region, self.cheap)
+        compare = tuple((b, a) for a, b in self._outputs(self.region))
+        found = self._weigh(
+            self.expensive,
+            Job(OTHER, theirs, collect=own, feeds=self._feeds(own, theirs, exact=False), compare=compare),
+        )
+        if found.energy is None:  # as they lie, the tensors may not suit: then as the cheap side has them
+            feeds = self._feeds(own, theirs, exact=True)
+            found = self._weigh(self.expensive, Job(OTHER, theirs, collect=own, feeds=feeds, compare=compare))
+        return found
+
+    def _feeds(self, own: Sequence[int], theirs: Sequence[int], *, exact: bool) -> tuple[Feed, ...]:
+        """Return which tensor of the expensive side stands for each one that the cheap side's operators read."""
+        run, other = self.sides.run(self.expensive), self.sides.run(self.cheap)
+        shared = {theirs: mine for mine, theirs in self._pairs(self.region)}
+        read = dict.fromkeys(value for op in own for value in run.ops[op].inputs)
+        feeds = []
+        for value in dict.fromkeys(value for op in theirs for value in other.ops[op].inputs):
+            mine = shared.get(value)
+            if mine not in read:
+                mine = _find_equal(run, read, other, value)
+            if mine is None:
+                continue  # made on the way, or not there: the one who runs it will say
+            form, wanted = form_of(run, mine), form_of(other, value)
+            is_kept = (form.shape, form.dtype) == (wanted.shape, wanted.dtype) and not exact
+            feeds.append(Feed(value, mine, None if is_kept or form == wanted else wanted))
+        return tuple(feeds)
+
+    def _pairs(self, region: Region) -> list[tuple[int, int]]:
+        """Return shared inputs as (expensive, cheap)."""
+        return [(a, b) if self.expensive == "a" else (b, a) for a, b in region.inputs]
+
+    def _outputs(self, region: Region) -> list[tuple[int, int]]:
+        return [(a, b) if self.expensive == "a" else (b, a) for a, b in region.outputs]
+
+    def _signed_difference(self, changed: Sides, region: Region) -> float | None:
+        run, other = changed.run(self.expensive), self.sides.run(self.cheap)
+        found = (differ(run.signature_of(a), other.signature_of(b)) for a, b in self._outputs(region))
+        gaps = [gap for gap in found if gap is not None]
+        return max(gaps, default=None)
+
+    def _weigh(self, side: SideName, job: Job) -> Weighed:
+        if side not in self.labs:
+            raise JoulediffError("not tried: the program is not there to be run again")
+        found = self.labs[side].weigh(job, window_s=WINDOW_S)
+        rounds = 1 if found.energy is None else ROUNDS.get(found.energy.source, 1)
+        more = [self.labs[side].weigh(job, window_s=WINDOW_S) for _ in range(rounds - 1)]
+        energies = [each.energy for each in (found, *more) if each.energy is not None]
+        # What disturbs a measurement of CPU time adds to it: the least is nearest to the truth.
+        return replace(found, energy=min(energies, key=lambda each: each.joules)) if energies else found
+
+    def _judge(self, change: str, after: Weighed | None, note: str | None) -> Trial:
+        before, other = self.before, self.other
+        energy = None if after is None else after.energy
+        gap = None if after is None else after.difference
+        fell = _is_below(energy, before.energy, 1 - self.thresholds.threshold / 2)
+        near = _is_below(energy, other.energy, 1 + NEAR_SHARE)
+        stayed = gap is None or gap <= self.thresholds.difference
+        if note is None:
+            note = _tell_failure(after, fell=fell, near=near, stayed=stayed)
+        return Trial(
+            change,
+            before.energy,
+            energy,
+            other.energy,
+            before.kernels,
+            () if after is None else after.kernels,
+            gap,
+            explains=fell and near and stayed,
+            note=note,
+        )
+
+
+def explain(trials: Trials, suspects: Sequence[Suspect], *, most: int = 8) -> tuple[Suspect, ...]:
+    """Return the smallest set of suspects that explains the difference; nothing where none does.
+
+    Each is tried alone first; if none is enough, all together, and then without one after the other.
+    """
+    for suspect in suspects[:most]:
+        if trials.change([suspect]).explains:
+            return (suspect,)
+    if len(suspects) < 2 or not trials.change(suspects).explains:
+        return ()
+    left = list(suspects)
+    for suspect in suspects[:most]:
+        fewer = [each for each in left if each is not suspect]
+        if len(fewer) > 1 and trials.change(fewer).explains:
+            left = fewer
+    return tuple(left)
+
+
+def differ(a: Signature | None, b: Signature | None) -> float | None:
+    """Return how far two tensors lie apart by their signatures, as a share of their norm."""
+    if a is None or b is None or a.count != b.count:
+        return None
+    if not a.sum_abs or not b.sum_abs:
+        return 0.0 if a.sum_abs == b.sum_abs else 1.0
+    gaps = (
+        abs(a.sum_x2 - b.sum_x2) / max(a.sum_x2, b.sum_x2) / 2,
+        abs(a.sum_abs - b.sum_abs) / max(a.sum_abs, b.sum_abs),
+        abs(a.sum_x - b.sum_x) / max(a.sum_abs, b.sum_abs),
+    )
+    return max(gaps)
+
+
+def saved(trial: Trial, recorded: Energy | None) -> Energy | None:
+    """Return what a change saves of a recorded energy, going by how much it saved where it was tried."""
+    if recorded is None or trial.before is None or trial.after is None or not trial.before.joules > 0:
+        return None
+    return scale(recorded, 1 - trial.after.joules / trial.before.joules)
+
+
+def _find_equal(run: Run, among: Mapping[int, None], other: Run, value: int) -> int | None:
+    """Return the tensor that equals one of the other run: a parameter of that name, or one of the same signature."""
+    wanted = other.values[value]
+    sign = other.signature_of(value)
+    for mine in among:
+        found = run.values[mine]
+        if wanted.name is not None and found.name == wanted.name and found.shape == wanted.shape:
+            return mine
+    for mine in among:
+        gap = differ(run.signature_of(mine), sign)
+        if gap is not None and gap < 1e-3 and run.values[mine].shape == wanted.shape:
+            return mine
+    return None
+
+
+def _is_below(energy: Energy | None, other: Energy | None, share: float) -> bool:
+    return energy is not None and other is not None and energy.joules <= share * other.joules
+
+
+def _tell_failure(after: Weighed | None, *, fell: bool, near: bool, stayed: bool) -> str | None:
+    if after is None or after.energy is None:
+        return after.note if after is not None else "it could not be run"
+    if not stayed:
+        return "the outputs change with it"
+    if not fell:
+        return "the energy stays as it is"
+    return None if near else "the energy falls, but not to the other side's"

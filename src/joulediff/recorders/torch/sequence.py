@@ -1,0 +1,188 @@
+"""Run recorded operators one after the other, each on what those before it made.
+
+Values that no operator of the sequence makes are given. A write in place makes a new value of the same memory, so the
+tensor behind a value is looked up through `previous`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from joulediff.errors import JoulediffError
+from joulediff.recorders.torch.arguments import Encoder, decode
+from joulediff.recorders.torch.rebuild import find_function
+from joulediff.recorders.workshop import Form
+from joulediff.runs import Op, Run
+
+if TYPE_CHECKING:
+    import torch
+
+Tensors = dict[int, "torch.Tensor"]
+
+
+class _Slot:
+    """Stands for a tensor among decoded arguments."""
+
+    __slots__ = ("at",)
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+
+class OpSequence:
+    """Operators of a run, decoded once. `needed` are the values to give."""
+
+    def __init__(self, run: Run, ops: Sequence[int]) -> None:
+        self._run = run
+        self._ops = [run.ops[op] for op in ops]
+        self._members = frozenset(ops)
+        self._calls = [_Call(op) for op in self._ops]
+        self._known: set[int] = set()
+        needed: dict[int, None] = {}
+        self._sources = [self._find_sources(op, needed) for op in self._ops]
+        self.needed = tuple(needed)
+
+    def __call__(self, given: Mapping[int, torch.Tensor]) -> Tensors:
+        """Return every tensor by its value after the last operator has run."""
+        known = dict(given)
+        for op, call, sources in zip(self._ops, self._calls, self._sources, strict=True):
+            made = call([known[value] for value in sources])
+            known.update(zip(op.outputs, made, strict=False))
+        return known
+
+    def find(self, known: Mapping[int, torch.Tensor], value: int) -> torch.Tensor | None:
+        """Return the tensor of a value after a run; None for one that the sequence does not know."""
+        at = self._locate(value)
+        return None if at is None else known.get(at)
+
+    @property
+    def written(self) -> set[int]:
+        """Given values whose memory the operators write to."""
+        memory = {self._run.values[value].storage for op in self._ops for value in op.writes}
+        return {value for value in self.needed if self._run.values[value].storage in memory}
+
+    def _find_sources(self, op: Op, needed: dict[int, None]) -> list[int]:
+        """Return under which value each input is known; those that are not known so far become needed."""
+        found = []
+        for value in op.inputs:
+            at = self._locate(value)
+            if at is None:
+                at = value
+                needed[value] = None
+                self._known.add(value)
+            found.append(at)
+        self._known.update(op.outputs)
+        return found
+
+    def _locate(self, value: int) -> int | None:
+        at: int | None = value
+        while at is not None and at not in self._known:
+            found = self._run.values[at]
+            at = found.previous if self._members.intersection(found.writers) else None
+        return at
+
+
+class _Call:
+    """One operator with its arguments decoded, tensors left open."""
+
+    def __init__(self, op: Op) -> None:
+        self._function = find_function(op)
+        slots = [_Slot(at) for at in range(len(op.inputs))]
+        self._args, self._kwargs = decode(op.arguments, slots)
+        self._encoder = Encoder()
+
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
+        args = [_fill(each, tensors) for each in self._args]
+        kwargs = {name: _fill(each, tensors) for name, each in self._kwargs.items()}
+        made = self._function(*args, **kwargs)
+        return [made] if hasattr(made, "untyped_storage") else self._encoder.returns(made)[1]
+
+
+def _fill(value: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    if isinstance(value, _Slot):
+        return tensors[value.at]
+    if isinstance(value, list):
+        return [_fill(each, tensors) for each in value]
+    return value
+
+
+def to_form(tensor: torch.Tensor, form: Form) -> torch.Tensor:
+    """Return a tensor of the same values in another form.
+
+    One of another shape takes the memory as it lies, which is what views of dense memory do.
+    """
+    import torch
+
+    dtype = getattr(torch, form.dtype, None)
+    if not isinstance(dtype, torch.dtype):
+        raise JoulediffError(f"this PyTorch has no type {form.dtype[:40]}")
+    tensor = tensor.to(dtype)
+    if tuple(tensor.shape) == form.shape:
+        if tuple(tensor.stride()) == form.strides:
+            return tensor
+        if 0 in form.strides:
+            return tensor.as_strided(form.shape, form.strides).contiguous().as_strided(form.shape, form.strides)
+        return torch.empty_strided(form.shape, form.strides, dtype=dtype, device=tensor.device).copy_(tensor)
+    count = 1
+    for length in form.shape:
+        count *= length
+    if count != tensor.numel():
+        raise JoulediffError("an input has another number of elements there")
+    flat = tensor.as_strided((count,), (1,)) if _is_dense(tensor) else tensor.reshape(-1)
+    empty = torch.empty_strided(form.shape, form.strides, dtype=dtype, device=tensor.device)
+    if not _is_dense(empty):
+        return flat.reshape(form.shape)
+    empty.as_strided((count,), (1,)).copy_(flat)
+    return empty
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Return whether the elements fill their memory without a gap, in any order."""
+    expected = 1
+    for stride, length in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if length == 1:
+            continue
+        if stride != expected:
+            return False
+        expected *= length
+    return True
+
+
+def differ(a: torch.Tensor, b: torch.Tensor) -> float:
+    """Return how far two tensors lie apart, as a share of the norm of `a`; of their sorted values if shapes differ."""
+    import torch
+
+    if a.numel() != b.numel():
+        return float("inf")
+    left, right = (t.detach().to(torch.float64).flatten() for t in (a, b))
+    if a.shape != b.shape:
+        left, right = left.sort().values, right.sort().values
+    finite = left.isfinite() & right.isfinite()
+    if bool((left.isfinite() != right.isfinite()).any()):
+        return float("inf")
+    left, right = left[finite], right[finite]
+    norm = float(left.norm())
+    gap = float((left - right).norm())
+    return gap / norm if norm else (0.0 if not gap else float("inf"))
+
+
+def kernel_names(call: Callable[[], object], device: str) -> tuple[str, ...]:
+    """Return what a device runs for a call, in order; of the host, the operators that call no others."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    on_gpu = device.startswith("cuda")
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
+    call()
+    if on_gpu:
+        torch.cuda.synchronize(device)
+    with profile(activities=activities) as profiler:
+        call()
+        if on_gpu:
+            torch.cuda.synchronize(device)
+    events = profiler.events()
+    if on_gpu:
+        found = [event for event in events if event.device_type == torch.autograd.DeviceType.CUDA]
+        return tuple(event.name for event in sorted(found, key=lambda event: event.time_range.start))
+    return tuple(event.name for event in events if not event.cpu_children and "::" in event.name)

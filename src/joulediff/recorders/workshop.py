@@ -1,0 +1,90 @@
+"""What can be tried with a recorded program while it is still there: run its step changed, or a few operators of it.
+
+A `Job` is operators of a recorded run, in order, on real inputs of the program. It is plain data, so that it travels
+to the process in which the program lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from joulediff.recorders.recorder import Load
+from joulediff.records import Energy
+from joulediff.runs import Run, Setting
+
+OWN, OTHER = "own", "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a tensor lies in memory, and its type."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """An input of a job that the program has under another number, and the form it is wanted in; None as it is."""
+
+    value: int
+    own: int
+    form: Form | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Operators to run in order.
+
+    `run` names the recording they are of: the program's own, a changed one of it (`capture`), or the other program's.
+    Inputs are collected from the program's own operators `collect`, of the recording `base`. `compare` has pairs of a
+    value of the job and one that the operators `collect` make: both are run, and should be equal.
+    """
+
+    run: str
+    ops: tuple[int, ...]
+    base: str = OWN
+    collect: tuple[int, ...] = ()
+    feeds: tuple[Feed, ...] = ()
+    compare: tuple[tuple[int, int], ...] = ()
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """What a job costs: joules and seconds of one run of it, above nothing: the resting power of its time is in it."""
+
+    energy: Energy | None
+    time_s: float | None
+    kernels: tuple[str, ...] = ()
+    difference: float | None = None
+    """How far its outputs lie from those of the program's own operators, as a share of their norm."""
+    note: str | None = None
+
+
+class Piece(Protocol):
+    """A job ready to be weighed."""
+
+    load: Load
+    device: str
+    kernels: tuple[str, ...]
+    difference: float | None
+
+    def close(self) -> None:
+        """Give the memory back."""
+
+
+class Workshop(Protocol):
+    """A program that can be tried in other ways than its own."""
+
+    def take_other(self, run: Run) -> None:
+        """Keep the other program's recording, for jobs of its operators."""
+
+    def capture(self, settings: Mapping[str, Setting]) -> tuple[str, Run]:
+        """Run the step under other settings and return the name of the recording, and the recording."""
+
+    def open_piece(self, job: Job) -> Piece:
+        """Return a job ready to run; raises JoulediffError where it cannot be run."""

@@ -1,0 +1,90 @@
+"""A recorded program that is still there: measured again, changed, watched line by line, or in parts.
+
+Everything is measured with the meters, and at the clock, of the recording. The program is left as it was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from joulediff.energy.scales import Scales
+from joulediff.energy.sums import add, to_energy
+from joulediff.errors import JoulediffError
+from joulediff.metering.run import measure
+from joulediff.meters import MeterSet
+from joulediff.meters.meter import Clock
+from joulediff.recorders.lines import watch_lines
+from joulediff.recorders.walks import Target, Walk
+from joulediff.recorders.workshop import Job, Weighed, Workshop
+from joulediff.records import Energy, Measurement
+from joulediff.runs import Replay, Run, Setting
+from joulediff.stability.repeats import Step
+from joulediff.stability.watch import Watch
+
+# A sequence of operators is weighed twice, with the others between, so that drift shows.
+WINDOW_S = 0.4
+
+
+@dataclass(slots=True)
+class Workbench:
+    """One program and what it can be tried with."""
+
+    run: Run
+    step: Step
+    workshop: Workshop
+    scales: Scales
+    meter: MeterSet
+    clock: Clock
+    begin: Callable[[], None]
+    root: Path
+    change: Callable[[Mapping[str, Setting]], AbstractContextManager[None]]
+    """Puts settings in force for as long as it lasts."""
+
+    def measure(self, *, seconds: float, wait_s: float, settings: Mapping[str, Setting], watch: Watch) -> Measurement:
+        """Return the energy of the step, measured again, under other settings where some are given."""
+        self.begin()
+        with self.change(settings):
+            return measure(
+                self.step,
+                label=self.run.label,
+                seconds=seconds,
+                meter=self.meter,
+                wait_s=wait_s,
+                clock=self.clock,
+                watch=watch,
+            )
+
+    def weigh(self, job: Job, *, window_s: float = WINDOW_S) -> Weighed:
+        """Return what a job costs; with a note instead of joules where it cannot be run."""
+        try:
+            with closing(self.workshop.open_piece(job)) as piece, self.change(job.settings):
+                rows = self.scales.weigh(0, piece.device, piece.load, window_s)
+                time_s = piece.load.call_s or piece.load.burst_s / max(1, piece.load.calls)
+                notes = dict.fromkeys(row.note for row in rows if row.note)
+                return Weighed(
+                    self._gross(rows, time_s), time_s, piece.kernels, piece.difference, "; ".join(notes) or None
+                )
+        except JoulediffError as error:
+            return Weighed(None, None, note=error.what)
+
+    def walk(self, target: Target) -> Walk | None:
+        """Return the lines of a function that the step takes, with the values that decide them."""
+        return watch_lines(self.step, target, begin=self.begin, root=self.root)
+
+    def _gross(self, rows: list[Replay], time_s: float) -> Energy | None:
+        """Return the joules in the domains that count, with the resting power of the time."""
+        found = self.run.measurement
+        parts = []
+        for row in rows:
+            net = row.energy
+            if net is None or found is None or not found.domains[row.domain].counted:
+                continue
+            rest_j = (row.rest_w or 0.0) * time_s
+            energy = to_energy(net.joules + rest_j, net.low + rest_j, net.high + rest_j, net.source)
+            if energy is not None and math.isfinite(energy.joules):
+                parts.append((row.domain, energy))
+        return add(parts)
