@@ -48,15 +48,24 @@ class Workbench:
         """Return the energy of the step, measured again, under other settings where some are given."""
         self.begin()
         with self.change(settings):
-            return measure(
-                self.step,
-                label=self.run.label,
-                seconds=seconds,
-                meter=self.meter,
-                wait_s=wait_s,
-                clock=self.clock,
-                watch=watch,
-            )
+            return self._measure(self.step, seconds, wait_s, watch)
+
+    def measure_unwaited(self, file: str, line: int, *, seconds: float, wait_s: float, watch: Watch) -> Measurement:
+        """Return the energy of the step if a line of it does not wait for what it reads from a device."""
+        with self.workshop.unwaited(self.step, file=file, line=line) as step:
+            self.begin()
+            return self._measure(step, seconds, wait_s, watch)
+
+    def _measure(self, step: Step, seconds: float, wait_s: float, watch: Watch) -> Measurement:
+        return measure(
+            step,
+            label=self.run.label,
+            seconds=seconds,
+            meter=self.meter,
+            wait_s=wait_s,
+            clock=self.clock,
+            watch=watch,
+        )
 
     def weigh(self, job: Job, *, window_s: float = WINDOW_S) -> Weighed:
         """Return what a job costs; with a note instead of joules where it cannot be run."""

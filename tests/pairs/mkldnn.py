@@ -1,4 +1,4 @@
-"""Convolution on the CPU with oneDNN switched off, and with it."""
+"""A depthwise convolution on the CPU with oneDNN switched off, and with it."""
 
 import torch
 
@@ -9,8 +9,8 @@ EXPECTED = Expected("misconfiguration", "torch.backends.mkldnn.enabled", "settin
 
 def _build():
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Conv2d(16, 16, 3, padding=1), torch.nn.ReLU()).eval()
-    x = torch.randn(1, 16, 28, 28)
+    model = torch.nn.Sequential(torch.nn.Conv2d(128, 128, 3, padding=1, groups=128), torch.nn.ReLU()).eval()
+    x = torch.randn(1, 128, 14, 14)
 
     def step():
         with torch.no_grad():

@@ -9,10 +9,10 @@ EXPECTED = Expected("misconfiguration", "torch.is_grad_enabled", "call_path")
 
 def _build():
     torch.manual_seed(0)
-    width = pick(128, 512)
+    width = pick(32, 512)
     layer = torch.nn.TransformerEncoderLayer(width, 8, 4 * width, batch_first=True, dropout=0.0)
     model = layer.to(DEVICE, torch.float16 if ON_GPU else torch.float32).eval()
-    x = torch.randn(pick(2, 16), pick(64, 256), width, device=DEVICE, dtype=next(model.parameters()).dtype)
+    x = torch.randn(pick(1, 16), pick(8, 256), width, device=DEVICE, dtype=next(model.parameters()).dtype)
     return lambda: model(x)
 
 

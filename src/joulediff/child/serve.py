@@ -56,6 +56,9 @@ def _do(bench: Workbench, sender: Sender, watch: Watch, command: dict[str, Any],
             watch=watch,
         )
         return to_plain(found)
+    if task == "unwaited":
+        limits = {"seconds": float(command["seconds"]), "wait_s": float(command["wait_s"])}
+        return to_plain(bench.measure_unwaited(str(command["file"]), int(command["line"]), **limits, watch=watch))
     if task == "capture":
         name, run = bench.workshop.capture(dict(command["settings"]))
         sender.run(to_wire(run))

@@ -35,6 +35,7 @@ class Served:
         self._messages: Iterator[Message] = iter(())
         self.run: Run | None = None
         self._closed = False
+        self._seconds, self._wait_s = request.seconds, request.wait_s
 
     def __enter__(self) -> Served:
         self._messages = self._child.__enter__().messages()
@@ -82,6 +83,14 @@ class Served:
         """Return the energy of the step, measured again."""
         command = {"do": "measure", "seconds": seconds, "wait_s": wait_s, "settings": dict(settings or {})}
         found: Measurement = from_plain(Measurement, self._ask(command), "measurement")
+        return found
+
+    def measure_unwaited(self, file: str, line: int) -> Measurement:
+        """Return the energy of the step if a line of it does not wait for what it reads from a device."""
+        limits: dict[str, object] = {"seconds": self._seconds, "wait_s": self._wait_s}
+        found: Measurement = from_plain(
+            Measurement, self._ask({"do": "unwaited", "file": file, "line": line, **limits}), "measurement"
+        )
         return found
 
     def capture(self, settings: Mapping[str, Setting]) -> tuple[str, Run]:

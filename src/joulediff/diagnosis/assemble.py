@@ -48,6 +48,8 @@ class Outcome:
     row_of: Mapping[int, str] = field(default_factory=dict)
     settled: Mapping[int, RowVerdict] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    around: str | None = None
+    """The finding that the energy around the operators belongs to."""
 
 
 def assemble(
@@ -161,7 +163,7 @@ def _table(sides: Sides, rows: Sequence[Compared], work: Outcome, *, comparable:
     kinds: tuple[RowKind, ...] = ("idle", "host", "waits")
     for kind in kinds:
         parts = [part_energy(sides.costs[side].books.accounts, kind) for side in SIDES]
-        finding = next((f.id for f in work.findings if f.cause.type == "host"), None)
+        finding = work.around
         if any(part is not None for part in parts):
             verdict: RowVerdict = "finding" if finding else "noise" if comparable else "unknown"
             found.append(Row(_ROW_NAMES[kind], "", kind, 1, 0, 0, parts[0], parts[1], verdict, finding))

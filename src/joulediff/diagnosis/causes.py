@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from joulediff.diagnosis.branches import KeyVariable, find_key_variable
 from joulediff.diagnosis.callpath import Deviation, find_deviation
+from joulediff.diagnosis.detect import joules
 from joulediff.diagnosis.layout import find_differences, find_origin
 from joulediff.diagnosis.redundancy import call_behind, calls_in
 from joulediff.diagnosis.settings import config_place, differing_config, differing_settings, set_place
@@ -25,6 +26,8 @@ from joulediff.runs import Frame, Run, Setting
 
 NOT_TRIED = "not tried: line by line, because a program of this diff cannot be run again"
 _CONFIGURED = ("config", "environment", "call")
+# As costly as the costliest, about.
+_ABOUT = 0.8
 # Settings that may be changed while a program runs; the one who tries will say.
 _SWITCHES = "torch."
 
@@ -80,10 +83,28 @@ def find_leads(subject: Subject, labs: Mapping[SideName, Lab]) -> list[Lead]:
     if _is_same_work(subject):
         leads += _by_layout(subject)
         leads += _by_settings(subject)
+        leads += _by_carriers(subject)
     else:
         leads += _by_settings(subject)
         leads += _by_path(subject, labs, only_configured=False)
     return leads or [_unknown(subject)]
+
+
+def _by_carriers(subject: Subject) -> list[Lead]:
+    """Return work that brings the expensive side's inputs, where the other side reads them as they are."""
+    sides, side = subject.sides, subject.expensive
+    costs = sides.costs[side]
+    before = [op for op in sides.slice_of(subject.region, side) if op not in ops_of(subject.region, side)]
+    theirs = sides.slice_of(subject.region, subject.cheap)
+    names = Counter(sides.run(subject.cheap).ops[op].name for op in theirs)
+    extra = [op for op in before if costs.kernels[op] and sides.run(side).ops[op].name not in names]
+    most = max((joules(costs.of([op])) for op in extra), default=0.0)
+    op = next((op for op in extra if joules(costs.of([op])) >= _ABOUT * most), None)
+    if op is None:
+        return []
+    region = next(r for r in sides.regions if op in ops_of(r, side))
+    ops = (op, subject.op_b) if side == "a" else (subject.op_a, op)
+    return [_redundant(replace(subject, region=region, op_a=ops[0], op_b=ops[1]))]
 
 
 def _is_same_work(subject: Subject) -> bool:
@@ -290,7 +311,7 @@ def _redundant(subject: Subject) -> Lead:
     here, there = (place, None) if subject.expensive == "a" else (None, place)
     values: tuple[Setting, Setting] = (key, None) if subject.expensive == "a" else (None, key)
     type_: CauseType = "redundancy"
-    calls = Suspect(f"without {key}", calls=True)
+    calls = Suspect(f"{key} left out", calls=True)
     return Lead("redundant", Cause(type_, key, *values, here, there, evidence), (calls,))
 
 

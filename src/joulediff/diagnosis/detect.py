@@ -8,7 +8,7 @@ between recordings, and the probabilities are corrected for how many were tested
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from joulediff.diagnosis.settings import differing_settings
@@ -39,6 +39,8 @@ class Compared:
     energy_b: Energy | None
     same: bool
     p_value: float | None = None
+    side: SideName | None = None
+    """The side to look at as the expensive one, where that is not for these energies to say."""
 
     @property
     def delta_j(self) -> float:
@@ -48,6 +50,8 @@ class Compared:
     @property
     def expensive(self) -> SideName:
         """The side that costs more."""
+        if self.side is not None:
+            return self.side
         return "a" if self.delta_j >= 0 else "b"
 
 
@@ -66,20 +70,24 @@ def compare_rows(sides: Sides) -> list[Compared]:
     ]
 
 
+def may_differ(row: Compared, thresholds: Thresholds, total_j: float) -> bool:
+    """Return whether a row differs by more than the threshold, and by enough to matter; perhaps by chance."""
+    if row.p_value is None or abs(row.delta_j) < LEAST_SHARE * total_j:
+        return False
+    return abs(row.delta_j) > thresholds.threshold * min(joules(row.energy_a), joules(row.energy_b))
+
+
 def is_different(row: Compared, thresholds: Thresholds, total_j: float) -> bool:
     """Return whether a row differs by more than the threshold, outside of both intervals and beyond noise."""
-    if row.p_value is None or row.p_value >= ALPHA:
+    if row.p_value is None or row.p_value >= ALPHA or _overlap(row.energy_a, row.energy_b):
         return False
-    if _overlap(row.energy_a, row.energy_b) or abs(row.delta_j) < LEAST_SHARE * total_j:
-        return False
-    cheap_j = min(joules(row.energy_a), joules(row.energy_b))
-    return abs(row.delta_j) > thresholds.threshold * cheap_j
+    return may_differ(row, thresholds, total_j)
 
 
-def chance(a: Energy | None, b: Energy | None) -> float:
+def chance(a: Energy | None, b: Energy | None, *, spread: Mapping[str, float] = SPREAD) -> float:
     """Return how likely two energies lie this far apart by chance; nothing at all costs exactly nothing."""
     delta_j = joules(a) - joules(b)
-    sigma = math.hypot(_sigma(a, toward=-delta_j), _sigma(b, toward=delta_j))
+    sigma = math.hypot(_sigma(a, -delta_j, spread), _sigma(b, delta_j, spread))
     if not sigma:
         return 1.0 if not delta_j else 0.0
     return math.erfc(abs(delta_j) / sigma / math.sqrt(2))
@@ -100,12 +108,12 @@ def joules(energy: Energy | None) -> float:
     return 0.0 if energy is None else energy.joules
 
 
-def _sigma(energy: Energy | None, *, toward: float) -> float:
+def _sigma(energy: Energy | None, toward: float, spread: Mapping[str, float]) -> float:
     """Return the spread of an energy on the side on which the other one lies."""
     if energy is None:
         return 0.0
     half_j = energy.high - energy.joules if toward > 0 else energy.joules - energy.low
-    return math.hypot(half_j / CONFIDENCE_SIGMAS, SPREAD[energy.source] * energy.joules)
+    return math.hypot(half_j / CONFIDENCE_SIGMAS, spread[energy.source] * energy.joules)
 
 
 def _overlap(a: Energy | None, b: Energy | None) -> bool:

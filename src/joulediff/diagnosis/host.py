@@ -1,16 +1,17 @@
-"""Waste on the host: a device that idles because the program waits for it, again and again.
+"""Waste around the operators: a device that idles and a host that is busy, because of waits or of many operators.
 
-Idle time alone is no evidence: it differs from one run of a program to the next. The waits that the trace saw are, by
-the line that asked for them.
+Idle time alone is no evidence: it differs from one run of a program to the next. What the trace saw is: waits, by the
+line that asked for them, and how many operators there are.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from joulediff.diagnosis.detect import joules
-from joulediff.diagnosis.sides import SIDES, Sides
+from joulediff.diagnosis.detect import Compared, joules
+from joulediff.diagnosis.sides import SIDES, Sides, ops_of, other_side
 from joulediff.energy.ledger import Account
 from joulediff.energy.sums import add
 from joulediff.findings import SideName
@@ -21,18 +22,31 @@ from joulediff.runs import Frame, Run
 READS = ("aten::_local_scalar_dense", "aten::item", "aten::nonzero", "aten::is_nonzero")
 # Fewer waits more than the other side's are no habit.
 LEAST_WAITS = 2
+# Fewer operators more than the other side's are no matter of launching them.
+LEAST_OPS = 4
 _PARTS = ("idle", "host", "waits")
 
 
 @dataclass(frozen=True, slots=True)
-class HostWaste:
-    """Energy around the operators that one side spends more of, and the line that waits most often there."""
+class Around:
+    """Energy around the operators: an idle device, the host's own work and its waits."""
 
     expensive: SideName
     energy_a: Energy | None
     energy_b: Energy | None
-    waits_a: int
-    waits_b: int
+
+    @property
+    def delta_j(self) -> float:
+        """What the expensive side spends more."""
+        return abs(joules(self.energy_a) - joules(self.energy_b))
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """The line of the expensive side that waits most often, and how often each side does."""
+
+    count_a: int
+    count_b: int
     op: int
     frame: Frame | None
 
@@ -43,23 +57,41 @@ def part_energy(accounts: tuple[Account, ...], part: str) -> Energy | None:
     return add((name, energy) for name, energy in found if energy is not None)
 
 
-def find_host_waste(sides: Sides, threshold: float) -> HostWaste | None:
-    """Return what waiting costs on the side that waits more, where it is beyond the threshold and the intervals."""
-    energies = {side: _around(sides, side) for side in SIDES}
-    a, b = energies["a"], energies["b"]
-    delta_j = joules(a) - joules(b)
-    expensive: SideName = "a" if delta_j > 0 else "b"
-    total = sides.costs[expensive].total
-    if total is None or abs(delta_j) <= threshold * total.joules or _meet(a, b):
+def find_around(sides: Sides, threshold: float) -> Around | None:
+    """Return the energy around operators, where it differs by more than this part of a step and the intervals."""
+    a, b = (_around(sides, side) for side in SIDES)
+    expensive: SideName = "a" if joules(a) > joules(b) else "b"
+    found, total = Around(expensive, a, b), sides.costs[expensive].total
+    if total is None or found.delta_j <= threshold * total.joules or _meet(a, b):
         return None
+    return found
+
+
+def find_waits(sides: Sides, around: Around) -> Waits | None:
+    """Return what the expensive side waits for, if it waits more often than the other."""
     places = {side: _waits(sides.run(side)) for side in SIDES}
-    mine, others = places[expensive], places["b" if expensive == "a" else "a"]
+    mine, others = places[around.expensive], places[other_side(around.expensive)]
     if sum(mine.values()) < sum(others.values()) + LEAST_WAITS:
         return None
     frame, _ = mine.most_common(1)[0]
-    op = _first_op(sides.run(expensive), frame)
-    counts = {side: sum(found.values()) for side, found in places.items()}
-    return None if op is None else HostWaste(expensive, a, b, counts["a"], counts["b"], op, frame)
+    op = _first_op(sides.run(around.expensive), frame)
+    counts = [sum(places[side].values()) for side in SIDES]
+    return None if op is None else Waits(counts[0], counts[1], op, frame)
+
+
+def find_launches(sides: Sides, rows: Sequence[Compared], around: Around) -> int | None:
+    """Return the row with most of the operators that the expensive side runs more of; None without such a row."""
+    mine, other = around.expensive, other_side(around.expensive)
+    more = [
+        sum(len(ops_of(region, mine)) - len(ops_of(region, other)) for region in row.members)
+        if any(ops_of(region, other) for region in row.members)
+        else 0
+        for row in rows
+    ]
+    total = len(sides.run(mine).ops) - len(sides.run(other).ops)
+    if total < LEAST_OPS or not more or max(more) < total / 2:
+        return None
+    return more.index(max(more))
 
 
 def _around(sides: Sides, side: SideName) -> Energy | None:

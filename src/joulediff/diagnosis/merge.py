@@ -36,11 +36,14 @@ def identity(finding: Finding) -> object:
     return (cause.type, cause.key, cause.value_a, cause.value_b, location, finding.expensive, finding.verdict)
 
 
-def merge(findings: Sequence[Finding]) -> Finding:
-    """Return one finding for several rows of the same cause. The one with the most joules speaks for them."""
+def merge(findings: Sequence[Finding], *, keep_first: bool = False) -> Finding:
+    """Return one finding for several rows of the same cause.
+
+    The one with the most joules speaks for them, or, with `keep_first`, the first, which was tried with the others.
+    """
     if len(findings) == 1:
         return findings[0]
-    ordered = sorted(findings, key=lambda finding: -finding.delta_j)
+    ordered = list(findings) if keep_first else sorted(findings, key=lambda finding: -finding.delta_j)
     first = ordered[0]
     energy_a = add((i, f.energy_a) for i, f in enumerate(ordered) if f.energy_a is not None)
     energy_b = add((i, f.energy_b) for i, f in enumerate(ordered) if f.energy_b is not None)
@@ -57,7 +60,7 @@ def merge(findings: Sequence[Finding]) -> Finding:
         )
     return replace(
         first,
-        region=f"{first.region}, {len(ordered) - 1} more",
+        region=first.region if keep_first else f"{first.region}, {len(ordered) - 1} more",
         where=first.where if all(f.where == first.where for f in ordered) else "",
         regions=tuple(number for f in ordered for number in f.regions),
         energy_a=energy_a,
@@ -69,7 +72,7 @@ def merge(findings: Sequence[Finding]) -> Finding:
         time_a_s=_sum([f.time_a_s for f in ordered]),
         time_b_s=_sum([f.time_b_s for f in ordered]),
         difference=max((f.difference for f in ordered if f.difference is not None), default=None),
-        confirmed=first.confirmed and confirmed_j >= _MOST * delta_j,
+        confirmed=first.confirmed and (keep_first or confirmed_j >= _MOST * delta_j),
         confirmation=confirmation,
     )
 

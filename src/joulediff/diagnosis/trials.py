@@ -10,20 +10,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from joulediff.diagnosis.detect import ALPHA, chance
 from joulediff.diagnosis.sides import Sides, form_of, ops_of, other_side
 from joulediff.diffs import Thresholds
 from joulediff.energy.sums import scale
 from joulediff.errors import JoulediffError
-from joulediff.findings import Region, SideName, Trial
+from joulediff.findings import Place, Region, SideName, Trial
 from joulediff.matching import match
 from joulediff.recorders.walks import Target, Walk
 from joulediff.recorders.workshop import OTHER, OWN, Feed, Job, Weighed
-from joulediff.records import Energy
+from joulediff.records import Energy, Measurement
 from joulediff.runs import Run, Setting, Signature
 
 # As near to the cheap side as a change must come.
 NEAR_SHARE = 0.10
 WINDOW_S = 0.3
+# Weighed one after the other, the two sides repeat better than from recording to recording (one sigma, as a share).
+AGAIN_SPREAD = {"metered": 0.015, "replayed": 0.015, "attributed": 0.05, "estimated": 0.04}
 # On a busy machine an estimate of one short window says little.
 ROUNDS = {"estimated": 3}
 
@@ -39,6 +42,9 @@ class Lab(Protocol):
 
     def walk(self, target: Target) -> Walk | None:
         """Return the lines of a function that the step takes."""
+
+    def measure_unwaited(self, file: str, line: int) -> Measurement:
+        """Return the energy of the step if a line of it is given numbers that it read before, without a wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,8 @@ class Trials:
     labs: Mapping[SideName, Lab]
     thresholds: Thresholds
     made: list[Trial] = field(default_factory=list)
+    times: tuple[float, float] | None = None
+    """Seconds of the expensive and the cheap side, as weighed."""
     _before: Weighed | None = None
     _other: Weighed | None = None
 
@@ -91,12 +99,27 @@ class Trials:
                 self._other = Weighed(costs.of(ops), costs.time_s(ops), costs.names(ops))
         return self._other
 
-    def repeats(self) -> bool | None:
-        """Return whether the difference is there again when both sides are weighed; None where that cannot be had."""
-        before, other = self.before.energy, self.other.energy
+    def repeats(self, *, slices: bool = True) -> bool | None:
+        """Return whether the difference is there again when both sides are weighed; None where that cannot be had.
+
+        The region's own operators are weighed, or, with `slices`, all that lead to its outputs.
+        """
+        own = () if slices else (self.expensive, self.cheap)
+        pair = [self._weigh_own(side) for side in own] or [self.before, self.other]
+        before, other = (each.energy for each in pair)
         if before is None or other is None:
             return None
-        return before.joules > other.joules * (1 + self.thresholds.threshold) and before.joules > other.high
+        if pair[0].time_s is not None and pair[1].time_s is not None:
+            self.times = (pair[0].time_s, pair[1].time_s)
+        is_more = before.joules > other.joules * (1 + self.thresholds.threshold)
+        return is_more and chance(before, other, spread=AGAIN_SPREAD) < ALPHA
+
+    def _weigh_own(self, side: SideName) -> Weighed:
+        ops = ops_of(self.region, side)
+        if side in self.labs:
+            return self._weigh(side, Job(OWN, ops, collect=ops))
+        costs = self.sides.costs[side]
+        return Weighed(costs.of(ops), costs.time_s(ops))
 
     def change(self, suspects: Sequence[Suspect]) -> Trial:
         """Try several suspects at once, and keep what came of it."""
@@ -114,11 +137,11 @@ class Trials:
         settings = {name: value for suspect in suspects for name, value in suspect.settings.items()}
         aspects = {aspect for suspect in suspects for aspect in suspect.layout}
         if not settings:
-            return self._lay_out(OWN, self.region, self.sides, aspects)
+            return self._lay_out(OWN, self.region, self.sides, aspects, settings)
         name, run = self.labs[self.expensive].capture(settings)
         changed = self._match_changed(run)
         region = self._find_again(changed)
-        weighed = self._lay_out(name, region, changed, aspects)
+        weighed = self._lay_out(name, region, changed, aspects, settings)
         if weighed.difference is None:
             return replace(weighed, difference=self._signed_difference(changed, region))
         return weighed
@@ -135,7 +158,9 @@ class Trials:
                 return region
         raise JoulediffError("with the change the part cannot be found again")
 
-    def _lay_out(self, name: str, region: Region, sides: Sides, aspects: set[str]) -> Weighed:
+    def _lay_out(
+        self, name: str, region: Region, sides: Sides, aspects: set[str], settings: Mapping[str, Setting]
+    ) -> Weighed:
         """Weigh the expensive side's own operators, with inputs in the form of the cheap side's in these aspects."""
         ops = sides.slice_of(region, self.expensive)
         run, other = sides.run(self.expensive), sides.run(self.cheap)
@@ -151,7 +176,8 @@ class Trials:
         if aspects and not feeds:
             raise JoulediffError("the layout comes about within the part itself")
         compare = tuple((mine, mine) for mine, _ in self._outputs(region)) if aspects else ()
-        return self._weigh(self.expensive, Job(name, ops, base=name, collect=ops, feeds=tuple(feeds), compare=compare))
+        job = Job(name, ops, base=name, collect=ops, feeds=tuple(feeds), compare=compare, settings=settings)
+        return self._weigh(self.expensive, job)
 
     def _transplant(self) -> Weighed:
         """Weigh the cheap side's operators on the expensive side's tensors."""
@@ -245,6 +271,25 @@ def explain(trials: Trials, suspects: Sequence[Suspect], *, most: int = 8) -> tu
         if len(fewer) > 1 and trials.change(fewer).explains:
             left = fewer
     return tuple(left)
+
+
+def without_waiting(
+    sides: Sides, expensive: SideName, place: Place | None, labs: Mapping[SideName, Lab], limits: Thresholds
+) -> Trial | None:
+    """Return what the whole step costs if it does not wait in a line; None where it cannot be run again."""
+    cheap = sides.costs[other_side(expensive)].total
+    before = sides.costs[expensive].total
+    if expensive not in labs or place is None:
+        return None
+    change = f"no wait in {place.file}:{place.line}"
+    try:
+        found = labs[expensive].measure_unwaited(place.file, place.line)
+    except JoulediffError as error:
+        return Trial(change, before, None, cheap, note=error.what)
+    fell = _is_below(found.energy, before, 1 - limits.threshold / 2)
+    near = _is_below(found.energy, cheap, 1 + NEAR_SHARE)
+    note = None if fell and near else "the energy falls, but not to the other side's" if fell else "it stays as it is"
+    return Trial(change, before, found.energy, cheap, explains=fell and near, note=note)
 
 
 def differ(a: Signature | None, b: Signature | None) -> float | None:

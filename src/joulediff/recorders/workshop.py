@@ -6,13 +6,16 @@ to the process in which the program lives.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from joulediff.recorders.recorder import Load
 from joulediff.records import Energy
 from joulediff.runs import Run, Setting
+
+Step = Callable[[], object]
 
 OWN, OTHER = "own", "other"
 
@@ -85,6 +88,9 @@ class Workshop(Protocol):
 
     def capture(self, settings: Mapping[str, Setting]) -> tuple[str, Run]:
         """Run the step under other settings and return the name of the recording, and the recording."""
+
+    def unwaited(self, step: Step, *, file: str, line: int) -> AbstractContextManager[Step]:
+        """Give the step without its waits in a line; raises JoulediffError where it has none that can be left out."""
 
     def open_piece(self, job: Job) -> Piece:
         """Return a job ready to run; raises JoulediffError where it cannot be run."""

@@ -7,6 +7,7 @@ tensor behind a value is looked up through `previous`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from joulediff.errors import JoulediffError
@@ -18,6 +19,10 @@ from joulediff.runs import Op, Run
 if TYPE_CHECKING:
     import torch
 
+# What the host does for every operator.
+_NO_WORK = frozenset(
+    f"aten::{name}" for name in ("as_strided", "empty", "empty_strided", "resize_", "view", "_nnpack_available")
+)
 Tensors = dict[int, "torch.Tensor"]
 
 
@@ -185,4 +190,5 @@ def kernel_names(call: Callable[[], object], device: str) -> tuple[str, ...]:
     if on_gpu:
         found = [event for event in events if event.device_type == torch.autograd.DeviceType.CUDA]
         return tuple(event.name for event in sorted(found, key=lambda event: event.time_range.start))
-    return tuple(event.name for event in events if not event.cpu_children and "::" in event.name)
+    names = [event.name for event in events if not event.cpu_children and "::" in event.name]
+    return tuple(name for name, _ in groupby(names) if name not in _NO_WORK)

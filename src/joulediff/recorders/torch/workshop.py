@@ -6,7 +6,9 @@ back. Inputs are collected by running the step as it ran in the captured pass.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +23,7 @@ from joulediff.recorders.torch.models import find_holdings
 from joulediff.recorders.torch.replayer import CACHE_FILLS, HOST_CACHE_BYTES
 from joulediff.recorders.torch.sequence import OpSequence, Tensors, differ, kernel_names, to_form
 from joulediff.recorders.torch.switch import changed
+from joulediff.recorders.torch.unwaited import unwaited
 from joulediff.recorders.workshop import OTHER, OWN, Job
 from joulediff.runs import Run, Setting
 
@@ -77,6 +80,9 @@ class TorchWorkshop:
         name = f"changed{len(self._runs)}"
         self._runs[name], self._settings[name] = run, dict(settings)
         return name, run
+
+    def unwaited(self, step: Step, *, file: str, line: int) -> AbstractContextManager[Step]:
+        return unwaited(step, file=file, line=line, root=f"{self._root}{os.sep}", begin=self._begin)
 
     def open_piece(self, job: Job) -> TorchPiece:
         self._refuse(job)

@@ -1,0 +1,187 @@
+"""A finding, written down: what it costs, whether it is a waste or a trade-off, and what its trials promise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from joulediff.diagnosis.causes import Lead
+from joulediff.diagnosis.detect import Compared, joules
+from joulediff.diagnosis.host import Around, Waits
+from joulediff.diagnosis.redundancy import call_behind
+from joulediff.diagnosis.sides import SIDES, Sides, costliest, ops_of, to_place
+from joulediff.diagnosis.suggest import suggest
+from joulediff.diagnosis.trials import Lab, Trials, differ, saved, without_waiting
+from joulediff.diffs import Thresholds
+from joulediff.energy.sums import add
+from joulediff.findings import Cause, Confirmation, Finding, Place, Region, SideName, Verdict
+from joulediff.records import Energy
+
+
+def write_finding(
+    sides: Sides,
+    row: Compared,
+    region: Region,
+    lead: Lead,
+    trials: Trials | None,
+    limits: Thresholds,
+    *,
+    confirmed: bool = False,
+) -> Finding:
+    """Return a row of a diff as a finding; `region` is a typical one of it."""
+    a, b = sides.costs["a"], sides.costs["b"]
+    time_a_s = a.time_s(op for each in row.members for op in each.a)
+    time_b_s = b.time_s(op for each in row.members for op in each.b)
+    gap = _difference(sides, row)
+    return Finding(
+        id="",
+        kind=lead.kind,
+        verdict=_judge(row, (time_a_s, time_b_s), gap, trials, limits),
+        expensive=row.expensive,
+        region=row.group.name,
+        where=row.group.where,
+        regions=row.group.regions,
+        energy_a=row.energy_a,
+        energy_b=row.energy_b,
+        delta_j=abs(row.delta_j),
+        ratio=_ratio(row.energy_a, row.energy_b),
+        share_of_run=_share(abs(row.delta_j), sides.costs[row.expensive].total),
+        p_value=row.p_value,
+        time_a_s=time_a_s,
+        time_b_s=time_b_s,
+        difference=gap,
+        ops_a=tuple(sides.a.ops[op].name for op in region.a),
+        ops_b=tuple(sides.b.ops[op].name for op in region.b),
+        kernels_a=a.names(region.a),
+        kernels_b=b.names(region.b),
+        path_a=_path(sides, "a", region),
+        path_b=_path(sides, "b", region),
+        cause=lead.cause,
+        confirmed=confirmed,
+        confirmation=None if trials is None else _confirm(sides, row, trials, confirmed=confirmed),
+        suggestion=suggest(lead.kind, lead.cause, row.expensive),
+    )
+
+
+def write_waiting(
+    sides: Sides, around: Around, waits: Waits, labs: Mapping[SideName, Lab], limits: Thresholds
+) -> Finding:
+    """Return the finding on a program that waits for its device."""
+    run = sides.run(around.expensive)
+    key = call_behind(run, waits.op, waits.frame)
+    place = to_place(run, waits.frame)
+    counts = dict(zip(SIDES, (waits.count_a, waits.count_b), strict=True))
+    evidence = (f"A waits {waits.count_a} times a step for a device, B {waits.count_b} times",)
+    here, there = (place, None) if around.expensive == "a" else (None, place)
+    cause = Cause("host", key, counts["a"], counts["b"], here, there, evidence)
+    trial = without_waiting(sides, around.expensive, place, labs, limits)
+    total = sides.costs[around.expensive].total
+    confirmation = None
+    if trial is not None:
+        saved_j = None
+        if trial.explains and trial.before is not None and trial.after is not None:
+            saved_j = trial.before.joules - trial.after.joules
+        confirmation = Confirmation((trial,), saved_j, None if saved_j is None else _share(saved_j, total))
+    name = (run.ops[waits.op].name,)
+    return Finding(
+        id="",
+        kind="host",
+        verdict="waste",
+        expensive=around.expensive,
+        region=f"idle, waiting in {key}",
+        where="",
+        regions=(),
+        energy_a=around.energy_a,
+        energy_b=around.energy_b,
+        delta_j=around.delta_j,
+        ratio=_ratio(around.energy_a, around.energy_b),
+        share_of_run=_share(around.delta_j, total),
+        p_value=None,
+        time_a_s=None if sides.a.measurement is None else sides.a.measurement.step_s,
+        time_b_s=None if sides.b.measurement is None else sides.b.measurement.step_s,
+        difference=None,
+        ops_a=name if around.expensive == "a" else (),
+        ops_b=name if around.expensive == "b" else (),
+        kernels_a=(),
+        kernels_b=(),
+        path_a=(),
+        path_b=(),
+        cause=cause,
+        confirmed=trial is not None and trial.explains,
+        confirmation=confirmation,
+        suggestion=suggest("host", cause, around.expensive),
+    )
+
+
+def add_around(sides: Sides, finding: Finding, around: Around) -> Finding:
+    """Return a finding with the energy around its operators: the host's work with them, or a device that waits."""
+    energy_a, energy_b = (
+        add((i, part) for i, part in enumerate(parts) if part is not None)
+        for parts in ((finding.energy_a, around.energy_a), (finding.energy_b, around.energy_b))
+    )
+    delta_j = abs(joules(energy_a) - joules(energy_b))
+    note = "more operators are more work for the host: its energy, and that of an idle device, is counted in"
+    return replace(
+        finding,
+        energy_a=energy_a,
+        energy_b=energy_b,
+        delta_j=delta_j,
+        ratio=_ratio(energy_a, energy_b),
+        share_of_run=_share(delta_j, sides.costs[finding.expensive].total),
+        cause=replace(finding.cause, evidence=(*finding.cause.evidence, note)),
+    )
+
+
+def _judge(
+    row: Compared,
+    times: tuple[float | None, float | None],
+    gap: float | None,
+    trials: Trials | None,
+    limits: Thresholds,
+) -> Verdict:
+    slow_s, fast_s = times if row.expensive == "a" else times[::-1]
+    if trials is not None and trials.times is not None:  # weighed one after the other, they tell better
+        slow_s, fast_s = trials.times
+    if gap is not None and gap > limits.difference:
+        return "tradeoff"
+    if slow_s is not None and fast_s is not None and fast_s > slow_s * (1 + limits.slower):
+        return "tradeoff"
+    return "waste"
+
+
+def _difference(sides: Sides, row: Compared) -> float | None:
+    """Return how far the outputs of the two sides lie apart."""
+    found = (differ(sides.a.signature_of(x), sides.b.signature_of(y)) for each in row.members for x, y in each.outputs)
+    return max((gap for gap in found if gap is not None), default=None)
+
+
+def _confirm(sides: Sides, row: Compared, trials: Trials, *, confirmed: bool) -> Confirmation | None:
+    best = next((trial for trial in reversed(trials.made) if trial.explains), None)
+    if not trials.made:
+        return None
+    if best is None or not confirmed:
+        return Confirmation(tuple(trials.made))
+    side, costs = row.expensive, sides.costs[row.expensive]
+    regions: Sequence[Region] = row.members
+    if trials.region not in row.members:  # work that one side lacks, weighed with what reads it
+        regions = sides.readers_of((op for region in row.members for op in ops_of(region, side)), side)
+    ops = sorted({op for region in regions for op in sides.slice_of(region, side)})
+    gain = saved(best, costs.of(ops))
+    saved_j = None if gain is None else gain.joules
+    return Confirmation(tuple(trials.made), saved_j, None if saved_j is None else _share(saved_j, costs.total))
+
+
+def _path(sides: Sides, side: SideName, region: Region) -> tuple[Place, ...]:
+    run, op = sides.run(side), costliest(sides, side, ops_of(region, side))
+    if op is None:
+        return ()
+    return tuple(place for frame in run.call_path(op) if (place := to_place(run, frame)) is not None)
+
+
+def _ratio(a: Energy | None, b: Energy | None) -> float | None:
+    cheap_j = min(joules(a), joules(b))
+    return max(joules(a), joules(b)) / cheap_j if cheap_j > 0 else None
+
+
+def _share(part_j: float, total: Energy | None) -> float | None:
+    return part_j / total.joules if total is not None and total.joules > 0 else None
