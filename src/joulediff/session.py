@@ -97,7 +97,7 @@ def record(
             meter = open_meters(meter, clock=clock, cpu_watts=cpu_watts, clock_offset_s=clock_offset_s, memory=Memory())
             stack.enter_context(meter)
         recorder = open_watcher()
-        begin = stack.enter_context(recorder.seeded(ran=False)) if recorder else _do_nothing
+        begin = session.seed(recorder, stack) if recorder else _do_nothing
         session.meter(
             lambda keeper: measure(
                 step,
@@ -193,6 +193,16 @@ class _Session:
     step: _Counted
     watch: Watch
     checkpoint: Checkpoint
+
+    def seed(self, recorder: Recorder, stack: ExitStack) -> Callable[[], None]:
+        """Return what seeds each pass, and puts the step's state back. A step that must run once first may fail."""
+        self.watch.stage("metered: looking at what the step starts from", None)
+        try:
+            return stack.enter_context(recorder.seeded(ran=False))
+        except BaseException as error:
+            if error is self.step.failure:
+                self.watch.failed(error, self.step.calls)
+            raise
 
     def meter(self, measure_step: Callable[[Watch], Measurement]) -> None:
         keeper, begin_s = _Keeper(self.watch), time.perf_counter()

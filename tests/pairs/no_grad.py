@@ -13,7 +13,7 @@ def _build():
     layer = torch.nn.TransformerEncoderLayer(width, 8, 4 * width, batch_first=True, dropout=0.0)
     model = layer.to(DEVICE, torch.float16 if ON_GPU else torch.float32).eval()
     x = torch.randn(pick(1, 16), pick(8, 256), width, device=DEVICE, dtype=next(model.parameters()).dtype)
-    return lambda: model(x)
+    return lambda: model(x)  # <- here
 
 
 def wasteful():

@@ -29,25 +29,32 @@ class Deviation:
 
 def find_deviation(a: Sequence[Frame], b: Sequence[Frame]) -> Deviation | None:
     """Return where two paths, outermost first, part; None where they share nothing or never do."""
-    common: tuple[Frame, Frame] | None = None
-    at = 0
-    while at < min(len(a), len(b)):
-        left, right = a[at], b[at]
-        if not _is_alike(left, right):
-            if left.owner is None and right.owner is None and left.file != right.file:
-                at += 1  # the users' own ways in, in two files
-                continue
-            break
-        common = (left, right)
-        at += 1
-        if left.line != right.line:
-            break
-    if common is None:
+    start = _find_start(a, b)
+    if start is None:
         return None
-    first_a, first_b = (path[at] if at < len(path) else None for path in (a, b))
-    if first_a is None and first_b is None and common[0].line == common[1].line:
+    at_a, at_b = start
+    while at_a + 1 < len(a) and at_b + 1 < len(b) and a[at_a].line == b[at_b].line:
+        if not _is_alike(a[at_a + 1], b[at_b + 1]):
+            break
+        at_a, at_b = at_a + 1, at_b + 1
+    first_a, first_b = (path[at + 1] if at + 1 < len(path) else None for path, at in ((a, at_a), (b, at_b)))
+    if first_a is None and first_b is None and a[at_a].line == b[at_b].line:
         return None
-    return Deviation(*common, first_a, first_b)
+    return Deviation(a[at_a], b[at_b], first_a, first_b)
+
+
+def _find_start(a: Sequence[Frame], b: Sequence[Frame]) -> tuple[int, int] | None:
+    """Return the first frames to compare: where both enter one library, or the last of the user's own in common."""
+    enter_a, enter_b = _own_frames(a), _own_frames(b)
+    if enter_a < len(a) and enter_b < len(b) and _is_alike(a[enter_a], b[enter_b]):
+        return enter_a, enter_b
+    pairs = [(i, j) for i in range(enter_a) for j in range(enter_b) if _is_alike(a[i], b[j])]
+    return max(pairs, key=sum, default=None)
+
+
+def _own_frames(path: Sequence[Frame]) -> int:
+    """Return how many frames of the user's own code a path begins with."""
+    return next((at for at, frame in enumerate(path) if frame.owner is not None), len(path))
 
 
 def _is_alike(a: Frame, b: Frame) -> bool:

@@ -236,9 +236,13 @@ def _tell_deviation(deviation: Deviation) -> str:
 def _configured(subject: Subject, key: KeyVariable, evidence: tuple[str, ...], suspects: tuple[Suspect, ...]) -> Lead:
     name = key.key.removeprefix("config.") if key.kind == "config" else None
     places = []
-    for side, found in zip(SIDES, (key.place_a, key.place_b), strict=True):
+    values = (key.value_a, key.value_b)
+    for side, found, value in zip(SIDES, (key.place_a, key.place_b), values, strict=True):
         run = subject.sides.run(side)
-        own = config_place(run, name) if name is not None else set_place(run, _SETTING_OF.get(key.key, key.key))
+        if key.key in _SETTING_OF:  # gradients are on unless a program says otherwise
+            places.append((set_place(run, _SETTING_OF[key.key]) if value is False else None) or subject.place(side))
+            continue
+        own = config_place(run, name) if name is not None else set_place(run, key.key)
         places.append(own or found or subject.place(side))
     kind: FindingKind = "misconfiguration" if key.kind in _CONFIGURED else "api_misuse"
     cause = Cause("call_path", key.key, key.value_a, key.value_b, places[0], places[1], evidence)

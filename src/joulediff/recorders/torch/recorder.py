@@ -23,7 +23,7 @@ from joulediff.recorders.torch.outputs import named_tensors
 from joulediff.recorders.torch.randomness import seed, seeded
 from joulediff.recorders.torch.replayer import TorchReplayer
 from joulediff.recorders.torch.signature import sign_now
-from joulediff.recorders.torch.state import State, keep_state
+from joulediff.recorders.torch.state import State, has_fresh_optimizer, keep_state
 from joulediff.recorders.torch.switch import changed
 from joulediff.recorders.torch.trace import trace_step
 from joulediff.recorders.torch.traced import Traced
@@ -56,6 +56,9 @@ class TorchRecorder:
     def seeded(self, *, ran: bool) -> Iterator[Callable[[], None]]:
         with ExitStack() as stack:
             stack.enter_context(seeded())
+            if not ran and has_fresh_optimizer(self._names):
+                seed()
+                self._step()
             state = self._state = None if ran else stack.enter_context(keep_state(self._names))
             seed()
 

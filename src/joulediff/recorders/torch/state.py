@@ -1,7 +1,7 @@
 """What a step starts from, put back before each watched pass.
 
 A training step goes on where the last one ended, and how many of them the metered pass runs is a matter of time. So the
-state of before the first call is kept, in host memory: what the step needs on its device nobody knows yet. Before
+state of before that pass is kept, in host memory: what the step needs on its device nobody knows yet. Before
 each watched pass it is written into the program's own tensors. In the end the state is again the one that
 the metered pass left, as if the step had only run there.
 
@@ -312,6 +312,12 @@ def _is_state(before: _Bound, after: _Bound | None) -> bool:
         return True
     forms = [(each.kept.values.shape, each.kept.values.dtype, each.kept.device) for each in (before, after)]
     return before.module.training and forms[0] == forms[1]
+
+
+def has_fresh_optimizer(step: object) -> bool:
+    """Return whether an optimizer of the step has made no state yet: its first step is unlike all others."""
+    optimizers = _Reach(find_holdings(step), []).optimizers
+    return any(not each.state and any(group["params"] for group in each.param_groups) for each in optimizers)
 
 
 def _find_optimizers(leaves: Collection[int]) -> tuple[list[Any], list[Any]]:
