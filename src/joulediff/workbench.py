@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from joulediff.energy.scales import Scales
@@ -43,6 +43,8 @@ class Workbench:
     root: Path
     change: Callable[[Mapping[str, Setting]], AbstractContextManager[None]]
     """Puts settings in force for as long as it lasts."""
+    other: Run | None = None
+    """The recording that this one is compared with."""
 
     def measure(self, *, seconds: float, wait_s: float, settings: Mapping[str, Setting], watch: Watch) -> Measurement:
         """Return the energy of the step, measured again, under other settings where some are given."""
@@ -67,11 +69,15 @@ class Workbench:
             watch=watch,
         )
 
-    def weigh(self, job: Job, *, window_s: float = WINDOW_S) -> Weighed:
-        """Return what a job costs; with a note instead of joules where it cannot be run."""
+    def weigh(self, job: Job, *, window_s: float = WINDOW_S, at: Measurement | None = None) -> Weighed:
+        """Return what a job costs; with a note instead of joules where it cannot be run.
+
+        A device runs as it did in the program, or in another one: `at` is what was measured there.
+        """
+        scales = self.scales if at is None else replace(self.scales, measurement=at, _cards={})
         try:
             with closing(self.workshop.open_piece(job)) as piece, self.change(job.settings):
-                rows = self.scales.weigh(0, piece.device, piece.load, window_s)
+                rows = scales.weigh(0, piece.device, piece.load, window_s)
                 time_s = piece.load.call_s or piece.load.burst_s / max(1, piece.load.calls)
                 notes = dict.fromkeys(row.note for row in rows if row.note)
                 return Weighed(

@@ -19,7 +19,7 @@ def _build(activation):
         n_positions=1024,
         bos_token_id=0,
         eos_token_id=0,
-        activation_function=activation,
+        activation_function=activation,  # <- here
     )
     model = GPT2Model(config).to(DEVICE, torch.float16 if ON_GPU else torch.float32).eval()
     ids = torch.randint(0, 1000, (pick(1, 8), pick(16, 512)), device=DEVICE)

@@ -46,7 +46,8 @@ def serve(bench: Workbench, sender: Sender, commands: Commands, watch: Watch) ->
 def _do(bench: Workbench, sender: Sender, watch: Watch, command: dict[str, Any], attached: bytes) -> object:
     task = command.get("do")
     if task == "other":
-        bench.workshop.take_other(from_wire(attached))
+        bench.other = from_wire(attached)
+        bench.workshop.take_other(bench.other)
         return None
     if task == "measure":
         found = bench.measure(
@@ -67,5 +68,6 @@ def _do(bench: Workbench, sender: Sender, watch: Watch, command: dict[str, Any],
         return to_plain(bench.walk(from_plain(Target, command["target"], "target")))
     if task == "weigh":
         job = from_plain(Job, command["job"], "job")
-        return to_plain(bench.weigh(job, window_s=float(command["window_s"])))
+        at = bench.other.measurement if command.get("as_other") and bench.other is not None else None
+        return to_plain(bench.weigh(job, window_s=float(command["window_s"]), at=at))
     raise JoulediffError(f"nobody here knows how to {str(task)[:40]}")

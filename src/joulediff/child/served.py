@@ -111,11 +111,10 @@ class Served:
         walk: Walk | None = None if found is None else from_plain(Walk, found, "walk")
         return walk
 
-    def weigh(self, job: Job, *, window_s: float) -> Weighed:
+    def weigh(self, job: Job, *, window_s: float, as_other: bool = False) -> Weighed:
         """Return what a job costs."""
-        found: Weighed = from_plain(
-            Weighed, self._ask({"do": "weigh", "job": to_plain(job), "window_s": window_s}), "weighed"
-        )
+        command = {"do": "weigh", "job": to_plain(job), "window_s": window_s, "as_other": as_other}
+        found: Weighed = from_plain(Weighed, self._ask(command), "weighed")
         return found
 
     def _ask(self, command: dict[str, object], attached: bytes = b"") -> Any:

@@ -37,8 +37,8 @@ ROUNDS = {"estimated": 3}
 class Lab(Protocol):
     """A program that is still there to be tried with."""
 
-    def weigh(self, job: Job, *, window_s: float) -> Weighed:
-        """Return what a job costs."""
+    def weigh(self, job: Job, *, window_s: float, as_other: bool = False) -> Weighed:
+        """Return what a job costs; with the device as it ran in the other program, or else in this one."""
 
     def capture(self, settings: Mapping[str, Setting]) -> tuple[str, Run]:
         """Return the recording of the step under other settings, and its name there."""
@@ -188,20 +188,18 @@ class Trials:
             raise JoulediffError("the layout comes about within the part itself")
         compare = tuple((mine, mine) for mine, _ in self._outputs(region)) if aspects else ()
         job = Job(name, ops, base=name, collect=ops, feeds=tuple(feeds), compare=compare, settings=settings)
-        return self._weigh(self.expensive, job)
+        return self._weigh_changed(job)
 
     def _transplant(self) -> Weighed:
         """Weigh the cheap side's operators on the expensive side's tensors."""
         own = self.sides.slice_of(self.region, self.expensive)
         theirs = self.sides.slice_of(self.region, self.cheap)
         compare = tuple((b, a) for a, b in self._outputs(self.region))
-        found = self._weigh(
-            self.expensive,
-            Job(OTHER, theirs, collect=own, feeds=self._feeds(own, theirs, exact=False), compare=compare),
-        )
+        feeds = self._feeds(own, theirs, exact=False)
+        found = self._weigh_changed(Job(OTHER, theirs, collect=own, feeds=feeds, compare=compare))
         if found.energy is None:  # as they lie, the tensors may not suit: then as the cheap side has them
             feeds = self._feeds(own, theirs, exact=True)
-            found = self._weigh(self.expensive, Job(OTHER, theirs, collect=own, feeds=feeds, compare=compare))
+            found = self._weigh_changed(Job(OTHER, theirs, collect=own, feeds=feeds, compare=compare))
         return found
 
     def _feeds(self, own: Sequence[int], theirs: Sequence[int], *, exact: bool) -> tuple[Feed, ...]:
@@ -234,12 +232,16 @@ class Trials:
         gaps = [gap for gap in found if gap is not None]
         return max(gaps, default=None)
 
-    def _weigh(self, side: SideName, job: Job) -> Weighed:
+    def _weigh_changed(self, job: Job) -> Weighed:
+        """Weigh a changed part: with the change the program would run as the other one does, clock and all."""
+        return self._weigh(self.expensive, job, as_other=True)
+
+    def _weigh(self, side: SideName, job: Job, *, as_other: bool = False) -> Weighed:
         if side not in self.labs:
             raise JoulediffError("not tried: the program is not there to be run again")
-        found = self.labs[side].weigh(job, window_s=WINDOW_S)
+        found = self.labs[side].weigh(job, window_s=WINDOW_S, as_other=as_other)
         rounds = 1 if found.energy is None else ROUNDS.get(found.energy.source, 1)
-        more = [self.labs[side].weigh(job, window_s=WINDOW_S) for _ in range(rounds - 1)]
+        more = [self.labs[side].weigh(job, window_s=WINDOW_S, as_other=as_other) for _ in range(rounds - 1)]
         energies = [each.energy for each in (found, *more) if each.energy is not None]
         # What disturbs a measurement of CPU time adds to it: the least is nearest to the truth.
         return replace(found, energy=min(energies, key=lambda each: each.joules)) if energies else found
