@@ -119,12 +119,13 @@ def _names(run: Run, ops: Sequence[int]) -> Counter[str]:
 
 
 def _by_layout(subject: Subject) -> list[Lead]:
-    if subject.op_a is None or subject.op_b is None:
+    pair = _same_call(subject)
+    if pair is None:
         return []
+    op, like = pair
     sides, leads = subject.sides, []
-    for found in find_differences(sides.a, subject.op_a, sides.b, subject.op_b):
-        op = subject.op(subject.expensive)
-        assert op is not None
+    op_a, op_b = (op, like) if subject.expensive == "a" else (like, op)
+    for found in find_differences(sides.a, op_a, sides.b, op_b):
         run = sides.run(subject.expensive)
         origin = find_origin(run, op, found)
         place = to_place(run, run.place_of(origin.op))
@@ -145,6 +146,19 @@ def _by_layout(subject: Subject) -> list[Lead]:
         leads.append(Lead(kind, cause, (forms, calls)))
     merged = list({lead.cause.key: lead for lead in reversed(leads)}.values())
     return list(reversed(merged))
+
+
+def _same_call(subject: Subject) -> tuple[int, int] | None:
+    """Return the expensive side's costliest operator and the same call of the cheap side: the n-th of that name."""
+    op, sides = subject.op(subject.expensive), subject.sides
+    if op is None:
+        return None
+    name = sides.run(subject.expensive).ops[op].name
+    mine, others = (
+        [each for each in ops_of(subject.region, side) if sides.run(side).ops[each].name == name]
+        for side in (subject.expensive, subject.cheap)
+    )
+    return (op, others[mine.index(op)]) if len(mine) == len(others) else None
 
 
 def _words(aspect: str) -> str:
@@ -189,7 +203,7 @@ def _by_path(subject: Subject, labs: Mapping[SideName, Lab], *, only_configured:
         return [_configured(subject, key, (*evidence, *key.trail), suspects)]
     if key is not None:
         evidence = (*evidence, key)
-    offline = _only_config(subject, deviation, evidence, suspects)
+    offline = _only_config(subject, deviation, evidence, suspects) or _only_gradients(subject, evidence, suspects)
     if offline is not None:
         return [offline]
     return [] if only_configured else [_calls(subject, evidence, suspects)]
@@ -266,6 +280,18 @@ def _only_config(
     return Lead(
         "misconfiguration", Cause("call_path", f"config.{name}", value_a, value_b, places[0], places[1], told), suspects
     )
+
+
+def _only_gradients(subject: Subject, evidence: tuple[str, ...], suspects: tuple[Suspect, ...]) -> Lead | None:
+    """Return gradients as the cause, where one side runs with them and the other without: libraries look at that."""
+    if subject.op_a is None or subject.op_b is None:
+        return None
+    a, b = subject.sides.a.ops[subject.op_a].grad, subject.sides.b.ops[subject.op_b].grad
+    if a == b or not (a if subject.expensive == "a" else b):
+        return None
+    told = (*evidence, "one side runs with gradients, the other without")
+    key = KeyVariable("torch.is_grad_enabled", "call", a, b, None, None, None, None)
+    return _configured(subject, key, told, suspects)
 
 
 def _with_neighbour(subject: Subject) -> tuple[int | None, int | None]:

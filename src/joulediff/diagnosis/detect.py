@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from joulediff.diagnosis.settings import differing_settings
-from joulediff.diagnosis.sides import Sides
+from joulediff.diagnosis.sides import SIDES, Sides, ops_of
 from joulediff.diffs import Thresholds
 from joulediff.findings import Region, SideName
 from joulediff.matching import RegionGroup
@@ -63,7 +63,7 @@ def compare_rows(sides: Sides) -> list[Compared]:
         energy_a = sides.costs["a"].of(op for region in members for op in region.a)
         energy_b = sides.costs["b"].of(op for region in members for op in region.b)
         rows.append(Compared(group, members, energy_a, energy_b, all(_is_same(sides, each) for each in members)))
-    tested = [row for row in rows if not row.same and (row.energy_a is not None or row.energy_b is not None)]
+    tested = [row for row in rows if not row.same and _is_known(sides, row)]
     corrected = dict(zip(map(id, tested), correct([chance(row.energy_a, row.energy_b) for row in tested]), strict=True))
     return [
         Compared(row.group, row.members, row.energy_a, row.energy_b, row.same, corrected.get(id(row))) for row in rows
@@ -121,6 +121,20 @@ def _overlap(a: Energy | None, b: Energy | None) -> bool:
         only = a or b
         return only is None or only.low <= 0.0
     return b.low <= a.joules <= b.high or a.low <= b.joules <= a.high
+
+
+def _is_known(sides: Sides, row: Compared) -> bool:
+    """Return whether what a row costs is known on both sides: work that nobody metered or traced is not free."""
+    energies = {"a": row.energy_a, "b": row.energy_b}
+    return any(energies.values()) and all(energies[side] or _is_nothing(sides, side, row) for side in SIDES)
+
+
+def _is_nothing(sides: Sides, side: SideName, row: Compared) -> bool:
+    costs = sides.costs[side]
+    ops = [op for region in row.members for op in ops_of(region, side)]
+    # What a compiled module runs for one of its operators is not told.
+    is_idle = not any(costs.kernels[op] or costs.run.ops[op].compiled for op in ops)
+    return costs.books.split is not None and is_idle
 
 
 def _is_same(sides: Sides, region: Region) -> bool:

@@ -1,0 +1,219 @@
+"""Two programs for the tests of diagnosis: real steps captured on the CPU, told to have run on a GPU at any cost.
+
+`Lab` stands for a program that can still be tried: it answers from a table, and keeps what it was asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from joulediff.diagnosis.detect import Compared
+from joulediff.diagnosis.sides import Sides
+from joulediff.diffs import Diff
+from joulediff.energy.costs import Costs
+from joulediff.errors import JoulediffError
+from joulediff.findings import Region
+from joulediff.matching import RegionGroup, match
+from joulediff.recorders.walks import Target, Walk
+from joulediff.recorders.workshop import OTHER, Job, Weighed
+from joulediff.records import Energy, Measurement
+from joulediff.runs import Frame, Kernel, Op, Replay, Run, Setting, SourceText
+from rewrites.programs import record_step
+from run_builders import domain_energy, energy, measurement
+
+STEP_S = 10e-3
+# A joule of work takes so long, unless a test says otherwise.
+SECONDS_A_JOULE = 1e-4
+# Operators that run no kernel.
+VIEWS = ("view", "t", "transpose", "permute", "expand", "unsqueeze", "slice", "select", "_unsafe_view", "detach")
+
+Step = Callable[[], Any]
+Cost = Callable[[Op], float | None]
+
+
+def draw(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * shape[-1] ** -0.5
+
+
+def costs(table: Mapping[str, float], rest: float = 1.0) -> Cost:
+    """Return the joules of an operator by its name without `aten::`; views cost nothing."""
+
+    def find(op: Op) -> float | None:
+        name = op.name.removeprefix("aten::")
+        return None if name in VIEWS else table.get(name, rest)
+
+    return find
+
+
+def measured(
+    run: Run,
+    cost: Cost,
+    *,
+    device: str = "cuda:0",
+    kernel: Callable[[Op], str] = lambda op: f"{op.name}_kernel",
+    seconds: Callable[[Op], float] | None = None,
+    share: float = 0.01,
+    source: Any = "replayed",
+    rest_w: float = 0.0,
+    more_j: float = 0.0,
+    step_s: float = STEP_S,
+    **changes: Any,
+) -> Run:
+    """Return a captured run as if a device had run it: a kernel and a replay for each operator that costs something.
+
+    What is metered is all of that, the resting power of the idle time, and `more_j` that nothing explains.
+    """
+    kernels: list[Kernel] = []
+    replays: list[Replay] = []
+    ops: list[Op] = []
+    now_s, total_j = 0.0, more_j
+    kind: Any = "cpu" if device == "cpu" else "kernel"
+    domain = "cpu" if device == "cpu" else "gpu0"
+    for op in run.ops:
+        joules = cost(op)
+        if joules is None:
+            ops.append(replace(op, device=device))
+            continue
+        length_s = joules * SECONDS_A_JOULE if seconds is None else seconds(op)
+        net_j = joules - rest_w * length_s
+        kernels.append(Kernel(kernel(op), kind, device, 7, now_s, length_s, op.id, None, "op"))
+        ops.append(replace(op, device=device, replay=len(replays)))
+        half_j = share * joules
+        replays.append(Replay(op.id, domain, net_j, net_j - half_j, net_j + half_j, source, cpu_s=length_s))
+        now_s, total_j = now_s + length_s, total_j + joules
+    metered_j = total_j + rest_w * (step_s - now_s)
+    kept = domain_energy(metered_j, step_s, rest_w, energy=energy(metered_j, 0.01, "metered"))
+    facts: dict[str, Any] = {
+        "ops": tuple(ops),
+        "values": tuple(replace(value, device=device) for value in run.values),
+        "kernels": tuple(kernels),
+        "replays": tuple(replays),
+        "traced_s": step_s,
+        "measurement": measurement(step_s, energy=kept.energy, domains={domain: kept}, cpu_s=now_s),
+        "sources": _sources(run),
+    }
+    return replace(run, **{**facts, **changes})
+
+
+def _sources(run: Run) -> tuple[SourceText, ...]:
+    files = {frame.file for frame in run.frames if frame.owner is None}
+    found = ((file, Path(__file__).parent / Path(file).name) for file in sorted(files))
+    return tuple(SourceText(file, 1, path.read_text(encoding="utf-8")) for file, path in found if path.exists())
+
+
+def record(step: Step, cost: Cost, **changes: Any) -> Run:
+    """Return what a step does, measured."""
+    return measured(record_step(step), cost, **changes)
+
+
+def sides_of(a: Run, b: Run) -> Sides:
+    return Sides(a, b, match(a, b))
+
+
+def region_of(sides: Sides, name: str, kind: str = "equal") -> Region:
+    """Return the first region of a kind that has an operator of that name."""
+    for region in sides.regions:
+        names = [sides.a.ops[op].name for op in region.a] + [sides.b.ops[op].name for op in region.b]
+        if region.kind == kind and f"aten::{name}" in names:
+            return region
+    raise AssertionError(f"no {kind} region with {name}")
+
+
+def compared(a: Energy | None, b: Energy | None, *, p_value: float | None = 0.0, same: bool = False) -> Compared:
+    """Return a row without operators, for what looks at energies alone."""
+    return Compared(RegionGroup("mm", "", "equal", (0,), 1, 1), (), a, b, same, p_value)
+
+
+def frames(*lines: tuple[str, int, str] | tuple[str, int, str, str]) -> tuple[Frame, ...]:
+    """Return a call path, outermost first: file, line, function, and the library where it is not the user's."""
+    found = []
+    for at, (file, line, function, *owner) in enumerate(lines):
+        found.append(Frame(file, line, function, owner[0] if owner else None, at - 1 if at else None))
+    return tuple(found)
+
+
+def sums(diff: Diff) -> tuple[float, float]:
+    """Return what the rows of each side come to."""
+    pairs = [(row.energy_a, row.energy_b) for row in diff.regions]
+    found = [sum(each.joules for each in side if each is not None) for side in zip(*pairs, strict=True)]
+    return found[0], found[1]
+
+
+Answer = Weighed | float | str
+
+
+@dataclass
+class Lab:
+    """A program that answers from a table.
+
+    Its own operators cost what was recorded. `answers` has what a change comes to: joules, all of it, or a text for a
+    change that fails; by the text of its settings (`torch.x = True`), by `layout` for inputs in another form, and by
+    `calls` for operators of the other program. A list is answered one after the other, the last one for good.
+    """
+
+    run: Run
+    answers: Mapping[str, Answer | Sequence[Answer]] = field(default_factory=dict)
+    walks: Mapping[str, Walk] = field(default_factory=dict)
+    unwaited: Measurement | None = None
+    changed: Run | None = None
+    """What the step is under other settings; as it was unless told."""
+    asked: list[str] = field(default_factory=list)
+
+    def weigh(self, job: Job, *, window_s: float, as_other: bool = False) -> Weighed:
+        key = name_of(job)
+        self.asked.append(key)
+        answer = self._answer(key, job)
+        if isinstance(answer, str):
+            return Weighed(None, None, note=answer)
+        if isinstance(answer, float):
+            return Weighed(energy(answer, 0.005, "replayed"), 1e-3, ("changed_kernel",), 0.0)
+        return answer
+
+    def _answer(self, key: str, job: Job) -> Answer:
+        found = self.answers.get(key)
+        if found is None and key != "own":
+            return "not in the table"
+        if found is None:
+            books = Costs(self.run)
+            return Weighed(books.of(job.ops), books.time_s(job.ops), books.names(job.ops))
+        if isinstance(found, (Weighed, float, str)):
+            return found
+        return found[min(self.asked.count(key), len(found)) - 1]
+
+    def capture(self, settings: Mapping[str, Setting]) -> tuple[str, Run]:
+        return "changed", self.changed or self.run
+
+    def walk(self, target: Target) -> Walk | None:
+        return self.walks.get(target.function)
+
+    def measure(self, *, seconds: float, wait_s: float) -> Measurement:
+        assert self.run.measurement is not None
+        return self.run.measurement
+
+    def measure_unwaited(self, file: str, line: int) -> Measurement:
+        self.asked.append(f"no wait in line {line}")
+        if self.unwaited is None:
+            raise JoulediffError("no wait there can be left out")
+        return self.unwaited
+
+
+def name_of(job: Job) -> str:
+    """Return what a job changes."""
+    parts = [f"{name} = {value}" for name, value in sorted(job.settings.items())]
+    if job.run == OTHER:
+        parts.append("calls")
+    elif any(feed.form is not None for feed in job.feeds):
+        parts.append("layout")
+    return " and ".join(parts) or "own"
+
+
+class DeadLab(Lab):
+    """A program that ends when it is asked for anything."""
+
+    def weigh(self, job: Job, *, window_s: float, as_other: bool = False) -> Weighed:
+        raise JoulediffError("the program ended")
