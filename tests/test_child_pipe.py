@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joulediff.child.pipe import Disconnected, Done, Failure, Garbled, Inbox, Message, RunSoFar, Sender, Stage
+from joulediff.child.pipe import Answer, Disconnected, Done, Failure, Garbled, Inbox, Message, RunSoFar, Sender, Stage
 from joulediff.errors import JoulediffError
 
 HEADER = struct.Struct("!2sBI")
@@ -195,4 +195,4 @@ def test_any_bytes_are_messages_or_refused(body: bytes, kind: int, size: int) ->
             found = list(Inbox().feed(data))
         except Garbled:
             continue
-        assert all(isinstance(m, Stage | RunSoFar | Failure | Done) for m in found)
+        assert all(isinstance(m, Stage | RunSoFar | Failure | Done | Answer) for m in found)

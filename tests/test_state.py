@@ -143,8 +143,11 @@ def test_afterwards_the_program_has_the_state_that_its_own_calls_left(name: str)
     assert everything(net, step) == everything(expected_net, expected_step), "and goes on from there"
 
 
-def test_each_pass_begins_with_the_first_state_and_what_replay_collects_does_too() -> None:
+@pytest.mark.parametrize("ran", [0, 2])
+def test_each_pass_begins_with_the_first_state_and_what_replay_collects_does_too(ran: int) -> None:
     net, step = PROGRAMS["AdamW"]()
+    for _ in range(ran):
+        step()
     seen: list[Any] = []
 
     def look() -> torch.Tensor:
@@ -157,8 +160,9 @@ def test_each_pass_begins_with_the_first_state_and_what_replay_collects_does_too
     )
     assert len(done) == 4
     assert done[3] == done[2] + 1, "the call for the inputs of replay"
-    assert all(each == seen[0] for each in seen[done[0] :])
-    assert seen[1] != seen[0]
+    first = 0 if ran else 1  # a fresh optimizer makes its state in a call before
+    assert all(each == seen[first] for each in seen[done[0] :])
+    assert seen[first + 1] != seen[first]
 
 
 def test_an_optimizer_that_has_a_state_starts_from_that() -> None:
@@ -172,8 +176,21 @@ def test_an_optimizer_that_has_a_state_starts_from_that() -> None:
     assert (a.ops, a.values, a.signatures) == (b.ops, b.values, b.signatures)
     assert "aten::zeros_like" not in {op.name for op in a.ops if op.phase == "optimizer"}
     assert "first step of" not in a.notes[0]
-    fresh, _ = recorded(PROGRAMS["AdamW"]()[1])
-    assert "these are the first step of AdamW, which makes its state then" in fresh.notes[0]
+
+
+def test_a_fresh_optimizer_is_watched_in_its_second_step() -> None:
+    (_, step), (_, expected) = PROGRAMS["AdamW"](), PROGRAMS["AdamW"]()
+    expected()
+    (fresh, _), (later, _) = recorded(step), recorded(expected)
+    assert (fresh.ops, fresh.values, fresh.signatures) == (later.ops, later.values, later.signatures)
+    assert "first step of" not in fresh.notes[0]
+
+
+@pytest.mark.parametrize(("every", "is_told"), [(2, True), (3, False)])
+def test_a_first_step_that_comes_later_is_told_where_it_is_watched(every: int, is_told: bool) -> None:
+    run, _ = recorded(trained(lambda p: torch.optim.AdamW(p, lr=0.01), every=every)()[1])
+    assert ("these are the first step of AdamW, which makes its state then" in run.notes[0]) == is_told
+    assert any(op.phase == "optimizer" for op in run.ops) == is_told
 
 
 def test_gradients_that_are_there_before_are_the_same_tensors_again() -> None:

@@ -147,5 +147,7 @@ class Diff:
     ledger_b: Ledger
     thresholds: Thresholds
     notes: tuple[str, ...] = ()
+    same_work: bool = False
+    """Both sides ask for the same work, kernel by kernel: what differs is no matter of their code."""
     next: str | None = None
     """The command to run next."""

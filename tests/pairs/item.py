@@ -9,7 +9,7 @@ EXPECTED = Expected("host", "item", "host", devices=("cuda",))
 
 def _build(run):
     torch.manual_seed(0)
-    size = pick(64, 512)
+    size = pick(64, 1024)
     weight = torch.randn(size, size, device=DEVICE) / size**0.5
     x = torch.randn(size, size, device=DEVICE)
 

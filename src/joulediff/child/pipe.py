@@ -188,6 +188,7 @@ class Commands:
     def __init__(self, fd: int) -> None:
         os.set_inheritable(fd, False)
         self._fd = fd
+        self._pipe = _identity(fd)
 
     def next(self) -> tuple[dict[str, object], bytes]:
         """Return the next command, with what comes along; raises Disconnected when the parent is gone."""
@@ -195,14 +196,19 @@ class Commands:
         attached = b""
         if kind == _RUN:
             attached, (kind, body) = body, self._read_frame()
-        found = json.loads(body) if kind == _ANSWER else None
+        try:
+            found = json.loads(body) if kind == _ANSWER else None
+        except (ValueError, RecursionError) as error:
+            raise Disconnected from error
         if not isinstance(found, dict):
             raise Disconnected
         return found, attached
 
     def _read_frame(self) -> tuple[int, bytes]:
+        if _identity(self._fd) != self._pipe:
+            raise Disconnected
         mark, kind, size = _HEADER.unpack(self._read(_HEADER.size))
-        if mark != _MARK:
+        if mark != _MARK or size > _LIMITS.get(kind, -1):
             raise Disconnected
         return kind, self._read(size)
 

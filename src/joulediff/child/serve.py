@@ -12,6 +12,7 @@ from joulediff.archive import from_wire, to_wire
 from joulediff.archive.plain import from_plain, to_plain
 from joulediff.child.pipe import Commands, Sender
 from joulediff.errors import JoulediffError
+from joulediff.programs import describe
 from joulediff.recorders.walks import Target
 from joulediff.recorders.workshop import Job
 from joulediff.stability.conditions import ignore_process
@@ -41,6 +42,8 @@ def serve(bench: Workbench, sender: Sender, commands: Commands, watch: Watch) ->
             sender.answer({"result": _do(bench, sender, watch, command, attached)})
         except JoulediffError as error:
             sender.answer({"error": error.what})
+        except Exception as error:  # noqa: BLE001 - a step that is changed may raise anything, and goes on unchanged
+            sender.answer({"error": f"it raised {describe(error)}"})
 
 
 def _do(bench: Workbench, sender: Sender, watch: Watch, command: dict[str, Any], attached: bytes) -> object:

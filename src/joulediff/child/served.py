@@ -13,7 +13,7 @@ from joulediff.archive.plain import from_plain, to_plain
 from joulediff.child.endings import explain_failure, explain_silence
 from joulediff.child.interpreter import Interpreter
 from joulediff.child.launch import END_S, Arrived, Child
-from joulediff.child.pipe import Answer, Failure, Garbled, Message, to_command
+from joulediff.child.pipe import Answer, Done, Failure, Garbled, Message, to_command
 from joulediff.child.request import Request
 from joulediff.child.serve import END, START
 from joulediff.errors import JoulediffError
@@ -34,6 +34,8 @@ class Served:
         self._arrived = Arrived(keep, watch or Watch())
         self._messages: Iterator[Message] = iter(())
         self.run: Run | None = None
+        self.stays = False
+        """Whether the recorded program can be asked for more; one without operators has nothing to try."""
         self._closed = False
         self._seconds, self._wait_s = request.seconds, request.wait_s
 
@@ -67,7 +69,7 @@ class Served:
         """Return the record of the program; it stays for more. `kin` are processes that only wait meanwhile."""
         try:
             self._child.send(to_command({"do": START, "kin": list(kin)}))
-            self._await()
+            self.stays = "recorded" in self._await()
         except JoulediffError as error:
             self._arrived.break_off(error.what)
             raise
@@ -134,6 +136,8 @@ class Served:
                 self._arrived.take(last)
         except Garbled:
             self._child.kill()
+        if isinstance(last, Done) and self._arrived.run is not None:
+            return {}
         code = self._child.wait(END_S)
         if isinstance(last, Failure):
             raise explain_failure(last)

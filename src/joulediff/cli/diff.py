@@ -78,7 +78,7 @@ def command(
     of its own and in turns, and tried with afterwards: each finding's fix is applied and measured.
     """
     from joulediff.child.request import Request
-    from joulediff.cli.output import open_console
+    from joulediff.cli.output import open_console, stdout_kept_clean
     from joulediff.diffs import Thresholds
     from joulediff.report.diff_terminal import print_diff
 
@@ -99,7 +99,8 @@ def command(
         replay_seconds=replay_seconds,
     )
     thresholds = Thresholds(threshold, slower, difference)
-    diff = _compare(sides, request, thresholds, tolerance=tolerance, keep=keep, confirm=confirm)
+    with stdout_kept_clean(places.takes_stdout):
+        diff = _compare(sides, request, thresholds, tolerance=tolerance, keep=keep, confirm=confirm)
     diff = replace(diff, next=_next(diff, sides, places))
     if not places.takes_stdout:
         print_diff(diff, open_console(), top=top, every=every)
@@ -188,7 +189,7 @@ def _compare(
                     interleaved=found.interleaved,
                 )
                 if confirm:
-                    diff = confirm_findings(diff, found.runs, programs, watch=watch)
+                    diff = confirm_findings(diff, found, programs, watch=watch)
         except JoulediffError as error:
             error.fix = "\n  ".join(filter(None, [error.fix, *_rescue(sides, keep)]))
             raise
@@ -219,20 +220,25 @@ def _rescue(sides: dict[SideName, _Side], keep: str | None) -> list[str]:
         place = side.kept
         if keep is None:
             place = Path(side.kept.name)
-            place.write_bytes(side.kept.read_bytes())
+            try:
+                place.write_bytes(side.kept.read_bytes())
+            except OSError:  # the reason that is being told matters more
+                continue
         told.append(f"the recording of {side.target} is kept: joulediff show {shlex.quote(str(place))}")
     return told
 
 
 def _next(diff: Diff, sides: dict[SideName, _Side], places: _Places) -> str | None:
-    names = [shlex.quote(side.target) for side in sides.values()]
-    if any(side.is_archive for side in sides.values()):
-        tried = any(finding.confirmation is not None for finding in diff.findings)
-        if diff.findings and not tried:
-            return "joulediff diff of the programs themselves measures what each fix saves"
-    if any(f.confirmed and f.confirmation is not None and f.confirmation.whole is None for f in diff.findings):
-        return f"joulediff diff {' '.join(names)} --confirm"
-    return None if places.any else f"joulediff diff {' '.join(names)} -o report.md"
+    from joulediff.diagnosis.confirm import find_fix
+
+    names = " ".join(shlex.quote(side.target) for side in sides.values())
+    is_tried = any(finding.confirmation is not None for finding in diff.findings)
+    if diff.findings and not is_tried and all(side.is_archive for side in sides.values()):
+        return "joulediff diff of the programs themselves measures what each fix saves"
+    fixable = [f for f in diff.findings if f.confirmed and find_fix(f) is not None]
+    if any(f.confirmation is not None and f.confirmation.whole is None for f in fixable):
+        return f"joulediff diff {names} --confirm"
+    return None if places.any else f"joulediff diff {names} -o report.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,11 +263,12 @@ class _Places:
         from joulediff.cli.render import form_of
         from joulediff.errors import JoulediffError
 
-        for place in (self.output, self.json_to, self.markdown_to):
-            refuse_unwritable(place)
-            refuse_recording(place, *inputs)
+        options = {"-o": self.output, "--json": self.json_to, "--markdown": self.markdown_to}
+        for option, place in options.items():
             if place not in (None, "-") and any(_is_same_file(each, str(place)) for each in inputs):
                 raise JoulediffError(f"cannot write {place} (it is what is compared)", fix="choose another file")
+            refuse_unwritable(place, option=option)
+            refuse_recording(place, option=option)
         if [self.json_to, self.markdown_to, self.output].count("-") > 1:
             raise JoulediffError("two reports cannot share standard output", fix="write one of them to a file")
         if self.output not in (None, "-"):
@@ -292,6 +299,6 @@ def _exit_code(diff: Diff, fail_above: float | None) -> int:
     if fail_above is not None:
         if diff.ratio is None:
             return 2
-        if 1 / diff.ratio.value > 1 + fail_above and not diff.ratio.low <= 1 <= diff.ratio.high:
+        if not diff.same_work and 1 / diff.ratio.value > 1 + fail_above and not diff.ratio.low <= 1 <= diff.ratio.high:
             return TOO_MUCH
     return 0 if diff.comparable else 2

@@ -113,17 +113,17 @@ def write_text(text: str, place: str) -> None:
         raise _unwritable(place, error.strerror or str(error), "--json") from error
 
 
-def refuse_unwritable(place: str | None) -> None:
-    """Raise where JSON surely cannot be written to `place`, before a measurement is spent on it."""
+def refuse_unwritable(place: str | None, *, option: str = "--json") -> None:
+    """Raise where a report surely cannot be written to `place`, before a measurement is spent on it."""
     if place is None or place == "-":
         return
     path = Path(place)
     if path.is_dir():
-        raise _unwritable(place, "it is a folder", "--json")
+        raise _unwritable(place, "it is a folder", option)
     if not path.parent.is_dir():
-        raise _unwritable(place, "its folder does not exist", "--json")
+        raise _unwritable(place, "its folder does not exist", option)
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise _unwritable(place, "no permission", "--json")
+        raise _unwritable(place, "no permission", option)
 
 
 def refuse_output(place: str, program: str) -> None:
@@ -173,8 +173,8 @@ def stdout_kept_clean(active: bool) -> Iterator[None]:  # noqa: FBT001
         os.close(saved)
 
 
-def refuse_recording(place: str | None, *recorded: str) -> None:
-    """Raise where JSON would be written over a recording: one of these, or any."""
+def refuse_recording(place: str | None, *recorded: str, option: str = "--json") -> None:
+    """Raise where a report would be written over a recording: one of these, or any."""
     if place is None or place == "-" or not Path(place).is_file():
         return
     if any(Path(each).exists() and Path(each).samefile(place) for each in recorded):
@@ -183,4 +183,4 @@ def refuse_recording(place: str | None, *recorded: str) -> None:
         why = "it is a recording"
     else:
         return
-    raise JoulediffError(f"cannot write {place} ({why})", fix="choose another file for --json")
+    raise _unwritable(place, why, option)

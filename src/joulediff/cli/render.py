@@ -78,7 +78,7 @@ def form_of(place: str | None) -> str:
     if suffix not in _FORMS:
         raise JoulediffError(
             f"cannot tell which report {place} is to be",
-            fix="let it end with .txt, .json or .md, or say it with --format",
+            fix="let it end with .txt, .json or .md",
         )
     return _FORMS[suffix]
 

@@ -69,6 +69,8 @@ def assemble(
     told = list(work.notes)
     if not any(row.group.kind == "equal" for row in rows):
         told.insert(0, "the two programs compute nothing that is equal: they may not do the same job")
+    if a is None and b is None:
+        told.insert(0, "no energy verdicts: neither run was metered")
     return Diff(
         schema=SCHEMA,
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -83,12 +85,19 @@ def assemble(
         condition_differences=conditions,
         explained_share=_explained(signed_j, delta_j, low_j, high_j),
         findings=tuple(work.findings),
-        regions=_table(sides, rows, work, comparable=comparable),
+        regions=_table(sides, rows, work, comparable=comparable and a is not None),
         ledger_a=_ledger(sides, "a"),
         ledger_b=_ledger(sides, "b"),
         thresholds=thresholds,
         notes=tuple(told),
+        same_work=bool(rows) and all(row.same for row in rows) and not any(_left(sides, side) for side in SIDES),
     )
+
+
+def _left(sides: Sides, side: SideName) -> list[int]:
+    """Return the operators of a side that no region holds."""
+    matched = {op for region in sides.regions for op in ops_of(region, side)}
+    return [op.id for op in sides.run(side).ops if op.id not in matched]
 
 
 def _compare_totals(
@@ -180,7 +189,8 @@ def _row(at: int, row: Compared, work: Outcome, *, comparable: bool) -> Row:
     elif not comparable:
         verdict = "unknown"
     elif verdict == "noise" and not row.same and (row.energy_a is None) != (row.energy_b is None):
-        verdict = "only_a" if row.energy_b is None else "only_b"
+        only: RowVerdict = "only_a" if row.energy_b is None else "only_b"
+        verdict = "unknown" if row.p_value is None else only
     group = row.group
     kind: RowKind = group.kind
     return Row(
@@ -202,8 +212,7 @@ def _unmatched(sides: Sides, *, comparable: bool) -> Row:
     energies, counts = [], []
     for side in SIDES:
         run, costs = sides.run(side), sides.costs[side]
-        matched = {op for region in sides.regions for op in ops_of(region, side)}
-        left = [op.id for op in run.ops if op.id not in matched]
+        left = _left(sides, side)
         loose = [i for i, kernel in enumerate(run.kernels) if kernel.op is None]
         parts = [costs.of(left), costs.books.total(loose) if loose else None]
         energies.append(add((i, part) for i, part in enumerate(parts) if part is not None))

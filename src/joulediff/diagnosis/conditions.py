@@ -70,9 +70,6 @@ def _states(a: Measurement | None, b: Measurement | None) -> Iterator[ConditionD
             yield from _state(left, other)
     for name in sorted(a.clocks_mhz.keys() & b.clocks_mhz.keys()):
         yield from _differing(f"clock of {name}, MHz", a.clocks_mhz[name], b.clocks_mhz[name], CLOCK_SHARE)
-    words = ["trustworthy" if each.trustworthy else "not trustworthy" for each in (a, b)]
-    if words[0] != words[1]:
-        yield ConditionDifference("measurement", words[0], words[1], serious=False)
 
 
 def _state(a: DeviceState, b: DeviceState) -> Iterator[ConditionDifference]:

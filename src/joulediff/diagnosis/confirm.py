@@ -9,26 +9,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from joulediff.diagnosis.live import Program, record_fixed
+from joulediff.diagnosis.live import Program, Recorded, record_fixed
 from joulediff.diagnosis.trials import differ
 from joulediff.diffs import Diff
 from joulediff.errors import JoulediffError
 from joulediff.findings import Confirmation, Finding, SideName, WholeRun
+from joulediff.metering.combine import combine
 from joulediff.runs import Run, Setting
 from joulediff.stability.watch import Watch
 
+# The machine was quiet a moment ago.
+_WAIT_S = 5.0
 # Functions that tell a setting, and the setting.
 _TELLS = {"torch.is_grad_enabled": "torch.grad_enabled"}
 
 
-def confirm_findings(
-    diff: Diff, runs: Mapping[SideName, Run], programs: Mapping[SideName, Program], *, watch: Watch
-) -> Diff:
-    """Return a diff whose findings say what their fixes save in the whole program, where that can be measured."""
+def confirm_findings(diff: Diff, recorded: Recorded, programs: Mapping[SideName, Program], *, watch: Watch) -> Diff:
+    """Return a diff whose findings say what their fixes save in the whole program, where that can be measured.
+
+    The program as it is, is measured before and after the one with the fix, so that drift shows.
+    """
     found = []
     for finding in diff.findings:
         watch.stage(f"confirming finding {finding.id}: the whole program with its fix", None)
-        found.append(_confirm(finding, runs[finding.expensive], programs.get(finding.expensive), watch))
+        found.append(_confirm(finding, recorded, programs.get(finding.expensive), watch))
     return replace(diff, findings=tuple(found))
 
 
@@ -44,13 +48,18 @@ def find_fix(finding: Finding) -> dict[str, Setting] | None:
     return {f"env.{key}": value} if cause.type == "call_path" and key.isupper() else None
 
 
-def _confirm(finding: Finding, run: Run, program: Program | None, watch: Watch) -> Finding:
-    fix = find_fix(finding)
+def _confirm(finding: Finding, recorded: Recorded, program: Program | None, watch: Watch) -> Finding:
+    fix, run, lab = find_fix(finding), recorded.runs[finding.expensive], recorded.labs.get(finding.expensive)
     if fix is None or program is None:
         return finding
     change = ", ".join(f"{name} = {value}" for name, value in fix.items())
     try:
-        whole = _compare(change, run, record_fixed(program, fix, watch=watch))
+        first = None if lab is None else lab.measure(seconds=program.request.seconds / 2, wait_s=_WAIT_S)
+        fixed = record_fixed(program, fix, watch=watch)
+        if lab is not None and first is not None:
+            again = lab.measure(seconds=program.request.seconds / 2, wait_s=_WAIT_S)
+            run = replace(run, measurement=combine(first, again))
+        whole = _compare(change, run, fixed)
     except JoulediffError as error:
         whole = WholeRun(change, None, None, None, None, None, note=error.what)
     before = finding.confirmation or Confirmation(())
@@ -63,7 +72,8 @@ def _compare(change: str, before: Run, after: Run) -> WholeRun:
         return WholeRun(change, None, None, None, None, None, note="the energy of the step is not known")
     share = 1 - new.energy.joules / old.energy.joules if old.energy.joules > 0 else None
     gap = _outputs_apart(before, after)
-    return WholeRun(change, old.energy, new.energy, old.step_s, new.step_s, share, gap)
+    noise = "within the intervals" if new.energy.low <= old.energy.high and old.energy.low <= new.energy.high else None
+    return WholeRun(change, old.energy, new.energy, old.step_s, new.step_s, share, gap, noise)
 
 
 def _outputs_apart(a: Run, b: Run) -> float | None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 
+from joulediff.archive import load
 from joulediff.diagnosis.assemble import Outcome, assemble
 from joulediff.diagnosis.causes import Lead, add_evidence, find_leads, make_subject
 from joulediff.diagnosis.conditions import compare_conditions
@@ -27,6 +29,8 @@ from joulediff.stability.watch import Watch
 
 # So many rows are tried; the others are told by their evidence alone.
 TRIED = 6
+# Operators that alone cost this many times the step were disturbed.
+_TOO_MUCH = 1.2
 # A region costs as much as most of its row from this part of the median on.
 _ABOUT = 0.8
 
@@ -56,6 +60,23 @@ def diagnose(
         work.investigate(rows)
     outcome = Outcome(work.findings, work.row_of, work.settled, work.notes, work.around)
     return assemble(sides, rows, outcome, conditions, limits, spread=0.0 if interleaved else SPREAD["metered"])
+
+
+def diff(
+    a: Run | str | Path,
+    b: Run | str | Path,
+    *,
+    threshold: float = 0.05,
+    slower: float = 0.01,
+    difference: float = 0.01,
+    tolerance: float = TOLERANCE,
+) -> Diff:
+    """Return what differs between two runs, or the recordings in two files, and why.
+
+    `threshold` is the least difference to report; a waste makes nothing `slower`, nor its outputs differ, by more.
+    """
+    runs = [each if isinstance(each, Run) else load(each) for each in (a, b)]
+    return diagnose(runs[0], runs[1], thresholds=Thresholds(threshold, slower, difference), tolerance=tolerance)
 
 
 @dataclass(slots=True)
@@ -143,7 +164,7 @@ class _Diagnosis:
         region = self._typical(row)
         weighed = self._region_to_weigh(row, region)
         subject = make_subject(self.sides, region, row.expensive)
-        if subject.op(row.expensive) is None or not self._pays(row):
+        if subject.op(row.expensive) is None or not self._pays(row) or self._is_too_much(row):
             return None
         is_live = weighed is not None and row.expensive in self.labs and self._tried < TRIED
         if not is_live and not sure:
@@ -155,11 +176,20 @@ class _Diagnosis:
         leads = find_leads(subject, self.labs if is_live else {})
         lead, confirmed = self._try(trials, leads) if is_live else (leads[0], False)
         if not is_live:
-            why = "others cost more, and were tried first" if self.labs else "the programs cannot be run again"
-            if self.labs and weighed is None:
+            is_here = row.expensive in self.labs
+            why = "others cost more, and were tried first" if is_here else "the programs cannot be run again"
+            if is_here and weighed is None:
                 why = "nothing reads what it makes"
             lead = replace(lead, cause=add_evidence(lead.cause, f"not tried: a change was not measured ({why})"))
         return write_finding(self.sides, row, region, lead, trials, self.limits, confirmed=confirmed)
+
+    def _is_too_much(self, row: Compared) -> bool:
+        """Return whether a row costs more than the step it is part of: then something disturbed the recording."""
+        total = self.sides.costs[row.expensive].total
+        if total is None or abs(row.delta_j) <= _TOO_MUCH * total.joules:
+            return False
+        self.notes.append(f"{row.group.name}: its operators alone cost more than the whole step did; record again")
+        return True
 
     def _shows_again(self, trials: Trials, row: Compared, *, sure: bool, slices: bool) -> bool:
         found = trials.repeats(slices=slices or trials.region not in row.members)

@@ -24,6 +24,8 @@ READS = ("aten::_local_scalar_dense", "aten::item", "aten::nonzero", "aten::is_n
 LEAST_WAITS = 2
 # Fewer operators more than the other side's are no matter of launching them.
 LEAST_OPS = 4
+# A device that rests for this part of a step waits for its host.
+HOST_BOUND_SHARE = 0.2
 _PARTS = ("idle", "host", "waits")
 
 
@@ -92,6 +94,24 @@ def find_launches(sides: Sides, rows: Sequence[Compared], around: Around) -> int
     if total < LEAST_OPS or not more or max(more) < total / 2:
         return None
     return more.index(max(more))
+
+
+def launch_energy(sides: Sides, side: SideName, fewer_ops: int, fewer_s: float) -> float:
+    """Return the joules around operators that fewer of them, with less device time, save on a side.
+
+    The host takes its time for every operator. A device that waits for it, in a step bound by the host, rests less
+    where there are fewer operators, and more where these are done sooner.
+    """
+    run, accounts = sides.run(side), sides.costs[side].books.accounts
+    if run.measurement is None or not run.ops:
+        return 0.0
+    share, step_s = fewer_ops / len(run.ops), run.measurement.step_s
+    host_j = share * sum(joules(part_energy(accounts, part)) for part in ("host", "waits"))
+    idle_j, busy_s = joules(part_energy(accounts, "idle")), sides.costs[side].time_s(range(len(run.ops))) or 0.0
+    idle_s = step_s - busy_s
+    if idle_s < HOST_BOUND_SHARE * step_s:
+        return host_j
+    return host_j + idle_j / idle_s * (share * step_s - fewer_s)
 
 
 def _around(sides: Sides, side: SideName) -> Energy | None:

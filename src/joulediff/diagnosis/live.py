@@ -15,7 +15,7 @@ from joulediff.child.request import Request
 from joulediff.child.served import Served
 from joulediff.diagnosis.sides import other_side
 from joulediff.diagnosis.trials import Lab
-from joulediff.errors import JoulediffError
+from joulediff.errors import JoulediffError, ProgramError
 from joulediff.findings import SideName
 from joulediff.metering.combine import combine
 from joulediff.runs import Run, Setting
@@ -68,17 +68,14 @@ def recorded(programs: Mapping[SideName, Program], runs: Mapping[SideName, Run],
             )
             for side, program in programs.items()
         }
-        for each in served.values():
-            each.wait_built()
         found, labs = dict(runs), dict(served)
         for side, each in served.items():
-            kin = [other.pid for name, other in served.items() if name != side]
-            try:
-                found[side] = each.record(kin)
-            except JoulediffError as error:
-                if len(served) < 2 or _OUT_OF_MEMORY not in error.what.lower() + str(error.fix).lower():
-                    raise
-                found[side] = _record_alone(programs[side], served, labs, watch)
+            if side in labs:
+                with _named(programs[side]), _room_made(labs):
+                    each.wait_built()
+        for side in served:
+            found[side] = _record(side, programs[side], labs, watch)
+        labs = {side: each for side, each in labs.items() if each.stays}
         if len(labs) == 2:
             for side in reversed(list(labs)):  # B, then A
                 found[side] = _measure_again(labs[side], programs[side], found[side])
@@ -87,13 +84,35 @@ def recorded(programs: Mapping[SideName, Program], runs: Mapping[SideName, Run],
         yield Recorded(found, labs, interleaved=len(labs) == 2)
 
 
-def _record_alone(
-    program: Program, served: Mapping[SideName, Served], labs: dict[SideName, Served], watch: Watch
-) -> Run:
-    """Record a program for which there was no memory beside the other; neither is there afterwards."""
-    for each in served.values():
-        each.close()
-    labs.clear()
+@contextmanager
+def _named(program: Program) -> Iterator[None]:
+    """Say which of the two programs failed."""
+    try:
+        yield
+    except ProgramError as error:
+        error.what = f"{program.request.label}: {error.what}"
+        raise
+
+
+@contextmanager
+def _room_made(labs: dict[SideName, Served]) -> Iterator[None]:
+    """End both programs where there is no memory for one beside the other."""
+    try:
+        yield
+    except JoulediffError as error:
+        if len(labs) < 2 or _OUT_OF_MEMORY not in error.what.lower() + str(error.fix).lower():
+            raise
+        for each in labs.values():
+            each.close()
+        labs.clear()
+
+
+def _record(side: SideName, program: Program, labs: dict[SideName, Served], watch: Watch) -> Run:
+    """Return the record of a program; one for which there is no memory beside the other does not stay."""
+    if side in labs:
+        kin = [other.pid for name, other in labs.items() if name != side]
+        with _named(program), _room_made(labs):
+            return labs[side].record(kin)
     return record_in_child(program.request, interpreter=program.interpreter, keep=program.keep, watch=watch)
 
 

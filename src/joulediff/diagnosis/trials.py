@@ -46,6 +46,9 @@ class Lab(Protocol):
     def walk(self, target: Target) -> Walk | None:
         """Return the lines of a function that the step takes."""
 
+    def measure(self, *, seconds: float, wait_s: float) -> Measurement:
+        """Return the energy of the step, measured again."""
+
     def measure_unwaited(self, file: str, line: int) -> Measurement:
         """Return the energy of the step if a line of it is given numbers that it read before, without a wait."""
 
@@ -125,8 +128,13 @@ class Trials:
         return Weighed(costs.of(ops), costs.time_s(ops))
 
     def change(self, suspects: Sequence[Suspect]) -> Trial:
-        """Try several suspects at once, and keep what came of it."""
+        """Try several suspects at once, and keep what came of it; what was tried before is not tried again."""
+        # The other side's calls bring their settings and layouts with them.
+        suspects = [suspect for suspect in suspects if suspect.calls] or suspects
         change = " and ".join(suspect.text for suspect in suspects)
+        known = next((trial for trial in self.made if trial.change == change), None)
+        if known is not None:
+            return known
         trial = self._try(change, suspects)
         if not trial.explains and _is_close(trial):  # it may be the noise of one short look
             self._other = None
@@ -239,12 +247,18 @@ class Trials:
     def _weigh(self, side: SideName, job: Job, *, as_other: bool = False) -> Weighed:
         if side not in self.labs:
             raise JoulediffError("not tried: the program is not there to be run again")
-        found = self.labs[side].weigh(job, window_s=WINDOW_S, as_other=as_other)
+        found = self._ask(side, job, as_other=as_other)
         rounds = 1 if found.energy is None else ROUNDS.get(found.energy.source, 1)
-        more = [self.labs[side].weigh(job, window_s=WINDOW_S, as_other=as_other) for _ in range(rounds - 1)]
+        more = [self._ask(side, job, as_other=as_other) for _ in range(rounds - 1)]
         energies = [each.energy for each in (found, *more) if each.energy is not None]
         # What disturbs a measurement of CPU time adds to it: the least is nearest to the truth.
         return replace(found, energy=min(energies, key=lambda each: each.joules)) if energies else found
+
+    def _ask(self, side: SideName, job: Job, *, as_other: bool) -> Weighed:
+        try:
+            return self.labs[side].weigh(job, window_s=WINDOW_S, as_other=as_other)
+        except JoulediffError as error:  # the program is gone
+            return Weighed(None, None, note=error.what)
 
     def _judge(self, change: str, after: Weighed | None, note: str | None) -> Trial:
         before, other = self.before, self.other
@@ -309,6 +323,8 @@ def differ(a: Signature | None, b: Signature | None) -> float | None:
     """Return how far two tensors lie apart by their signatures, as a share of their norm."""
     if a is None or b is None or a.count != b.count:
         return None
+    if (a.nans, a.positive_infs, a.negative_infs) != (b.nans, b.positive_infs, b.negative_infs):
+        return 1.0
     if not a.sum_abs or not b.sum_abs:
         return 0.0 if a.sum_abs == b.sum_abs else 1.0
     gaps = (

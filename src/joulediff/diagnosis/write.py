@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from joulediff.diagnosis.causes import Lead
 from joulediff.diagnosis.detect import Compared, joules
-from joulediff.diagnosis.host import Around, Waits
+from joulediff.diagnosis.host import Around, Waits, launch_energy
 from joulediff.diagnosis.redundancy import call_behind
-from joulediff.diagnosis.sides import SIDES, Sides, costliest, ops_of, to_place
+from joulediff.diagnosis.sides import SIDES, Sides, costliest, ops_of, other_side, to_place
 from joulediff.diagnosis.suggest import suggest
 from joulediff.diagnosis.trials import Lab, Trials, differ, saved, without_waiting
 from joulediff.diffs import Thresholds
@@ -121,13 +121,17 @@ def add_around(sides: Sides, finding: Finding, around: Around) -> Finding:
     )
     delta_j = abs(joules(energy_a) - joules(energy_b))
     note = "more operators are more work for the host: its energy, and that of an idle device, is counted in"
+    confirmation, total = finding.confirmation, sides.costs[finding.expensive].total
+    if confirmation is not None and confirmation.saved_j is not None:  # without these operators neither is there
+        confirmation = replace(confirmation, saved_j=delta_j, saved_share=_share(delta_j, total))
     return replace(
         finding,
+        confirmation=confirmation,
         energy_a=energy_a,
         energy_b=energy_b,
         delta_j=delta_j,
         ratio=_ratio(energy_a, energy_b),
-        share_of_run=_share(delta_j, sides.costs[finding.expensive].total),
+        share_of_run=_share(delta_j, total),
         cause=replace(finding.cause, evidence=(*finding.cause.evidence, note)),
     )
 
@@ -165,9 +169,14 @@ def _confirm(sides: Sides, row: Compared, trials: Trials, *, confirmed: bool) ->
     regions: Sequence[Region] = row.members
     if trials.region not in row.members:  # work that one side lacks, weighed with what reads it
         regions = sides.readers_of((op for region in row.members for op in ops_of(region, side)), side)
-    ops = sorted({op for region in regions for op in sides.slice_of(region, side)})
+    ops, others = (
+        sorted({op for region in regions for op in sides.slice_of(region, each)}) for each in (side, other_side(side))
+    )
     gain = saved(best, costs.of(ops))
-    saved_j = None if gain is None else gain.joules
+    saved_j = None
+    if gain is not None:
+        fewer_s = (costs.time_s(ops) or 0.0) - (sides.costs[other_side(side)].time_s(others) or 0.0)
+        saved_j = gain.joules + launch_energy(sides, side, len(ops) - len(others), fewer_s)
     return Confirmation(tuple(trials.made), saved_j, None if saved_j is None else _share(saved_j, costs.total))
 
 

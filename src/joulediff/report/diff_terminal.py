@@ -34,7 +34,7 @@ from joulediff.report.terminal import bullet, print_parts
 
 TOP = 10
 # More than so many are counted, so that the result stays on the screen.
-_MAX_DOUBTS = 5
+_MAX_DOUBTS = 4
 _MAX_NOTES = 3
 # Without so much room, causes are told under the table alone.
 _LEAST_TEXT = 56

@@ -6,6 +6,7 @@ Terminal and Markdown say the same, because both take their words from here and 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 
 from joulediff.diffs import ConditionDifference, Diff, DiffSide, Ledger
@@ -18,6 +19,10 @@ NOT_COMPARABLE = "joules are not comparable: no energy verdicts"
 TRADEOFFS = "trade-offs: the side that uses less pays for it"
 SAME_MACHINE = "same machine, same driver"
 # So many names of what has no counterpart are shown, and so much of each.
+# An interval within this of 1 says that two energies are the same.
+_NEAR = 0.1
+# Numbers apart, a warning of two measurements is the same one.
+_DIGITS = re.compile(r"\d+(?:\.\d+)?")
 _NAMES = 6
 _NAME_ROOM = 30
 
@@ -29,11 +34,15 @@ def headline(diff: Diff) -> str:
         return f"{NOT_COMPARABLE[0].upper()}{NOT_COMPARABLE[1:]}."
     if ratio is None or not all(map(math.isfinite, (ratio.value, ratio.low, ratio.high))):
         return "Which side uses more energy is not known."
+    value, low, high = (ratio_text(end).removesuffix("x") for end in (ratio.value, ratio.low, ratio.high))
+    told = f"(ratio {value}, {low} .. {high})"
+    if diff.same_work:
+        return f"A and B do the same work, kernel by kernel {told}: what differs is the machine's doing."
     if ratio.low <= 1.0 <= ratio.high:
-        low, high = (ratio_text(end).removesuffix("x") for end in (ratio.low, ratio.high))
-        return f"A and B use the same energy (ratio {ratio_text(ratio.value).removesuffix('x')}, {low} .. {high})."
-    dear, cheap, value = ("A", "B", ratio.value) if ratio.value > 1.0 else ("B", "A", _inverse(ratio.value))
-    return f"{dear} uses {ratio_text(value)} the energy of {cheap}{_by_how_much(diff, dear)}."
+        near = max(abs(ratio.low - 1.0), abs(ratio.high - 1.0)) <= _NEAR
+        return f"A and B {'use the same energy' if near else 'cannot be told apart by their energy'} {told}."
+    dear, cheap, times = ("A", "B", ratio.value) if ratio.value > 1.0 else ("B", "A", _inverse(ratio.value))
+    return f"{dear} uses {ratio_text(times)} the energy of {cheap}{_by_how_much(diff, dear)}."
 
 
 def findings_text(diff: Diff) -> str:
@@ -72,12 +81,17 @@ def condition_text(found: ConditionDifference) -> str:
 
 
 def doubt_texts(diff: Diff) -> list[str]:
-    """Return what makes the numbers of a side doubtful."""
-    found = []
+    """Return what makes the numbers of a side doubtful: what holds for both once, and of what repeats the first."""
+    told: dict[str, list[tuple[str, str]]] = {}
     for letter, side in (("A", diff.a), ("B", diff.b)):
-        found += [f"{letter}: {warning}" for warning in side.warnings]
-        if not side.trustworthy:
-            found.append(f"{letter} is not trustworthy{': see above' if side.warnings else ''}")
+        for warning in side.warnings:
+            same = told.setdefault(_DIGITS.sub("0", warning), [])
+            if letter not in (each for each, _ in same):
+                same.append((letter, warning))
+    found = [f"{' and '.join(letter for letter, _ in same)}: {same[0][1]}" for same in told.values()]
+    doubtful = [letter for letter, side in (("A", diff.a), ("B", diff.b)) if not side.trustworthy]
+    if doubtful:
+        found.insert(0, f"{' and '.join(doubtful)} {'is' if len(doubtful) == 1 else 'are'} not trustworthy")
     return found
 
 

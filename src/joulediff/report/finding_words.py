@@ -143,7 +143,10 @@ def _cause_in_full(finding: Finding, files: Mapping[str, str]) -> str:
 def _key_text(cause: Cause) -> str:
     if cause.value_a is None and cause.value_b is None:
         return cause.key or ""
-    return f"{cause.key} {value_text(cause.value_a)} ↔ {value_text(cause.value_b)}"
+    values = f"{value_text(cause.value_a)} ↔ {value_text(cause.value_b)}"
+    if cause.key in (cause.value_a, cause.value_b):  # what is called is the key itself
+        return values if None not in (cause.value_a, cause.value_b) else str(cause.key)
+    return f"{cause.key} {values}"
 
 
 def _place_of(finding: Finding, files: Mapping[str, str]) -> str | None:

@@ -68,7 +68,7 @@ def _build_again(step: Step, build: Callable[[], Step], entries: Mapping[str, Se
 @contextmanager
 def _entries_set(kind: Any, entries: Mapping[str, Setting]) -> Iterator[None]:
     """Set entries of every configuration of a kind once it is made."""
-    before = kind.__init__
+    before, is_own = kind.__init__, "__init__" in vars(kind)
 
     def initialise(config: Any, *args: Any, **kwargs: Any) -> None:
         before(config, *args, **kwargs)
@@ -78,7 +78,10 @@ def _entries_set(kind: Any, entries: Mapping[str, Setting]) -> Iterator[None]:
     try:
         yield
     finally:
-        kind.__init__ = before
+        if is_own:
+            kind.__init__ = before
+        else:
+            del kind.__init__
 
 
 def _set_entries(config: Any, entries: Mapping[str, Setting]) -> None:

@@ -100,7 +100,7 @@ class TorchRecorder:
             spans=spans,
         )
         left = _left_out(found, self._state)
-        notes = [*_notes_on_state(found.changed, left, self._state), *notes_on_spans]
+        notes = [*_notes_on_state(found, left, self._state), *notes_on_spans]
         if not found.ops:
             notes.append("no PyTorch operator ran in the step: there is its energy and nothing to split it by")
         if self._outputs is not None and not left:
@@ -170,19 +170,20 @@ def _left_out(found: Captured, state: State | None) -> list[str | None]:
     return state.left_out(found.changed, {found.addresses[storage] for storage in written})
 
 
-def _notes_on_state(changed: Sequence[str | None], left: Sequence[str | None], state: State | None) -> list[str]:
+def _notes_on_state(found: Captured, left: Sequence[str | None], state: State | None) -> list[str]:
     if left:
         why = f" ({state.refusal})" if state is not None and state.refusal else ""
         return [
             f"the step changes what it starts from ({_list_all(left)}), which is not put back{why}: each call goes on "
             "where the last one ended, so the outputs of the passes are not compared"
         ]
-    if not changed:
+    if not found.changed:
         return []
-    makers = state.makers if state is not None else ()
+    steps = any(op.phase == "optimizer" for op in found.ops)  # where gradients add up, not every call has one
+    makers = state.makers if state is not None and steps else ()
     first = f"; so these are the first step of {_list(makers)}, which makes its state then" if makers else ""
     return [
-        f"the step changes what it starts from ({_list_all(changed)}): it is put back before each watched pass{first}"
+        f"the step changes what it starts from ({_list_all(found.changed)}): it is put back before each watched pass{first}"
     ]
 
 

@@ -19,9 +19,21 @@ from joulediff.runs import Op, Run
 if TYPE_CHECKING:
     import torch
 
-# What the host does for every operator.
+# What the host does beside the work of an operator.
 _NO_WORK = frozenset(
-    f"aten::{name}" for name in ("as_strided", "empty", "empty_strided", "resize_", "view", "_nnpack_available")
+    f"aten::{name}"
+    for name in (
+        "_nnpack_available",
+        "as_strided",
+        "empty",
+        "empty_strided",
+        "expand",
+        "resize_",
+        "resolve_conj",
+        "result_type",
+        "to",
+        "view",
+    )
 )
 Tensors = dict[int, "torch.Tensor"]
 
@@ -127,7 +139,7 @@ def to_form(tensor: torch.Tensor, form: Form) -> torch.Tensor:
         if tuple(tensor.stride()) == form.strides:
             return tensor
         if 0 in form.strides:
-            return tensor.as_strided(form.shape, form.strides).contiguous().as_strided(form.shape, form.strides)
+            return _expand(tensor, form)
         return torch.empty_strided(form.shape, form.strides, dtype=dtype, device=tensor.device).copy_(tensor)
     count = 1
     for length in form.shape:
@@ -140,6 +152,17 @@ def to_form(tensor: torch.Tensor, form: Form) -> torch.Tensor:
         return flat.reshape(form.shape)
     empty.as_strided((count,), (1,)).copy_(flat)
     return empty
+
+
+def _expand(tensor: torch.Tensor, form: Form) -> torch.Tensor:
+    """Return a tensor whose elements along strides of 0 are one: the first of them."""
+    import torch
+
+    for dim, stride in enumerate(form.strides):
+        if stride == 0:
+            tensor = tensor.narrow(dim, 0, min(1, form.shape[dim]))
+    made = torch.empty_strided(tensor.shape, form.strides, dtype=tensor.dtype, device=tensor.device)
+    return made.copy_(tensor).expand(form.shape)
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
@@ -164,7 +187,7 @@ def differ(a: torch.Tensor, b: torch.Tensor) -> float:
     if a.shape != b.shape:
         left, right = left.sort().values, right.sort().values
     finite = left.isfinite() & right.isfinite()
-    if bool((left.isfinite() != right.isfinite()).any()):
+    if not torch.allclose(left[~finite], right[~finite], equal_nan=True):
         return float("inf")
     left, right = left[finite], right[finite]
     norm = float(left.norm())
@@ -173,7 +196,7 @@ def differ(a: torch.Tensor, b: torch.Tensor) -> float:
 
 
 def kernel_names(call: Callable[[], object], device: str) -> tuple[str, ...]:
-    """Return what a device runs for a call, in order; of the host, the operators that call no others."""
+    """Return what a device runs for a call, in order; of the host, the operators that call no others to work."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
@@ -190,5 +213,9 @@ def kernel_names(call: Callable[[], object], device: str) -> tuple[str, ...]:
     if on_gpu:
         found = [event for event in events if event.device_type == torch.autograd.DeviceType.CUDA]
         return tuple(event.name for event in sorted(found, key=lambda event: event.time_range.start))
-    names = [event.name for event in events if not event.cpu_children and "::" in event.name]
-    return tuple(name for name, _ in groupby(names) if name not in _NO_WORK)
+    working = [event for event in events if _works(event) and not any(map(_works, event.cpu_children))]
+    return tuple(name for name, _ in groupby(event.name for event in working))
+
+
+def _works(event: Any) -> bool:
+    return "::" in event.name and event.name not in _NO_WORK

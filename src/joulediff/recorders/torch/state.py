@@ -57,7 +57,7 @@ class State:
         self.refusal: str | None = None
         """Why nothing is kept, or None."""
         self.makers: tuple[str, ...] = ()
-        """The optimizers that make their state when they first step: so they do in every watched pass."""
+        """The optimizers that made a state while the step ran: one that steps in a watched pass makes it there too."""
         self._reach = _Reach(find_holdings(step), find_generators(step))
         self._last: _Snapshot | None = None
         self._first: _Snapshot | None = self._take()

@@ -6,6 +6,7 @@ work without the wait, and the difference is what waiting costs.
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -66,10 +67,10 @@ class _Memory:
                 return read(tensor, *args, **kwargs)
             if self.known and self.at < len(self.values):
                 self.at += 1
-                return self.values[self.at - 1]
+                return copy.deepcopy(self.values[self.at - 1])  # a list is the program's to change
             value = read(tensor, *args, **kwargs)
             if not self.known:
-                self.values.append(value)
+                self.values.append(copy.deepcopy(value))
             return value
 
         return remember

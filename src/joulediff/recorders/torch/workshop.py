@@ -117,11 +117,13 @@ class TorchWorkshop:
         size = sum(each.size_bytes for each in kept.values())
         sets = _copies(kept, _count_copies(size, device))
         given = [self._feed(job, sequence, each, base) for each in sets]
+        if job.run != job.base:  # it may write to what this program only reads, and lends
+            given = [_cloned(each, sequence.written) for each in given]
         with as_recorded():
+            renew = _renewal(sequence, given)
             difference = self._compare(job, sequence, given[0], sets[0], base)
             calls = [partial(sequence, each) for each in given]
             kernels = kernel_names(calls[0], device)
-            renew = _renewal(sequence, given)
             load: CudaLoad | HostLoad
             if device == "cpu":
                 load = HostLoad(calls, inputs="real", renew=renew)

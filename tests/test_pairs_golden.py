@@ -1,0 +1,57 @@
+"""Recordings of the pairs on an H200: what a diff finds in them, without a device or the programs."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+from joulediff.archive import load
+from joulediff.diagnosis.diagnose import diagnose
+from joulediff.diffs import Diff
+from pairs.common import marked_line
+
+FOLDER = Path(__file__).parent / "golden" / "pairs"
+NAMES = sorted(path.stem.removesuffix("-a") for path in FOLDER.glob("*-a.jd"))
+
+
+def compare(name: str, a: str = "a", b: str = "b") -> Diff:
+    return diagnose(load(FOLDER / f"{name}-{a}.jd"), load(FOLDER / f"{name}-{b}.jd"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_finding_names_the_cause(name: str) -> None:
+    module = importlib.import_module(f"pairs.{name}")
+    diff = compare(name)
+    first = diff.findings[0]
+    assert first.expensive == "a"
+    assert first.verdict == "waste"
+    assert (first.kind, first.cause.type) == (module.EXPECTED.kind, module.EXPECTED.type)
+    assert str(first.cause.key).removeprefix("config.") == module.EXPECTED.key
+    place = first.cause.location_a
+    assert place is not None
+    assert (Path(place.file).name, place.line) == (f"{name}.py", marked_line(str(module.__file__)))
+    assert not first.confirmed
+    assert any("not tried" in text for text in first.cause.evidence) or first.kind == "host"
+    assert str(place.line) in first.suggestion
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_other_way_round_the_same_is_found_on_the_other_side(name: str) -> None:
+    there, back = compare(name), compare(name, "b", "a")
+    assert [f.expensive for f in back.findings] == ["b" if f.expensive == "a" else "a" for f in there.findings]
+    assert [f.cause.key for f in back.findings] == [f.cause.key for f in there.findings]
+    assert [f.delta_j for f in back.findings] == pytest.approx([f.delta_j for f in there.findings])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_a_recording_differs_in_nothing_from_itself(name: str, side: str) -> None:
+    diff = compare(name, side, side)
+    assert diff.findings == ()
+    assert diff.same_work
+
+
+def test_at_least_ten_pairs_are_kept() -> None:
+    assert len(NAMES) >= 10
