@@ -189,7 +189,10 @@ def test_each_command_is_answered(pipes: list[int]) -> None:
 
 @pytest.mark.parametrize(
     ("error", "said"),
-    [(JoulediffError("no room", fix="less"), "no room"), (RuntimeError("no kernel"), "it raised RuntimeError: no kernel")],
+    [
+        (JoulediffError("no room", fix="less"), "no room"),
+        (RuntimeError("no kernel"), "it raised RuntimeError: no kernel"),
+    ],
 )
 def test_what_cannot_be_done_is_answered_and_the_next_command_is_done(
     pipes: list[int], error: Exception, said: str
@@ -224,6 +227,11 @@ def test_kin_are_ignored_while_the_machine_is_looked_at(pipes: list[int], monkey
     await_start(Sender(pipes[1]), commands_of(pipes, to_command({"do": "start", "kin": [7, 9]})))
     assert ignored == [7, 9]
     assert list(Inbox().feed(os.read(pipes[0], 4096))) == [Answer({"built": True})]
+
+
+def test_a_program_that_is_not_wanted_any_more_is_not_recorded(pipes: list[int]) -> None:
+    with pytest.raises(Disconnected):
+        await_start(Sender(pipes[1]), commands_of(pipes, END))
 
 
 HEAD = """\
@@ -280,7 +288,7 @@ def test_a_program_is_recorded_and_asked(child: Callable[[str], Interpreter], tm
         assert program.pid == pids(tmp_path)[0]
         assert program.capture({"a": True}) == ("changed1", CHANGED)
         assert program.run == RECORDED
-        with pytest.raises(JoulediffError, match="^no room$"):
+        with pytest.raises(JoulediffError, match=r"^no room$"):
             program.weigh(JOB, window_s=0.3)
     assert kept == [RECORDED], "what is captured for a try is not kept as the recording"
     assert json.loads((tmp_path / "asked").read_text()) == "capture"

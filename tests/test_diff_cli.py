@@ -244,7 +244,7 @@ TALKS = """
 """
 
 
-def test_a_program_against_itself(diff: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_program_against_itself_and_its_recording(diff: Callable[..., Any], tmp_path: Path) -> None:
     write_program(tmp_path / "talks.py", TALKS)
     code, out, err = diff("talks.py", "talks.py", *SHORT, "--json", "-", "-o", "report.md", "--keep", "kept")
     found = json.loads(out)
@@ -257,12 +257,16 @@ def test_a_program_against_itself(diff: Callable[..., Any], tmp_path: Path) -> N
     assert a.measurement is not None and a.measurement.energy.joules == found["a"]["step"]["energy"]["joules"]
     assert [op.name for op in a.ops] == [op.name for op in b.ops]
     assert "no finding" in (tmp_path / "report.md").read_text().lower()
+    code, out, err = diff("kept/a-talks.jd", "talks.py", *SHORT, "--confirm", "--label-b", "now")
+    assert code == 0, err
+    assert out.startswith("built\nA talks") and "\nB now" in out
+    assert "no finding" in out
 
 
 def test_a_fix_that_cannot_be_put_in_force(tmp_path: Path) -> None:
     program = write_program(tmp_path / "plain.py", PLAIN)
     request = Request(program, "plain", 0.1, 0.0, meter="estimated")
-    with pytest.raises(JoulediffError, match="torch.num_threads cannot be changed: the program uses no framework"):
+    with pytest.raises(JoulediffError, match=r"torch\.num_threads cannot be changed: the program uses no framework"):
         record_fixed(
             Program(request, Interpreter(sys.executable), lambda _: None), {"torch.num_threads": 1}, watch=Watch()
         )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,16 +14,17 @@ import pytest
 import torch
 
 from energy_builders import gpu_run
-from joulediff.archive import save, to_wire
+from joulediff.archive import to_wire
 from joulediff.child.endings import Stopped
 from joulediff.child.interpreter import Interpreter
 from joulediff.child.request import Request
-from joulediff.cli import main
 from joulediff.diagnosis.diagnose import diagnose
 from joulediff.diagnosis.live import Program, recorded
+from joulediff.diagnosis.settings import differing_settings
 from joulediff.diffs import Diff
 from joulediff.errors import ProgramError
 from joulediff.findings import Finding
+from joulediff.recorders.torch.switch import changed
 from joulediff.recorders.walks import Target, Walk
 from joulediff.recorders.workshop import Job, Weighed
 from joulediff.records import Measurement
@@ -32,100 +32,81 @@ from joulediff.runs import Run, Setting
 from joulediff.session import record
 from joulediff.stability.watch import Watch
 from joulediff.workbench import Workbench
-from pairs.common import MARK
+from pairs.common import marked_line
 
-TESTS = Path(__file__).parent
-SHORT: dict[str, Any] = {"seconds": 0.3, "wait_s": 0.0, "meter": "estimated", "replay_seconds": 1.0}
+SHORT: dict[str, Any] = {"seconds": 0.2, "wait_s": 0.0, "meter": "estimated", "replay_seconds": 0.5}
 
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("joulediff.stability.idle.WINDOW_S", 0.2)
+    monkeypatch.setattr("joulediff.stability.idle.WINDOW_S", 0.1)
     monkeypatch.setattr("joulediff.diagnosis.trials.WINDOW_S", 0.15)
+    monkeypatch.setattr("joulediff.diagnosis.trials.ROUNDS", {"estimated": 2})
 
 
 @dataclass
 class Here:
-    """A program in this process that can be tried with."""
+    """A program in this process that can be tried with, under settings of its own."""
 
     bench: Workbench
+    settings: Mapping[str, Setting]
 
     def weigh(self, job: Job, *, window_s: float, as_other: bool = False) -> Weighed:
         at = self.bench.other.measurement if as_other and self.bench.other is not None else None
-        return self.bench.weigh(job, window_s=window_s, at=at)
+        with changed(self.settings):
+            return self.bench.weigh(job, window_s=window_s, at=at)
 
     def capture(self, settings: Mapping[str, Setting]) -> tuple[str, Run]:
-        return self.bench.workshop.capture(settings)
+        with changed(self.settings):
+            return self.bench.workshop.capture(settings)
 
     def walk(self, target: Target) -> Walk | None:
-        return self.bench.walk(target)
+        with changed(self.settings):
+            return self.bench.walk(target)
 
     def measure_unwaited(self, file: str, line: int) -> Measurement:
-        return self.bench.measure_unwaited(file, line, seconds=0.3, wait_s=0.0, watch=Watch())
+        with changed(self.settings):
+            return self.bench.measure_unwaited(file, line, seconds=0.2, wait_s=0.0, watch=Watch())
 
 
 def compared(first: Callable[[], Any], second: Callable[[], Any]) -> Diff:
-    """Record two steps in this process, and compare them while both are there."""
+    """Build and record two programs in this process, and compare them while both are there."""
     found: list[Diff] = []
 
-    def with_both(a: Workbench, b: Workbench) -> None:
-        for bench, other in ((a, b), (b, a)):
-            bench.other = other.run
-            bench.workshop.take_other(other.run)
-        found.append(diagnose(a.run, b.run, labs={"a": Here(a), "b": Here(b)}, interleaved=True))
+    def with_both(a: Here, b: Here) -> None:
+        for mine, other in ((a.bench, b.bench), (b.bench, a.bench)):
+            mine.other = other.run
+            mine.workshop.take_other(other.run)
+        found.append(diagnose(a.bench.run, b.bench.run, labs={"a": a, "b": b}, interleaved=True))
 
-    record(first, label="a", then=lambda a: record(second, label="b", then=lambda b: with_both(a, b), **SHORT), **SHORT)
+    def with_first(bench: Workbench) -> None:
+        a = Here(bench, switches())
+        record(second(), label="b", then=lambda other: with_both(a, Here(other, switches())), **SHORT)
+
+    with changed(switches()):
+        record(first(), label="a", then=with_first, **SHORT)
     return found[0]
 
 
-def check(name: str, kind: str, key: str | None, line: tuple[str, int] | None) -> None:
-    """Hold what was found against what a pair expects."""
-    pair = import_module(f"pairs.{name}")
-    marked = [number for number, text in enumerate(lines_of(name), 1) if text.endswith(MARK)]
-    assert (kind, str(key).removeprefix("config.")) == (pair.EXPECTED.kind, pair.EXPECTED.key)
-    assert line == (f"{name}.py", marked[0])
+def switches() -> dict[str, Setting]:
+    """What a pair of programs may have set for all that is in the process."""
+    return {"torch.backends.mkldnn.enabled": torch.backends.mkldnn.enabled}
 
 
-def lines_of(name: str) -> list[str]:
-    return (TESTS / "pairs" / f"{name}.py").read_text(encoding="utf-8").splitlines()
-
-
-@pytest.mark.parametrize("name", ["gelu", "contiguous", "cross_entropy"])
+@pytest.mark.parametrize("name", ["mkldnn", "gelu", "contiguous", "cross_entropy"])
 def test_a_known_waste_is_found(name: str) -> None:
     pair = import_module(f"pairs.{name}")
     found: tuple[Finding, ...] = ()
     for _ in range(2):  # a machine that is busy with something else may hide it once
-        found = found or compared(pair.wasteful(), pair.lean()).findings
+        found = found or compared(pair.wasteful, pair.lean).findings
     assert found
-    first = found[0]
-    assert (first.expensive, first.cause.type) == ("a", pair.EXPECTED.type)
-    place = first.cause.location_a
-    check(name, first.kind, first.cause.key, None if place is None else (Path(place.file).name, place.line))
+    first, expected = found[0], pair.EXPECTED
+    assert (first.expensive, first.kind, first.cause.type) == ("a", expected.kind, expected.type)
+    assert str(first.cause.key).removeprefix("config.") == expected.key
+    assert first.cause.location_a is not None
+    assert first.cause.location_a.file.endswith(f"pairs/{name}.py")
+    assert first.cause.location_a.line == marked_line(pair.__file__)
     assert first.confirmation is not None and first.confirmation.trials, "its fix was tried"
-
-
-def test_a_program_against_a_recording_with_its_fix(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    pair = import_module("pairs.mkldnn")
-    enabled = torch.backends.mkldnn.enabled
-    save(record(pair.lean(), label="lean", root=TESTS.parent, **SHORT), tmp_path / "lean.jd")
-    assert torch.backends.mkldnn.enabled == enabled
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))
-    program = f"{TESTS}/pairs/mkldnn.py:wasteful"
-    options = ("--seconds", "0.3", "--replay-seconds", "1", "--wait", "0", "--meter", "estimated")
-    with pytest.raises(SystemExit) as ended:
-        main(["diff", program, f"{tmp_path}/lean.jd", *options, "--confirm", "--json", "-"])
-    out, err = capfd.readouterr()
-    assert not ended.value.code, err
-    first = json.loads(out)["findings"][0]
-    place = first["cause"]["location_a"]
-    check("mkldnn", first["kind"], first["cause"]["key"], (Path(place["file"]).name, place["line"]))
-    whole = first["confirmation"]["whole"]
-    assert whole["change"] == "torch.backends.mkldnn.enabled = True"
-    assert whole["note"] is None
-    assert whole["saved_share"] > 0.2
-    assert whole["difference"] < 1e-3
 
 
 # Children that behave as told, whatever they are asked to run.
@@ -142,7 +123,9 @@ def say(text):
         log.write(request["label"] + " " + text + "\\n")
 def stay():
     s.answer({{"built": True}})
-    say(commands.next()[0]["do"])
+    if (command := commands.next()[0])["do"] == "end":
+        return
+    say(command["do"])
     s.run(wire)
     s.answer({{"recorded": True}})
     while (command := commands.next()[0])["do"] != "end":
@@ -233,7 +216,7 @@ def test_a_program_without_room_for_itself_is_told(programs: Any) -> None:
 def test_a_program_that_dies_names_itself_and_ends_the_other(programs: Any) -> None:
     made, kept, _ = programs("stay()", "s.answer({'built': 1}); commands.next(); os._exit(4)")
     with (
-        pytest.raises(ProgramError, match="^b: the program ended its process with exit code 4"),
+        pytest.raises(ProgramError, match=r"^b: the program ended its process with exit code 4"),
         recorded(made, {}, watch=Watch()),
     ):
         pass
@@ -242,7 +225,7 @@ def test_a_program_that_dies_names_itself_and_ends_the_other(programs: Any) -> N
 
 def test_ctrl_c_names_no_program(programs: Any) -> None:
     made, _, _ = programs("s.answer({'built': 1}); commands.next(); s.failed(Failure('stopped', 'stopped'))", "stay()")
-    with pytest.raises(Stopped, match="^stopped$"), recorded(made, {}, watch=Watch()):
+    with pytest.raises(Stopped, match=r"^stopped$"), recorded(made, {}, watch=Watch()):
         pass
 
 
@@ -257,4 +240,8 @@ def test_stages_say_whose_they_are(programs: Any) -> None:
     with recorded(made, {}, watch=Told()):
         pass
     assert set(stages) == {"A: building the program", "B: building the program"}
-    assert replace(RUN, label="x") != RUN
+
+
+def test_a_part_of_the_framework_that_one_program_has_not_loaded_is_no_difference() -> None:
+    loaded: dict[str, Setting] = {"torch._dynamo.config.disable": False, "torch.num_threads": 2, "env.X": "1"}
+    assert differing_settings(loaded, {"torch.num_threads": 1}) == {"torch.num_threads": (2, 1), "env.X": ("1", None)}

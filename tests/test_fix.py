@@ -130,7 +130,7 @@ def test_the_models_of_a_fixed_step_are_found() -> None:
 
 def test_a_setting_without_a_switch_is_an_error_of_the_step() -> None:
     found = fixed_step(lambda: None, lambda: lambda: None, {"torch.nobody": 1})
-    with pytest.raises(JoulediffError, match="torch.nobody cannot be changed"):
+    with pytest.raises(JoulediffError, match=r"torch\.nobody cannot be changed"):
         found()
 
 

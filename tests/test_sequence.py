@@ -1,4 +1,4 @@
-"""Recorded operators run one after the other give what the step gave; tensors take another form with the same values."""
+"""Recorded operators run one after the other give what the step gave; tensors change their form, not their values."""
 
 from __future__ import annotations
 

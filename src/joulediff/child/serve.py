@@ -10,7 +10,7 @@ from typing import Any
 
 from joulediff.archive import from_wire, to_wire
 from joulediff.archive.plain import from_plain, to_plain
-from joulediff.child.pipe import Commands, Sender
+from joulediff.child.pipe import Commands, Disconnected, Sender
 from joulediff.errors import JoulediffError
 from joulediff.programs import describe
 from joulediff.recorders.walks import Target
@@ -26,6 +26,8 @@ def await_start(sender: Sender, commands: Commands) -> None:
     """Tell that the program is built, and wait until it may be recorded."""
     sender.answer({"built": True})
     command, _ = commands.next()
+    if command.get("do") == END:  # the other program failed
+        raise Disconnected
     kin = command.get("kin")
     for pid in kin if isinstance(kin, list) else ():
         ignore_process(int(pid))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from joulediff.cli.options import meter_options, read_share
+from joulediff.cli.options import ProgramCommand, meter_options, program_arguments, read_share
 
 if TYPE_CHECKING:
     from joulediff.diagnosis.live import Program
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TOO_MUCH = 3
 
 
-@click.command("diff")
+@click.command("diff", cls=ProgramCommand)
 @click.argument("first", metavar="A")
 @click.argument("second", metavar="B")
 @click.option("--threshold", type=read_share, default="5%", metavar="SHARE", help="Least difference to report.  [5%]")
@@ -46,7 +46,9 @@ TOO_MUCH = 3
 @click.option("--wait", "wait_s", default=30.0, show_default=True, metavar="S", help="Longest wait for quiet.")
 @meter_options
 @click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks.")
+@click.pass_context
 def command(
+    ctx: click.Context,
     first: str,
     second: str,
     threshold: float,
@@ -75,7 +77,8 @@ def command(
     """Compare two programs, or recordings of them, and find what wastes energy.
 
     A and B are .jd files, or programs: FILE.py[:name] or module:name. Programs are recorded first, each in a process
-    of its own and in turns, and tried with afterwards: each finding's fix is applied and measured.
+    of its own and in turns, and tried with afterwards: each finding's fix is applied and measured. What follows -- is
+    the sys.argv of both.
     """
     from joulediff.child.request import Request
     from joulediff.cli.output import open_console, stdout_kept_clean
@@ -93,6 +96,7 @@ def command(
         "",
         seconds,
         wait_s,
+        program_arguments(ctx),
         meter=meter,
         cpu_watts=cpu_watts,
         clock_offset_s=clock_offset,
@@ -167,10 +171,13 @@ def _compare(
     confirm: bool,
 ) -> Diff:
     from joulediff.cli.output import StageLines
-    from joulediff.diagnosis.confirm import confirm_findings
     from joulediff.diagnosis.diagnose import diagnose
-    from joulediff.diagnosis.live import recorded
     from joulediff.errors import JoulediffError
+
+    if all(side.is_archive for side in sides.values()):
+        return diagnose(sides["a"].load(), sides["b"].load(), thresholds=thresholds, tolerance=tolerance)
+    from joulediff.diagnosis.confirm import confirm_findings
+    from joulediff.diagnosis.live import recorded
 
     watch = StageLines()
     with ExitStack() as stack:
@@ -229,7 +236,7 @@ def _rescue(sides: dict[SideName, _Side], keep: str | None) -> list[str]:
 
 
 def _next(diff: Diff, sides: dict[SideName, _Side], places: _Places) -> str | None:
-    from joulediff.diagnosis.confirm import find_fix
+    from joulediff.diagnosis.suggest import find_fix
 
     names = " ".join(shlex.quote(side.target) for side in sides.values())
     is_tried = any(finding.confirmation is not None for finding in diff.findings)

@@ -9,6 +9,7 @@ import click
 
 from joulediff.units import parse_share
 
+_OWN = "joulediff.program.arguments"
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -45,3 +46,21 @@ def output_options(command: _F) -> _F:
     ):
         command = option(command)
     return command
+
+
+class ProgramCommand(click.Command):
+    """Leaves everything after `--` to the program."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        at = args.index("--") if "--" in args else len(args)
+        ctx.meta[_OWN] = tuple(args[at + 1 :])
+        return super().parse_args(ctx, args[:at])
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- ARGUMENTS]"]
+
+
+def program_arguments(ctx: click.Context) -> tuple[str, ...]:
+    """Return what a `ProgramCommand` left to the program."""
+    found: tuple[str, ...] = ctx.meta[_OWN]
+    return found

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from joulediff.cli.options import meter_options
+from joulediff.cli.options import ProgramCommand, meter_options, program_arguments
 
 if TYPE_CHECKING:
     from joulediff.energy.ledger import Books
@@ -18,22 +18,9 @@ if TYPE_CHECKING:
 
 # File systems allow 255 bytes, and a letter may take four.
 NAME_CHARS = 60
-_OWN = "joulediff.record.arguments"
 
 
-class _Command(click.Command):
-    """Leaves everything after `--` to the program."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        at = args.index("--") if "--" in args else len(args)
-        ctx.meta[_OWN] = tuple(args[at + 1 :])
-        return super().parse_args(ctx, args[:at])
-
-    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        return [*super().collect_usage_pieces(ctx), "[-- ARGUMENTS]"]
-
-
-@click.command("record", cls=_Command)
+@click.command("record", cls=ProgramCommand)
 @click.argument("program", metavar="FILE.py[:name]")
 @click.option("-o", "--output", metavar="RUN.jd", help="File to write.  [LABEL.jd in this folder]")
 @click.option("--label", metavar="TEXT", help="Name of the program in reports.  [its file]")
@@ -94,7 +81,7 @@ def command(
         label,
         step_seconds,
         wait_s,
-        ctx.meta[_OWN],
+        program_arguments(ctx),
         meter=meter,
         cpu_watts=cpu_watts,
         clock_offset_s=clock_offset,

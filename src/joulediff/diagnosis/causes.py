@@ -184,6 +184,22 @@ def _by_settings(subject: Subject) -> list[Lead]:
         suspect = Suspect(f"{key} = {values[key]}", settings={key: values[key]})
         cause = Cause("setting", key, value_a, value_b, places[0], places[1], evidence)
         leads.append(Lead("misconfiguration", cause, (suspect,)))
+    return [*leads, *_by_environment(subject, differing)]
+
+
+def _by_environment(subject: Subject, differing: Mapping[str, tuple[Setting, Setting]]) -> list[Lead]:
+    """Return variables of the environment that differ: suspects that only a new process could change."""
+    leads = []
+    for name, (value_a, value_b) in differing.items():
+        if not name.startswith("env."):
+            continue
+        places = [set_place(subject.sides.run(side), name) or subject.place(side) for side in SIDES]
+        evidence = (
+            f"{name.removeprefix('env.')} is {value_a} in A and {value_b} in B",
+            "not tried: the environment cannot be changed at run time",
+        )
+        cause = Cause("setting", name, value_a, value_b, places[0], places[1], evidence)
+        leads.append(Lead("misconfiguration", cause, ()))
     return leads
 
 
@@ -350,9 +366,21 @@ def _unknown(subject: Subject) -> Lead:
     for side in SIDES:
         op, costs = subject.op(side), subject.sides.costs[side]
         names.append(None if op is None else next(iter(costs.names([op])), None))
-    evidence = ("the same call with the same inputs and settings ran other kernels, or the same ones at another cost",)
+    evidence = (
+        "the same call with the same inputs and settings ran other kernels, or the same ones at another cost",
+        *_differing_versions(subject),
+    )
     cause = Cause("kernel", None, names[0], names[1], subject.place("a"), subject.place("b"), evidence)
     return Lead("unknown", cause, (Suspect("the calls of the other side", calls=True),))
+
+
+def _differing_versions(subject: Subject) -> list[str]:
+    """Return what was installed in other versions: nothing that a program sets, but a reason for other kernels."""
+    a, b = subject.sides.a.settings, subject.sides.b.settings
+    names = sorted(name for name in {*a, *b} if name.startswith("package.") and name in a and name in b)
+    return [
+        f"{name.removeprefix('package.')} is {a[name]} in A and {b[name]} in B" for name in names if a[name] != b[name]
+    ]
 
 
 def add_evidence(cause: Cause, *more: str) -> Cause:

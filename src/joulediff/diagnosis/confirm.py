@@ -10,18 +10,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from joulediff.diagnosis.live import Program, Recorded, record_fixed
+from joulediff.diagnosis.suggest import find_fix
 from joulediff.diagnosis.trials import differ
 from joulediff.diffs import Diff
 from joulediff.errors import JoulediffError
 from joulediff.findings import Confirmation, Finding, SideName, WholeRun
 from joulediff.metering.combine import combine
-from joulediff.runs import Run, Setting
+from joulediff.runs import Run
 from joulediff.stability.watch import Watch
 
 # The machine was quiet a moment ago.
 _WAIT_S = 5.0
-# Functions that tell a setting, and the setting.
-_TELLS = {"torch.is_grad_enabled": "torch.grad_enabled"}
 
 
 def confirm_findings(diff: Diff, recorded: Recorded, programs: Mapping[SideName, Program], *, watch: Watch) -> Diff:
@@ -34,18 +33,6 @@ def confirm_findings(diff: Diff, recorded: Recorded, programs: Mapping[SideName,
         watch.stage(f"confirming finding {finding.id}: the whole program with its fix", None)
         found.append(_confirm(finding, recorded, programs.get(finding.expensive), watch))
     return replace(diff, findings=tuple(found))
-
-
-def find_fix(finding: Finding) -> dict[str, Setting] | None:
-    """Return the settings that would mend a finding; None where it takes a change of code."""
-    cause = finding.cause
-    value = cause.value_b if finding.expensive == "a" else cause.value_a
-    key = _TELLS.get(cause.key or "", cause.key or "")
-    if finding.kind != "misconfiguration" or " and " in key:
-        return None
-    if cause.type == "setting" or key.startswith("config.") or key in _TELLS.values():
-        return {key: value}
-    return {f"env.{key}": value} if cause.type == "call_path" and key.isupper() else None
 
 
 def _confirm(finding: Finding, recorded: Recorded, program: Program | None, watch: Watch) -> Finding:

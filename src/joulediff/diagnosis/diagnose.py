@@ -170,7 +170,7 @@ class _Diagnosis:
         if not is_live and not sure:
             return None
         trials = Trials(self.sides, row.expensive, weighed or region, self.labs, self.limits)
-        if is_live and not self._shows_again(trials, row, sure=sure, slices=slices):
+        if is_live and not self._shows_again(trials, row, region, sure=sure, slices=slices):
             return None
         self._tried += is_live
         leads = find_leads(subject, self.labs if is_live else {})
@@ -191,8 +191,13 @@ class _Diagnosis:
         self.notes.append(f"{row.group.name}: its operators alone cost more than the whole step did; record again")
         return True
 
-    def _shows_again(self, trials: Trials, row: Compared, *, sure: bool, slices: bool) -> bool:
-        found = trials.repeats(slices=slices or trials.region not in row.members)
+    def _shows_again(self, trials: Trials, row: Compared, region: Region, *, sure: bool, slices: bool) -> bool:
+        """Return whether a difference is there when weighed: work that one side lacks must cost what it did."""
+        if self._is_one_sided(row):
+            recorded_j = joules(self.sides.costs[row.expensive].of(ops_of(region, row.expensive)))
+            found = trials.costs_again(ops_of(region, row.expensive), recorded_j)
+        else:
+            found = trials.repeats(slices=slices)
         if found is False and sure:
             self.notes.append(f"{row.group.name}: the difference did not show again when both sides were weighed")
         return found is True or (found is None and sure)

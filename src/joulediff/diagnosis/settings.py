@@ -15,11 +15,17 @@ _MODES = ("torch.grad_enabled", "torch.inference_mode")
 
 
 def differing_settings(a: Mapping[str, Setting], b: Mapping[str, Setting]) -> dict[str, tuple[Setting, Setting]]:
-    """Return the settings that a program chooses and that are not alike; None where one side has none of that name."""
+    """Return the settings that a program chooses and that are not alike; None where one side has none of that name.
+
+    What one side has of the framework alone belongs to a part of it that the other has not loaded.
+    """
     return {
         name: (a.get(name), b.get(name))
         for name in sorted({*a, *b})
-        if a.get(name) != b.get(name) and not name.startswith((*_FACTS, *_NO_SWITCH)) and name not in _MODES
+        if a.get(name) != b.get(name)
+        and not name.startswith((*_FACTS, *_NO_SWITCH))
+        and name not in _MODES
+        and (not name.startswith("torch.") or (name in a and name in b))
     }
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from joulediff.findings import Cause, FindingKind, Place, SideName
+from joulediff.findings import Cause, Finding, FindingKind, Place, SideName
 from joulediff.runs import Setting
 
 T = TypeVar("T")
+
+# Functions that tell a setting, and the setting.
+_TELLS = {"torch.is_grad_enabled": "torch.grad_enabled"}
 
 
 def suggest(kind: FindingKind, cause: Cause, expensive: SideName) -> str:
@@ -28,6 +31,18 @@ def suggest(kind: FindingKind, cause: Cause, expensive: SideName) -> str:
             "Keep the numbers on the device and read them once, after the loop."
         )
     return _path(cause, kind, mine, other, here, there)
+
+
+def find_fix(finding: Finding) -> dict[str, Setting] | None:
+    """Return the settings that would mend a finding; None where it takes a change of code."""
+    cause = finding.cause
+    value = cause.value_b if finding.expensive == "a" else cause.value_a
+    key = _TELLS.get(cause.key or "", cause.key or "")
+    if finding.kind != "misconfiguration" or " and " in key:
+        return None
+    if cause.type == "setting" or key.startswith("config.") or key in _TELLS.values():
+        return {key: value}
+    return {f"env.{key}": value} if cause.type == "call_path" and key.isupper() else None
 
 
 def _layout(key: str, mine: Setting, other: Setting, here: Place | None, there: Place | None) -> str:

@@ -30,6 +30,8 @@ _NOT_NEAR = "the energy falls, but not to the other side's"
 WINDOW_S = 0.3
 # Weighed one after the other, the two sides repeat better than from recording to recording (one sigma, as a share).
 AGAIN_SPREAD = {"metered": 0.015, "replayed": 0.015, "attributed": 0.05, "estimated": 0.04}
+# What costs less than this part of what was recorded was disturbed then.
+AGAIN_SHARE = 0.5
 # On a busy machine an estimate of one short window says little.
 ROUNDS = {"estimated": 3}
 
@@ -119,6 +121,11 @@ class Trials:
             self.times = (pair[0].time_s, pair[1].time_s)
         is_more = before.joules > other.joules * (1 + self.thresholds.threshold)
         return is_more and chance(before, other, spread=AGAIN_SPREAD) < ALPHA
+
+    def costs_again(self, ops: Sequence[int], recorded_j: float) -> bool | None:
+        """Return whether operators that the cheap side lacks cost what was recorded, about; None if not known."""
+        found = self._weigh(self.expensive, Job(OWN, tuple(ops), collect=tuple(ops))).energy
+        return None if found is None else found.low > 0 and found.joules >= AGAIN_SHARE * recorded_j
 
     def _weigh_own(self, side: SideName) -> Weighed:
         ops = ops_of(self.region, side)

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.spatial import cKDTree
 
 from joulediff.matching.classes import POWERS, Classes
 from joulediff.matching.features import Features, are_multiples
 from joulediff.matching.graph import Graph
+from joulediff.matching.nearest import find_nearest
 from joulediff.matching.parts import Parts
 
 # The nearest candidate must be this many times nearer than the next to be taken for its distance alone.
@@ -80,11 +80,8 @@ def _candidates(a: Side, b: Side, tolerance: float) -> Candidates:
     rows_a, rows_b = a.features.rows[values_a], b.features.rows[values_b]
     slack_a, slack_b = slack_of(a, values_a), slack_of(b, values_b)
     reach = tolerance + max(slack_a.max(), slack_b.max())
-    tree_a, tree_b = cKDTree(rows_a), cKDTree(rows_b)
-    for tree, rows, swapped in ((tree_b, rows_a, False), (tree_a, rows_b, True)):
-        count = min(_CANDIDATES, tree.n)
-        nearest = tree.query(rows, k=count, p=np.inf, distance_upper_bound=reach)
-        distances, places = (np.asarray(each).reshape(len(rows), count) for each in nearest)
+    for table, rows, swapped in ((rows_b, rows_a, False), (rows_a, rows_b, True)):
+        distances, places = find_nearest(table, rows, count=min(_CANDIDATES, len(table)), within=reach)
         at, nth = np.nonzero(np.isfinite(distances))
         ours, theirs = (places[at, nth], at) if swapped else (at, places[at, nth])
         limit = tolerance + np.maximum(slack_a[ours], slack_b[theirs])

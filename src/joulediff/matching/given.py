@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.spatial import cKDTree
 
 from joulediff.errors import JoulediffError
 from joulediff.matching.anchors import Side, slack_of
+from joulediff.matching.nearest import find_nearest
 from joulediff.runs import Signature
 
 # Some weights may differ, as those of a part that was trained; if more than this share do, it is another model.
@@ -53,7 +53,7 @@ def _find_lonely(a: Side, b: Side, ours: Sequence[int], theirs: Sequence[int], t
     )
     lonely = set(mine.tolist())
     if len(mine) and len(strong):
-        distances, _ = cKDTree(b.features.rows[strong]).query(a.features.rows[mine], p=np.inf)
+        distances = find_nearest(b.features.rows[strong], a.features.rows[mine])[0][:, 0]
         reach = tolerance + np.maximum(slack_of(a, mine), slack_of(b, strong).max())
         lonely = set(mine[distances > reach].tolist())
     weak = [b.graph.run.signature_of(value) for value in theirs if not b.features.strong[value]][:_MOST]

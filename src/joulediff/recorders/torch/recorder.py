@@ -182,9 +182,8 @@ def _notes_on_state(found: Captured, left: Sequence[str | None], state: State | 
     steps = any(op.phase == "optimizer" for op in found.ops)  # where gradients add up, not every call has one
     makers = state.makers if state is not None and steps else ()
     first = f"; so these are the first step of {_list(makers)}, which makes its state then" if makers else ""
-    return [
-        f"the step changes what it starts from ({_list_all(found.changed)}): it is put back before each watched pass{first}"
-    ]
+    told = f"the step changes what it starts from ({_list_all(found.changed)})"
+    return [f"{told}: it is put back before each watched pass{first}"]
 
 
 def _list_all(changed: Sequence[str | None]) -> str:
