@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from energy_builders import gpu_run, replay, runs, with_replays
@@ -95,6 +95,7 @@ def test_one_that_is_not_trustworthy_makes_both_so(doubtful: int) -> None:
     assert not combine(*pair).trustworthy
 
 
+@settings(max_examples=30)
 @given(runs())
 def test_costs_of_operators_sum_to_those_of_all(run: Run) -> None:
     costs, ops = Costs(run), range(len(run.ops))

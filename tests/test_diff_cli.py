@@ -27,7 +27,7 @@ from joulediff.stability.watch import Watch
 MATCH = Path(__file__).parent / "golden" / "match"
 EAGER, FUSED = str(MATCH / "gpt2_eager.jd"), str(MATCH / "gpt2_sdpa.jd")
 BERT, AGAIN = str(MATCH / "h200_bert.jd"), str(MATCH / "h200_bert_again.jd")
-SHORT = ("--seconds", "0.3", "--replay-seconds", "1", "--wait", "0", "--meter", "estimated")
+SHORT = ("--seconds", "0.2", "--replay-seconds", "0.4", "--wait", "0", "--meter", "estimated")
 PLAIN = "def build():\n    return lambda: sum(range(20_000))\n"
 QUICK: dict[str, Any] = {"seconds": 0.05, "wait_s": 0.0, "meter": "estimated", "replay": False}
 

@@ -291,7 +291,7 @@ def test_the_program_is_left_as_it_is(training: bool, fails: bool) -> None:
     def try_all(bench: Workbench) -> None:
         ops = tuple(op.id for op in bench.run.ops[1:4])
         bench.workshop.take_other(bench.run)
-        weighed = bench.weigh(Job(OWN, ops, collect=ops), window_s=0.3)
+        weighed = bench.weigh(Job(OWN, ops, collect=ops), window_s=0.15)
         assert weighed.energy is not None and weighed.energy.joules > 0
         bench.weigh(Job(OWN, ops, collect=ops, settings={DETERMINISTIC: True}), window_s=0.02)
         name, _ = bench.workshop.capture({"torch.backends.mkldnn.enabled": False})
