@@ -245,6 +245,8 @@ def record():
     s.answer({{"built": True}})
     commands.next()
     s.stage("metered 1/4: measuring")
+    s.answer({{"metered": True}})
+    commands.next()
     s.run(recorded)
     s.answer({{"recorded": True}})
 """

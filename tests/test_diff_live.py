@@ -142,6 +142,11 @@ def stay():
     s.answer({{"built": True}})
     if (command := commands.next()[0])["do"] == "end":
         return
+    while command["do"] != "go on":
+        say(command["do"])
+        s.answer({{"metered": True}})
+        if (command := commands.next()[0])["do"] == "end":
+            return
     say(command["do"])
     s.run(wire)
     s.answer({{"recorded": True}})
@@ -181,17 +186,16 @@ def test_both_are_measured_in_turns(programs: Any) -> None:
     with recorded(made, {}, watch=Watch()) as found:
         assert found.interleaved
         assert found.labs.keys() == {"a", "b"}
-        assert RUN.measurement is not None and found.runs["a"].measurement is not None
-        assert found.runs["a"].measurement.steps == 2 * RUN.measurement.steps
-    assert log.read_text().split("\n")[:-1] == ["a start", "b start", "b measure", "a measure", "a other", "b other"]
-    assert len(kept) == 4 and kept[-1] == found.runs["a"]
+    turns = ["a start", "b start", "b again", "a again"]
+    assert log.read_text().split("\n")[:-1] == [*turns, "a go on", "b go on", "a other", "b other"]
+    assert kept == [RUN, RUN]
 
 
 def test_one_program_beside_a_recording(programs: Any) -> None:
     made, _, log = programs("stay()", "stay()")
     with recorded({"b": made["b"]}, {"a": RUN}, watch=Watch()) as found:
         assert (found.runs, found.interleaved, list(found.labs)) == ({"a": RUN, "b": RUN}, False, ["b"])
-    assert log.read_text().split("\n")[:-1] == ["b start", "b other"]
+    assert log.read_text().split("\n")[:-1] == ["b start", "b go on", "b other"]
 
 
 @pytest.mark.parametrize(
@@ -202,7 +206,7 @@ def test_one_program_beside_a_recording(programs: Any) -> None:
         (
             "stay() if request['serve'] else " + ALONE,
             "(s.answer({'built': 1}), commands.next(), no_room()) if request['serve'] else " + ALONE,
-            ["a start", "b alone"],
+            ["a start", "a alone", "b alone"],
         ),
         (
             "(s.answer({'built': 1}), commands.next(), no_room()) if request['serve'] else " + ALONE,

@@ -52,6 +52,40 @@ def test_without_replay_there_are_three_passes() -> None:
     assert {op.replay for op in run.ops} == {None}
 
 
+def test_what_is_measured_again_before_it_is_watched_is_one_measurement() -> None:
+    x, seen = torch.ones(8, 8), []
+
+    def between(measure_for: Any) -> None:
+        assert [each.passes[-1].name for each in seen] == ["metered"], "nothing has watched it"
+        measure_for(0.1)
+        measure_for(0.1)
+
+    run = record(lambda: x + 1, **QUICK, between=between, checkpoint=seen.append)
+    first, second, third = (each.measurement for each in seen[:3])
+    assert statuses(run) == [("metered", "done"), ("traced", "done"), ("captured", "done")]
+    assert first.steps < second.steps < third.steps == run.measurement.steps
+    assert run.passes[0].seconds > seen[0].passes[0].seconds
+    assert first.repeats < run.measurement.repeats
+
+
+def test_a_step_that_fails_when_measured_again_keeps_what_was_measured() -> None:
+    x, seen = torch.ones(8, 8), []
+    broken: list[int] = []
+
+    def step() -> Any:
+        if broken:
+            raise ValueError("no more")
+        return x + 1
+
+    def between(measure_for: Any) -> None:
+        broken.append(1)
+        measure_for(0.1)
+
+    with pytest.raises(ValueError, match="no more"):
+        record(step, **QUICK, between=between, checkpoint=seen.append)
+    assert statuses(seen[-1]) == [("metered", "done")]
+
+
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_replay_of_no_length_is_refused_before_anything_runs(seconds: float) -> None:
     def step() -> None:

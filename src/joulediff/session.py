@@ -21,6 +21,7 @@ from joulediff.energy.replay import SECONDS as REPLAY_SECONDS
 from joulediff.energy.replay import Replaying
 from joulediff.energy.scales import Scales
 from joulediff.errors import JoulediffError
+from joulediff.metering.combine import combine
 from joulediff.metering.run import SECONDS, measure
 from joulediff.meters import MeterSet, open_meters
 from joulediff.meters.memory import Memory
@@ -62,6 +63,7 @@ def record(
     checkpoint: Checkpoint | None = None,
     clock: Clock | None = None,
     watch: Watch | None = None,
+    between: Callable[[Callable[[float], None]], None] | None = None,
     then: Callable[[Workbench], None] | None = None,
 ) -> Run:
     """Return the record of one step of a program.
@@ -72,7 +74,8 @@ def record(
     Each watched pass begins with the state the step first started from; afterwards the program has the one that the
     metered pass left. After each pass the run so far is saved at `path` and given to `checkpoint`. Exceptions of `step`
     pass through.
-    `then` is given the recorded program while its meters are still open.
+    `between` is called after the metered pass, before anything is watched, with what measures the step again for so
+    many seconds; `then` is given the recorded program while its meters are still open.
     """
     run = Run(label, program, datetime.now(timezone.utc).isoformat(timespec="seconds"), __version__)
     place = _check_place(path) if path is not None else None
@@ -98,17 +101,23 @@ def record(
             stack.enter_context(meter)
         recorder = open_watcher()
         begin = session.seed(recorder, stack) if recorder else _do_nothing
-        session.meter(
-            lambda keeper: measure(
-                step,
-                label=label,
-                seconds=seconds,
-                meter=meter,
-                wait_s=wait_s,
-                clock=clock,
-                watch=keeper,
+
+        def measure_for(limit_s: float) -> None:
+            session.meter(
+                lambda keeper: measure(
+                    step,
+                    label=label,
+                    seconds=limit_s,
+                    meter=meter,
+                    wait_s=wait_s,
+                    clock=clock,
+                    watch=keeper,
+                )
             )
-        )
+
+        measure_for(seconds)
+        if between is not None:
+            between(measure_for)
         if recorder is None and (recorder := open_watcher()) is not None:  # a step may load its framework itself
             begin = stack.enter_context(recorder.seeded(ran=True))
         session.run = replace(session.run, settings=recorder.settings() if recorder else collect_settings())
@@ -205,16 +214,18 @@ class _Session:
             raise
 
     def meter(self, measure_step: Callable[[Watch], Measurement]) -> None:
+        """Measure the step. When it was measured before, the run has the mean of both."""
         keeper, begin_s = _Keeper(self.watch), time.perf_counter()
+        before, done = self.run.measurement, [each for each in self.run.passes if each.name == "metered"]
         try:
             found = measure_step(keeper)
         except BaseException as error:
-            if keeper.measurement is not None:
+            if keeper.measurement is not None and before is None:
                 self.run = replace(self.run, measurement=keeper.measurement)
                 self._end(Pass("metered", "partial", time.perf_counter() - begin_s, describe(error)))
             raise
-        self.run = replace(self.run, measurement=found)
-        self._end(Pass("metered", "done", time.perf_counter() - begin_s))
+        self.run = replace(self.run, measurement=found if before is None else combine(before, found), passes=())
+        self._end(Pass("metered", "done", time.perf_counter() - begin_s + sum(each.seconds for each in done)))
 
     def watch_through(self, recorder: Recorder, begin: Callable[[], None]) -> None:
         self.watch.stage("traced: running the step", None)

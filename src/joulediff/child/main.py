@@ -101,7 +101,7 @@ def _load_ourselves() -> None:
 
 
 def _record(request: Request, teller: _Teller, commands: Commands | None) -> None:
-    from joulediff.child.serve import await_start, serve
+    from joulediff.child.serve import await_start, serve, take_turns
     from joulediff.session import record
 
     root = Path.cwd()  # building the program may change it
@@ -128,6 +128,7 @@ def _record(request: Request, teller: _Teller, commands: Commands | None) -> Non
         root=root,
         checkpoint=teller.checkpoint,
         watch=teller,
+        between=None if commands is None else lambda again: take_turns(again, teller.sender, commands),
         then=None if commands is None else lambda bench: serve(bench, teller.sender, commands, teller),
     )
     if run is not teller.sent:

@@ -1,4 +1,4 @@
-"""The child after its recording: does what the parent asks for with the program that is still there.
+"""What the child does when it is told: its turns at being measured, and after its recording what the parent asks for.
 
 Each command is answered once. What cannot be done is answered with the reason: only the end of the program, or of
 the parent, ends the loop.
@@ -6,6 +6,7 @@ the parent, ends the loop.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from joulediff.archive import from_wire, to_wire
@@ -19,7 +20,7 @@ from joulediff.stability.conditions import ignore_process
 from joulediff.stability.watch import Watch
 from joulediff.workbench import Workbench
 
-START, END = "start", "end"
+START, AGAIN, GO_ON, END = "start", "again", "go on", "end"
 
 
 def await_start(sender: Sender, commands: Commands) -> None:
@@ -31,6 +32,21 @@ def await_start(sender: Sender, commands: Commands) -> None:
     kin = command.get("kin")
     for pid in kin if isinstance(kin, list) else ():
         ignore_process(int(pid))
+
+
+def take_turns(measure_for: Callable[[float], None], sender: Sender, commands: Commands) -> None:
+    """Tell that the step is measured, and measure it again as often as asked, until it may be watched.
+
+    What watches a program may slow it down for good: profilers of GPUs do. So turns come before.
+    """
+    while True:
+        sender.answer({"metered": True})
+        command, _ = commands.next()
+        if command.get("do") == GO_ON:
+            return
+        if command.get("do") != AGAIN:
+            raise Disconnected
+        measure_for(float(command["seconds"]))  # type: ignore[arg-type]
 
 
 def serve(bench: Workbench, sender: Sender, commands: Commands, watch: Watch) -> None:

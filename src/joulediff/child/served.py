@@ -15,7 +15,7 @@ from joulediff.child.interpreter import Interpreter
 from joulediff.child.launch import END_S, Arrived, Child
 from joulediff.child.pipe import Answer, Done, Failure, Garbled, Message, to_command
 from joulediff.child.request import Request
-from joulediff.child.serve import END, START
+from joulediff.child.serve import AGAIN, END, GO_ON, START
 from joulediff.errors import JoulediffError
 from joulediff.recorders.walks import Target, Walk
 from joulediff.recorders.workshop import Job, Weighed
@@ -36,7 +36,7 @@ class Served:
         self.run: Run | None = None
         self.stays = False
         """Whether the recorded program can be asked for more; one without operators has nothing to try."""
-        self._closed = False
+        self._closed = self._is_metered = self._is_done = False
         self._seconds, self._wait_s = request.seconds, request.wait_s
 
     def __enter__(self) -> Served:
@@ -65,17 +65,33 @@ class Served:
         """Return once the program is built."""
         self._await()
 
+    def meter(self, kin: Sequence[int] = ()) -> None:
+        """Measure the step. `kin` are processes that only wait meanwhile."""
+        self._is_metered = True
+        self._tell({"do": START, "kin": list(kin)})
+
+    def meter_again(self, seconds: float) -> None:
+        """Measure the step once more, before anything watches it."""
+        self._tell({"do": AGAIN, "seconds": seconds})
+
     def record(self, kin: Sequence[int] = ()) -> Run:
-        """Return the record of the program; it stays for more. `kin` are processes that only wait meanwhile."""
-        try:
-            self._child.send(to_command({"do": START, "kin": list(kin)}))
-            self.stays = "recorded" in self._await()
-        except JoulediffError as error:
-            self._arrived.break_off(error.what)
-            raise
+        """Return the record of the program, measured first if it was not; it stays for more."""
+        if not self._is_metered:
+            self.meter(kin)
+        if not self._is_done:
+            self.stays = "recorded" in self._tell({"do": GO_ON})
         assert self._arrived.run is not None
         self.run = self._arrived.run
         return self.run
+
+    def _tell(self, command: dict[str, object]) -> dict[str, Any]:
+        """Send a command of the recording, and keep what arrived where it breaks off."""
+        try:
+            self._child.send(to_command(command))
+            return self._await()
+        except JoulediffError as error:
+            self._arrived.break_off(error.what)
+            raise
 
     def take_other(self, run: Run) -> None:
         """Give the program the other one's recording."""
@@ -137,6 +153,7 @@ class Served:
         except Garbled:
             self._child.kill()
         if isinstance(last, Done) and self._arrived.run is not None:
+            self._is_done = True
             return {}
         code = self._child.wait(END_S)
         if isinstance(last, Failure):

@@ -196,7 +196,7 @@ def _compare(
                     interleaved=found.interleaved,
                 )
                 if confirm:
-                    diff = confirm_findings(diff, found, programs, watch=watch)
+                    diff = confirm_findings(diff, programs, watch=watch)
         except JoulediffError as error:
             error.fix = "\n  ".join(filter(None, [error.fix, *_rescue(sides, keep)]))
             raise

@@ -9,44 +9,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from joulediff.diagnosis.live import Program, Recorded, record_fixed
+from joulediff.diagnosis.live import Program, record_fixed
 from joulediff.diagnosis.suggest import find_fix
 from joulediff.diagnosis.trials import differ
 from joulediff.diffs import Diff
 from joulediff.errors import JoulediffError
 from joulediff.findings import Confirmation, Finding, SideName, WholeRun
-from joulediff.metering.combine import combine
 from joulediff.runs import Run
 from joulediff.stability.watch import Watch
 
-# The machine was quiet a moment ago.
-_WAIT_S = 5.0
 
-
-def confirm_findings(diff: Diff, recorded: Recorded, programs: Mapping[SideName, Program], *, watch: Watch) -> Diff:
+def confirm_findings(diff: Diff, programs: Mapping[SideName, Program], *, watch: Watch) -> Diff:
     """Return a diff whose findings say what their fixes save in the whole program, where that can be measured.
 
-    The program as it is, is measured before and after the one with the fix, so that drift shows.
+    The program as it is and the one with the fix are each measured in a process of their own that nothing has watched.
     """
     found = []
     for finding in diff.findings:
         watch.stage(f"confirming finding {finding.id}: the whole program with its fix", None)
-        found.append(_confirm(finding, recorded, programs.get(finding.expensive), watch))
+        found.append(_confirm(finding, programs.get(finding.expensive), watch))
     return replace(diff, findings=tuple(found))
 
 
-def _confirm(finding: Finding, recorded: Recorded, program: Program | None, watch: Watch) -> Finding:
-    fix, run, lab = find_fix(finding), recorded.runs[finding.expensive], recorded.labs.get(finding.expensive)
+def _confirm(finding: Finding, program: Program | None, watch: Watch) -> Finding:
+    fix = find_fix(finding)
     if fix is None or program is None:
         return finding
     change = ", ".join(f"{name} = {value}" for name, value in fix.items())
     try:
-        first = None if lab is None else lab.measure(seconds=program.request.seconds / 2, wait_s=_WAIT_S)
-        fixed = record_fixed(program, fix, watch=watch)
-        if lab is not None and first is not None:
-            again = lab.measure(seconds=program.request.seconds / 2, wait_s=_WAIT_S)
-            run = replace(run, measurement=combine(first, again))
-        whole = _compare(change, run, fixed)
+        whole = _compare(change, record_fixed(program, {}, watch=watch), record_fixed(program, fix, watch=watch))
     except JoulediffError as error:
         whole = WholeRun(change, None, None, None, None, None, note=error.what)
     before = finding.confirmation or Confirmation(())

@@ -6,7 +6,7 @@ Both are built at the same time and then measured one after the other: A, B, B, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from joulediff.child.interpreter import Interpreter
@@ -17,7 +17,6 @@ from joulediff.diagnosis.sides import other_side
 from joulediff.diagnosis.trials import Lab
 from joulediff.errors import JoulediffError, ProgramError
 from joulediff.findings import SideName
-from joulediff.metering.combine import combine
 from joulediff.runs import Run, Setting
 from joulediff.stability.watch import Watch
 
@@ -73,15 +72,13 @@ def recorded(programs: Mapping[SideName, Program], runs: Mapping[SideName, Run],
             if side in labs:
                 with _named(programs[side]), _room_made(labs):
                     each.wait_built()
+        interleaved = _take_turns(programs, labs)
         for side in served:
             found[side] = _record(side, programs[side], labs, watch)
         labs = {side: each for side, each in labs.items() if each.stays}
-        if len(labs) == 2:
-            for side in reversed(list(labs)):  # B, then A
-                found[side] = _measure_again(labs[side], programs[side], found[side])
         for side, each in labs.items():
             each.take_other(found[other_side(side)])
-        yield Recorded(found, labs, interleaved=len(labs) == 2)
+        yield Recorded(found, labs, interleaved=interleaved)
 
 
 @contextmanager
@@ -107,22 +104,40 @@ def _room_made(labs: dict[SideName, Served]) -> Iterator[None]:
         labs.clear()
 
 
+def _take_turns(programs: Mapping[SideName, Program], labs: dict[SideName, Served]) -> bool:
+    """Measure the programs in turns; return whether there were any. Nothing has watched them yet."""
+    order = [*labs, *reversed(list(labs))] if len(labs) > 1 else list(labs)
+    for turn, side in enumerate(order):
+        if side not in labs:
+            continue
+        kin = [other.pid for name, other in labs.items() if name != side]
+        with _named(programs[side]), _others_finished(side, labs), _room_made(labs):
+            if turn < len(programs):
+                labs[side].meter(kin)
+            else:
+                labs[side].meter_again(programs[side].request.seconds / 2)
+    return len(labs) > 1
+
+
+@contextmanager
+def _others_finished(side: SideName, labs: dict[SideName, Served]) -> Iterator[None]:
+    """Let the other program finish its recording where one fails: it is worth keeping."""
+    try:
+        yield
+    except ProgramError:
+        for name, each in labs.items():
+            if name != side:
+                with suppress(JoulediffError):
+                    each.record()
+        raise
+
+
 def _record(side: SideName, program: Program, labs: dict[SideName, Served], watch: Watch) -> Run:
     """Return the record of a program; one for which there is no memory beside the other does not stay."""
     if side in labs:
-        kin = [other.pid for name, other in labs.items() if name != side]
-        with _named(program), _room_made(labs):
-            return labs[side].record(kin)
+        with _named(program), _others_finished(side, labs), _room_made(labs):
+            return labs[side].record()
     return record_in_child(program.request, interpreter=program.interpreter, keep=program.keep, watch=watch)
-
-
-def _measure_again(lab: Served, program: Program, run: Run) -> Run:
-    if run.measurement is None:
-        return run
-    again = lab.measure(seconds=program.request.seconds / 2, wait_s=program.request.wait_s)
-    run = replace(run, measurement=combine(run.measurement, again))
-    program.keep(run)
-    return run
 
 
 def record_fixed(program: Program, fix: Mapping[str, Setting], *, watch: Watch) -> Run:

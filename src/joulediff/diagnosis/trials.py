@@ -7,6 +7,7 @@ cannot be run is no explanation, and its reason is kept.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -28,6 +29,7 @@ NEAR_SHARE = 0.10
 CLOSE_SHARE = 0.30
 _NOT_NEAR = "the energy falls, but not to the other side's"
 WINDOW_S = 0.3
+MEASURE_S, WAIT_S = 2.0, 5.0
 # Weighed one after the other, the two sides repeat better than from recording to recording (one sigma, as a share).
 AGAIN_SPREAD = {"metered": 0.015, "replayed": 0.015, "attributed": 0.05, "estimated": 0.04}
 # What costs less than this part of what was recorded was disturbed then.
@@ -311,11 +313,10 @@ def without_waiting(
     sides: Sides, expensive: SideName, place: Place | None, labs: Mapping[SideName, Lab], limits: Thresholds
 ) -> Trial | None:
     """Return what the whole step costs if it does not wait in a line; None where it cannot be run again."""
-    cheap = sides.costs[other_side(expensive)].total
-    before = sides.costs[expensive].total
     if expensive not in labs or place is None:
         return None
     change = f"no wait in {place.file}:{place.line}"
+    before, cheap = (_measure_now(sides, side, labs) for side in (expensive, other_side(expensive)))
     try:
         found = labs[expensive].measure_unwaited(place.file, place.line)
     except JoulediffError as error:
@@ -324,6 +325,14 @@ def without_waiting(
     near = _is_below(found.energy, cheap, 1 + NEAR_SHARE)
     note = None if fell and near else _NOT_NEAR if fell else "the energy stays as it is"
     return Trial(change, before, found.energy, cheap, explains=fell and near, note=note)
+
+
+def _measure_now(sides: Sides, side: SideName, labs: Mapping[SideName, Lab]) -> Energy | None:
+    """Return the energy of a step as it is now: a profiler that was there may have left the host slower."""
+    if side in labs:
+        with suppress(JoulediffError):
+            return labs[side].measure(seconds=MEASURE_S, wait_s=WAIT_S).energy
+    return sides.costs[side].total
 
 
 def differ(a: Signature | None, b: Signature | None) -> float | None:
