@@ -97,9 +97,24 @@ def test_two_switches_are_two_leads_and_one_if_they_work_together() -> None:
     assert len(joined.evidence) == 2
 
 
-def test_the_grad_mode_and_the_environment_are_no_leads() -> None:
-    (lead,) = with_settings({"torch.grad_enabled": True, "env.X": "1"}, {"torch.grad_enabled": False, "env.X": "2"})
+def test_the_grad_mode_is_no_lead() -> None:
+    (lead,) = with_settings({"torch.grad_enabled": True}, {"torch.grad_enabled": False})
     assert lead.kind == "unknown"
+
+
+def test_the_environment_is_a_lead_that_cannot_be_tried() -> None:
+    leads = with_settings({"env.X": "1", "torch.two": 1}, {"env.X": "2", "torch.two": 2})
+    assert [(lead.cause.key, bool(lead.suspects)) for lead in leads] == [("torch.two", True), ("env.X", False)]
+    assert leads[1].kind == "misconfiguration"
+    assert any("cannot be changed at run time" in text for text in leads[1].cause.evidence)
+
+
+def test_other_versions_are_told_where_nothing_else_is_known() -> None:
+    (lead,) = with_settings(
+        {"package.torch": "2.11", "package.numpy": "2"}, {"package.torch": "2.13", "package.numpy": "2"}
+    )
+    assert lead.kind == "unknown"
+    assert "torch is 2.11 in A and 2.13 in B" in lead.cause.evidence
 
 
 def test_the_same_call_with_the_same_inputs_and_settings_is_unknown() -> None:

@@ -11,12 +11,10 @@ import torch
 from diagnosis_builders import costs, draw, record
 from diff_builders import finding, gpt2_diff
 from joulediff.diagnosis.confirm import _compare, confirm_findings, find_fix
-from joulediff.diagnosis.live import Recorded
 from joulediff.diagnosis.suggest import suggest
 from joulediff.findings import Cause, Place
 from joulediff.runs import Setting
 from joulediff.stability.watch import Watch
-from run_builders import RunBuilder
 
 HERE = Place("hf.py", 12, "step", "y = model(x)")
 THERE = Place("lean.py", 9, "step", "y = fast(x)")
@@ -122,9 +120,7 @@ def test_the_fix_has_the_cheap_sides_value_whichever_that_is() -> None:
 
 def test_without_the_program_a_finding_stays_as_it_is() -> None:
     diff = gpt2_diff()
-    run = RunBuilder().build()
-    recorded = Recorded({"a": run, "b": run}, {}, interleaved=False)
-    assert confirm_findings(diff, recorded, {}, watch=Watch()) == diff
+    assert confirm_findings(diff, {}, watch=Watch()) == diff
 
 
 def test_the_whole_program_before_and_after() -> None:

@@ -23,7 +23,7 @@ from joulediff.diagnosis.trials import Lab, Trials, explain
 from joulediff.diagnosis.write import add_around, write_finding, write_waiting
 from joulediff.diffs import Diff, RowVerdict, Thresholds
 from joulediff.findings import Finding, Region, SideName
-from joulediff.matching import TOLERANCE, match
+from joulediff.matching import TOLERANCE, is_view, match
 from joulediff.runs import Run
 from joulediff.stability.watch import Watch
 
@@ -107,7 +107,7 @@ class _Diagnosis:
             self.watch.stage(f"diagnosing: {place + 1} of {len(found)} differences", place / len(found))
             if waits is not None and self._is_read(row):
                 self.settled[at] = "changed"
-            elif not self._absorb(at, row):
+            elif not self._absorb(at, row) and not self._only_looks(row):
                 self._take(at, row, sure=is_different(row, self.limits, total_j))
         waiting = None
         if around is not None and waits is not None:
@@ -125,6 +125,12 @@ class _Diagnosis:
 
     def _is_one_sided(self, row: Compared) -> bool:
         return not any(ops_of(region, other_side(row.expensive)) for region in row.members)
+
+    def _only_looks(self, row: Compared) -> bool:
+        """Return whether a row of one side only looks at memory in other shapes: that is nothing to leave out."""
+        run = self.sides.run(row.expensive)
+        ops = [op for region in row.members for op in ops_of(region, row.expensive)]
+        return self._is_one_sided(row) and all(is_view(run, op) for op in ops)
 
     def _is_read(self, row: Compared) -> bool:
         """Return whether a row is what a wait reads: part of the finding on the host."""
@@ -197,7 +203,7 @@ class _Diagnosis:
             recorded_j = joules(self.sides.costs[row.expensive].of(ops_of(region, row.expensive)))
             found = trials.costs_again(ops_of(region, row.expensive), recorded_j)
         else:
-            found = trials.repeats(slices=slices)
+            found = trials.repeats(slices=slices, sure=sure)
         if found is False and sure:
             self.notes.append(f"{row.group.name}: the difference did not show again when both sides were weighed")
         return found is True or (found is None and sure)

@@ -25,8 +25,9 @@ from joulediff.runs import Run, Setting, Signature
 
 # As near to the cheap side as a change must come.
 NEAR_SHARE = 0.10
-# What comes this near is looked at once more.
-CLOSE_SHARE = 0.30
+# What comes this near is looked at again, so often in all; an estimate on a busy machine more often.
+CLOSE_SHARE, LOOKS = 0.3, 2
+CLOSE_ESTIMATE, ESTIMATE_LOOKS = 1.0, 3
 _NOT_NEAR = "the energy falls, but not to the other side's"
 WINDOW_S = 0.3
 MEASURE_S, WAIT_S = 2.0, 5.0
@@ -109,10 +110,11 @@ class Trials:
                 self._other = Weighed(costs.of(ops), costs.time_s(ops), costs.names(ops))
         return self._other
 
-    def repeats(self, *, slices: bool = True) -> bool | None:
+    def repeats(self, *, slices: bool = True, sure: bool = False) -> bool | None:
         """Return whether the difference is there again when both sides are weighed; None where that cannot be had.
 
-        The region's own operators are weighed, or, with `slices`, all that lead to its outputs.
+        The region's own operators are weighed, or, with `slices`, all that lead to its outputs. What the recording is
+        `sure` of need only be there, whatever the noise of a short look.
         """
         own = () if slices else (self.expensive, self.cheap)
         pair = [self._weigh_own(side) for side in own] or [self.before, self.other]
@@ -122,7 +124,7 @@ class Trials:
         if pair[0].time_s is not None and pair[1].time_s is not None:
             self.times = (pair[0].time_s, pair[1].time_s)
         is_more = before.joules > other.joules * (1 + self.thresholds.threshold)
-        return is_more and chance(before, other, spread=AGAIN_SPREAD) < ALPHA
+        return is_more and (sure or chance(before, other, spread=AGAIN_SPREAD) < ALPHA)
 
     def costs_again(self, ops: Sequence[int], recorded_j: float) -> bool | None:
         """Return whether operators that the cheap side lacks cost what was recorded, about; None if not known."""
@@ -145,8 +147,11 @@ class Trials:
         if known is not None:
             return known
         trial = self._try(change, suspects)
-        if not trial.explains and _is_close(trial):  # it may be the noise of one short look
-            self._other = None
+        is_estimate = trial.after is not None and trial.after.source == "estimated"
+        for _ in range((ESTIMATE_LOOKS if is_estimate else LOOKS) - 1):
+            if trial.explains or not _is_close(trial):
+                break
+            self._other = None  # it may be the noise of one short look
             again = self._try(change, suspects)
             trial = again if again.explains else trial
         self.made.append(trial)
@@ -261,7 +266,7 @@ class Trials:
         more = [self._ask(side, job, as_other=as_other) for _ in range(rounds - 1)]
         energies = [each.energy for each in (found, *more) if each.energy is not None]
         # What disturbs a measurement of CPU time adds to it: the least is nearest to the truth.
-        return replace(found, energy=min(energies, key=lambda each: each.joules)) if energies else found
+        return replace(found, energy=_least(energies)) if energies else found
 
     def _ask(self, side: SideName, job: Job, *, as_other: bool) -> Weighed:
         try:
@@ -377,8 +382,18 @@ def _is_below(energy: Energy | None, other: Energy | None, share: float) -> bool
     return energy is not None and other is not None and energy.joules <= share * other.joules
 
 
+def _least(energies: Sequence[Energy]) -> Energy:
+    """Return the least of several looks at one thing, as sure as the surest of them."""
+    least = min(energies, key=lambda each: each.joules)
+    half_j = min((each.high - each.low) / 2 for each in energies)
+    return Energy(least.joules, least.joules - half_j, least.joules + half_j, least.source)
+
+
 def _is_close(trial: Trial) -> bool:
-    return trial.note == _NOT_NEAR and _is_below(trial.after, trial.other, 1 + CLOSE_SHARE)
+    is_estimate = trial.after is not None and trial.after.source == "estimated"
+    return trial.note == _NOT_NEAR and _is_below(
+        trial.after, trial.other, 1 + (CLOSE_ESTIMATE if is_estimate else CLOSE_SHARE)
+    )
 
 
 def _tell_failure(after: Weighed | None, *, fell: bool, near: bool, stayed: bool) -> str | None:

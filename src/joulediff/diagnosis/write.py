@@ -177,6 +177,7 @@ def _confirm(sides: Sides, row: Compared, trials: Trials, *, confirmed: bool) ->
     if gain is not None:
         fewer_s = (costs.time_s(ops) or 0.0) - (sides.costs[other_side(side)].time_s(others) or 0.0)
         saved_j = gain.joules + launch_energy(sides, side, len(ops) - len(others), fewer_s)
+        saved_j = min(saved_j, joules(costs.total))  # replays of a disturbed machine may promise more than there is
     return Confirmation(tuple(trials.made), saved_j, None if saved_j is None else _share(saved_j, costs.total))
 
 

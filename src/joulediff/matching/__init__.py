@@ -1,6 +1,6 @@
 """Which work of two runs equals which."""
 
-from joulediff.matching.hierarchy import RegionGroup, group_regions
+from joulediff.matching.hierarchy import RegionGroup, group_regions, is_view
 from joulediff.matching.match import TOLERANCE, match
 
-__all__ = ["TOLERANCE", "RegionGroup", "group_regions", "match"]
+__all__ = ["TOLERANCE", "RegionGroup", "group_regions", "is_view", "match"]

@@ -51,7 +51,7 @@ def _name(a: Run, b: Run, region: Region) -> str:
 
 
 def _side_name(run: Run, ops: Sequence[int]) -> str:
-    computing = [op for op in ops if not _is_view(run, op)] or list(ops)
+    computing = [op for op in ops if not is_view(run, op)] or list(ops)
     names = [run.ops[op].name.removeprefix("aten::") for op in computing]
     kinds = list(dict.fromkeys(names))
     if len(kinds) <= _NAMED:
@@ -61,7 +61,7 @@ def _side_name(run: Run, ops: Sequence[int]) -> str:
     return f"{', '.join(kinds[:_NAMED])}, {rest} more"
 
 
-def _is_view(run: Run, op: int) -> bool:
+def is_view(run: Run, op: int) -> bool:
     """Return whether an operator only gives other shapes to memory that it reads."""
     found = run.ops[op]
     memory = {run.values[value].storage for value in found.inputs}
