@@ -29,3 +29,6 @@ def plain():
 
 def fused():
     return _build("gelu_pytorch_tanh")
+
+
+build = plain
