@@ -13,7 +13,7 @@ from joulediff.diagnosis.callpath import Deviation, find_deviation
 from joulediff.diagnosis.layout import find_differences, find_origin
 from joulediff.diagnosis.redundancy import call_behind, calls_in
 from joulediff.diagnosis.settings import config_place, differing_config, differing_settings, set_place
-from joulediff.diagnosis.sides import costliest, line_text, to_place
+from joulediff.diagnosis.sides import costliest, to_place
 from joulediff.findings import Place
 from joulediff.runs import Run, SourceText
 from rewrites.programs import record_step
@@ -223,7 +223,7 @@ def test_a_place_has_its_line_where_the_run_holds_it() -> None:
     made.sources.append(SourceText("p.py", 6, "def step():\n    return x\n"))
     run = made.build()
     assert to_place(run, run.frames[at]) == Place("p.py", 7, "step", "return x")
-    assert line_text(run, "p.py", 8) is None and line_text(run, "q.py", 7) is None
+    assert run.line_text("p.py", 8) is None and run.line_text("q.py", 7) is None
     assert to_place(run, None) is None
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import joulediff as jd
 from joulediff.archive import load
 from joulediff.diagnosis.diagnose import diagnose
 from joulediff.diffs import Diff
+from joulediff.report.diff_json import diff_from_json
 from pairs.common import marked_line
 
 FOLDER = Path(__file__).parent / "golden" / "pairs"
@@ -51,6 +54,25 @@ def test_a_recording_differs_in_nothing_from_itself(name: str, side: str) -> Non
     diff = compare(name, side, side)
     assert diff.findings == ()
     assert diff.same_work
+
+
+def test_from_python(tmp_path: Path) -> None:
+    a, b = (FOLDER / f"tf32-{side}.jd" for side in ("a", "b"))
+    found = jd.diff(jd.load(a), b, threshold=0.1)
+    assert isinstance(found, jd.Diff) and isinstance(found.findings[0], jd.Finding)
+    assert found.thresholds.threshold == 0.1
+    text = jd.render(found, "markdown", tmp_path / "report.md")
+    assert (tmp_path / "report.md").read_text(encoding="utf-8") == text
+    with pytest.raises(jd.JoulediffError, match="no report of the form 'magic'"):
+        jd.render(found, "magic")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("form", ["terminal", "json", "markdown"])
+def test_the_diff_in_the_examples_is_rendered_without_its_recordings(form: Any) -> None:
+    saved = Path(__file__).parents[1] / "examples" / "h200" / "diff.json"
+    diff = diff_from_json(saved.read_bytes())
+    assert diff.findings[0].confirmed
+    assert "gelu_pytorch_tanh" in jd.render(diff, form)
 
 
 def test_at_least_ten_pairs_are_kept() -> None:

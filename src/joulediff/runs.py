@@ -330,6 +330,14 @@ class Run:
             at = self.frames[at].parent
         return tuple(reversed(path))
 
+    def line_text(self, file: str, line: int) -> str | None:
+        """Return a line of code, where the run holds it."""
+        for source in self.sources:
+            lines = source.text.splitlines()
+            if source.file == file and source.first <= line < source.first + len(lines):
+                return lines[line - source.first].strip()
+        return None
+
     def place_of(self, op: int) -> Frame | None:
         """Return the innermost line of the user's own code on the way to an operator, or of any code.
 

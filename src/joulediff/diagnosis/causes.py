@@ -16,7 +16,7 @@ from joulediff.diagnosis.detect import joules
 from joulediff.diagnosis.layout import find_differences, find_origin
 from joulediff.diagnosis.redundancy import call_behind, calls_in
 from joulediff.diagnosis.settings import config_place, differing_config, differing_settings, set_place
-from joulediff.diagnosis.sides import SIDES, Sides, costliest, line_text, ops_of, other_side, to_place
+from joulediff.diagnosis.sides import SIDES, Sides, costliest, ops_of, other_side, to_place
 from joulediff.diagnosis.trials import Lab, Suspect
 from joulediff.errors import JoulediffError
 from joulediff.findings import Cause, CauseType, FindingKind, Place, Region, SideName
@@ -325,7 +325,7 @@ def _calls(subject: Subject, evidence: tuple[str, ...], suspects: tuple[Suspect,
     texts: list[Setting] = []
     for side in SIDES:
         run, frame, op = subject.sides.run(side), subject.frame(side), subject.op(side)
-        line = None if frame is None else line_text(run, frame.file, frame.line)
+        line = None if frame is None else run.line_text(frame.file, frame.line)
         calls = calls_in(line) if line else []
         name = None if op is None else run.ops[op].name.removeprefix("aten::")
         texts.append(_choose_call(calls, name))

@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from joulediff.diagnosis.settings import differing_settings
 from joulediff.diagnosis.sides import SIDES, Sides, ops_of
 from joulediff.diffs import Thresholds
 from joulediff.findings import Region, SideName
@@ -162,8 +161,7 @@ def _is_same_op(sides: Sides, a: int, b: int) -> bool:
     if kernels_a != kernels_b:
         return False
     # A kernel of a GPU is named after its implementation; one of the host is not.
-    on_host = left.device == "cpu"
-    return not on_host or not differing_settings(sides.a.settings_at(a), sides.b.settings_at(b))
+    return left.device != "cpu" or sides.settings_alike(a, b)
 
 
 def _form(value: Value) -> tuple[object, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import re
 
-from joulediff.diagnosis.sides import line_text
 from joulediff.runs import Frame, Run
 
 # Calls that run an operator of another name, the likeliest first.
@@ -28,7 +27,7 @@ _BEHIND = {
 def call_behind(run: Run, op: int, frame: Frame | None) -> str:
     """Return the call in the line that led to an operator; the operator's own name where the line has none like it."""
     name = run.ops[op].name.partition("::")[2]
-    text = None if frame is None else line_text(run, frame.file, frame.line)
+    text = None if frame is None else run.line_text(frame.file, frame.line)
     calls = [] if text is None else calls_in(text)
     for wanted in (*_BEHIND.get(name, ()), name, name.strip("_")):
         if wanted in calls:

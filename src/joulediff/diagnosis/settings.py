@@ -57,9 +57,7 @@ def set_place(run: Run, name: str) -> Place | None:
     line, _, function = rest.partition(":")
     if not line.isdigit():
         return None
-    from joulediff.diagnosis.sides import line_text
-
-    return Place(file, int(line), function, line_text(run, file, int(line)))
+    return Place(file, int(line), function, run.line_text(file, int(line)))
 
 
 def config_place(run: Run, name: str) -> Place | None:

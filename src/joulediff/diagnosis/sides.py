@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from joulediff.diagnosis.settings import differing_settings
 from joulediff.energy.costs import Costs
 from joulediff.findings import Place, Region, SideName
 from joulediff.matching import RegionGroup, group_regions
@@ -49,6 +50,26 @@ class Sides:
         return {
             side: frozenset(op for r in self.regions if r.kind != "equal" for op in ops_of(r, side)) for side in SIDES
         }
+
+    def settings_alike(self, a: int, b: int) -> bool:
+        """Return whether two operators ran under the same settings, as far as a program chooses them."""
+        key = self._spans["a"][a], self._spans["b"][b]
+        if key not in self._alike:
+            self._alike[key] = not differing_settings(self.a.settings_at(a), self.b.settings_at(b))
+        return self._alike[key]
+
+    @cached_property
+    def _alike(self) -> dict[tuple[int, int], bool]:
+        return {}
+
+    @cached_property
+    def _spans(self) -> dict[SideName, list[int]]:
+        """The span of settings that each operator lies in; -1 for none."""
+        found: dict[SideName, list[int]] = {side: [-1] * len(self.run(side).ops) for side in SIDES}
+        for side in SIDES:
+            for number, span in enumerate(self.run(side).spans):
+                found[side][span.first : span.last + 1] = [number] * (span.last + 1 - span.first)
+        return found
 
     def run(self, side: SideName) -> Run:
         """Return the run of a side."""
@@ -115,13 +136,4 @@ def to_place(run: Run, frame: Frame | None) -> Place | None:
     """Return a frame as a place, with its line of code where the run holds it."""
     if frame is None:
         return None
-    return Place(frame.file, frame.line, frame.function, line_text(run, frame.file, frame.line))
-
-
-def line_text(run: Run, file: str, line: int) -> str | None:
-    """Return a line of code, where the run holds it."""
-    for source in run.sources:
-        lines = source.text.splitlines()
-        if source.file == file and source.first <= line < source.first + len(lines):
-            return lines[line - source.first].strip()
-    return None
+    return Place(frame.file, frame.line, frame.function, run.line_text(frame.file, frame.line))
