@@ -227,7 +227,7 @@ def test_whole_numbers_stay_between_the_smallest_and_the_largest() -> None:
         torch.tensor(2.5),
         torch.empty(0, 3),
     ],
-    ids=str,
+    ids=lambda x: f"{x.dtype}-{tuple(x.shape)}",
 )
 def test_values_of_every_kind_can_be_drawn(x: torch.Tensor) -> None:
     (found,) = drawn(lambda: x.clone())

@@ -169,7 +169,8 @@ def _rest_power(run: Run, domain: str) -> IdlePower | None:
         return _sound_power(measured.idle)
     seen = [r.rest_w for r in run.replays if r.domain == domain and r.rest_w is not None]
     if seen:
-        return _sound_power(IdlePower(float(np.median(seen)), min(seen), max(seen), 0.0, 0.0))
+        middle = sorted(seen)[len(seen) // 2]  # no mean of two, which could be too large for a float
+        return _sound_power(IdlePower(middle, min(seen), max(seen), 0.0, 0.0))
     if measured is not None and measured.energy.source == "estimated":
         return IdlePower(0.0, 0.0, 0.0, 0.0, 0.0)
     return None

@@ -75,9 +75,12 @@ class Flags:
         return (self._threads, *[read() for read in self._reads])
 
     def _settings(self, now: tuple[object, ...]) -> Reading:
+        from torch.utils._python_dispatch import _disable_current_modes
+
         if now not in self._known:
             found: dict[str, Setting] = {}
-            put_torch(found)
+            with _disable_current_modes():  # to tell whether NNPACK is there is an operator, too
+                put_torch(found)
             found[_THREADS] = self._threads
             self._known[now] = {name: found[name] for name in WATCHED if name in found}
         return self._known[now]
