@@ -48,7 +48,7 @@ def main() -> int:
 
 def judge(name: str, expected: object, common: object, chosen: argparse.Namespace) -> dict[str, object]:
     """Run one diff and hold its first finding against what is expected."""
-    file = TESTS / "pairs" / f"{name}.py"
+    file = Path(os.path.relpath(TESTS / "pairs" / f"{name}.py"))  # as a user would write it
     place = chosen.out / f"{name}.json"
     command = [
         sys.executable,
