@@ -20,6 +20,7 @@ from joulediff.diagnosis.sides import SIDES, Sides, costliest, ops_of, other_sid
 from joulediff.diagnosis.trials import Lab, Suspect
 from joulediff.errors import JoulediffError
 from joulediff.findings import Cause, CauseType, FindingKind, Place, Region, SideName
+from joulediff.matching import name_ops
 from joulediff.recorders.torch.aliases import group_aliases
 from joulediff.recorders.walks import Target
 from joulediff.runs import Frame, Run, Setting
@@ -328,17 +329,17 @@ def _calls(subject: Subject, evidence: tuple[str, ...], suspects: tuple[Suspect,
         line = None if frame is None else run.line_text(frame.file, frame.line)
         calls = calls_in(line) if line else []
         name = None if op is None else run.ops[op].name.removeprefix("aten::")
-        texts.append(_choose_call(calls, name))
+        texts.append(_choose_call(calls, name) or name_ops(run, ops_of(subject.region, side)) or None)
     key = texts[0] if subject.expensive == "a" else texts[1]
     places = (subject.place("a"), subject.place("b"))
     return Lead("api_misuse", Cause("call_path", str(key), texts[0], texts[1], *places, evidence), suspects)
 
 
 def _choose_call(calls: Sequence[str], op: str | None) -> str | None:
-    """Return the call in a line that is like an operator's name, or else the operator."""
+    """Return the call in a line that is like an operator's name, or None."""
     plain = (op or "").strip("_")
-    alike = [call for call in calls if call.strip("_") in plain or plain in call]
-    return max(alike, key=len) if alike else op
+    alike = [call for call in calls if plain and (call.strip("_") in plain or plain in call)]
+    return max(alike, key=len, default=None)
 
 
 def _redundant(subject: Subject) -> Lead:

@@ -44,13 +44,14 @@ def group_regions(a: Run, b: Run, regions: Sequence[Region]) -> list[RegionGroup
 
 
 def _name(a: Run, b: Run, region: Region) -> str:
-    ours, theirs = _side_name(a, region.a), _side_name(b, region.b)
+    ours, theirs = name_ops(a, region.a), name_ops(b, region.b)
     if ours == theirs or not theirs:
         return ours
     return f"{ours} ↔ {theirs}" if ours else theirs
 
 
-def _side_name(run: Run, ops: Sequence[int]) -> str:
+def name_ops(run: Run, ops: Sequence[int]) -> str:
+    """Return operators in a few words: `mul, pow, add, 5 more`; views are named only if there is nothing else."""
     computing = [op for op in ops if not is_view(run, op)] or list(ops)
     names = [run.ops[op].name.removeprefix("aten::") for op in computing]
     kinds = list(dict.fromkeys(names))
