@@ -88,8 +88,8 @@ def finding(number: int, a_j: float | None, b_j: float | None, **changes: Any) -
         "ops_b": ("aten::addmm",),
         "kernels_a": ("ampere_sgemm_128x64_tn",),
         "kernels_b": ("sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32_warpgroupsize1x1x1",),
-        "path_a": (Place("/work/hf.py", 12, "build"), Place(MODEL, 310, "forward")),
-        "path_b": (Place("/work/lean.py", 14, "build"), Place(MODEL, 310, "forward")),
+        "path_a": (Place("/code/hf.py", 12, "build"), Place(MODEL, 310, "forward")),
+        "path_b": (Place("/code/lean.py", 14, "build"), Place(MODEL, 310, "forward")),
         "cause": Cause("setting", "allow_tf32", False, True, None, None, ("The one setting that differs.",)),
         "confirmed": True,
         "confirmation": Confirmation(
@@ -150,7 +150,7 @@ def host_wait() -> Finding:
         None,
         None,
         None,
-        Place("/work/generate.py", 412, "step", "if bool(done.all()):"),
+        Place("/code/generate.py", 412, "step", "if bool(done.all()):"),
         None,
         ("not tried: waits cannot be replayed alone",),
     )
@@ -256,7 +256,7 @@ def mixed_diff() -> Diff:
         kind="redundant",
         region="contiguous",
         regions=(4, 5),
-        cause=Cause("redundancy", "contiguous", None, None, None, Place("/work/lean.py", 12, "forward", "x = x.t()")),
+        cause=Cause("redundancy", "contiguous", None, None, None, Place("/code/lean.py", 12, "forward", "x = x.t()")),
         confirmed=False,
         confirmation=None,
         share_of_run=0.089,

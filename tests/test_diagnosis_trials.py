@@ -10,13 +10,16 @@ import pytest
 import torch
 
 from diagnosis_builders import DeadLab, Lab, costs, draw, record, region_of, sides_of
+from joulediff.diagnosis.causes import Lead
+from joulediff.diagnosis.diagnose import _Diagnosis
 from joulediff.diagnosis.sides import Sides
 from joulediff.diagnosis.trials import Suspect, Trials, differ, explain, saved, without_waiting
 from joulediff.diffs import Thresholds
 from joulediff.errors import JoulediffError
-from joulediff.findings import Place, SideName, Trial
+from joulediff.findings import Cause, Place, SideName, Trial
 from joulediff.recorders.workshop import OTHER, Weighed
 from joulediff.runs import Signature
+from joulediff.stability.watch import Watch
 from rewrites.nodes import gelu_decomposed
 from run_builders import energy, measurement
 
@@ -330,3 +333,11 @@ def test_waits_that_are_not_the_reason(a_j: float | None, note: str) -> None:
 
 def test_waits_in_no_place_are_not_tried() -> None:
     assert waiting(5.0, place=None) is None
+
+
+def test_a_lead_that_cannot_be_tried_stands_beside_one_that_explains_nothing() -> None:
+    trials, _ = make({"torch.one = True": 10.0})
+    causes = [Cause("setting", key, "1", "2", None, None) for key in ("torch.one", "env.X")]
+    leads = [Lead("misconfiguration", causes[0], (ONE,)), Lead("misconfiguration", causes[1], ())]
+    work = _Diagnosis(trials.sides, trials.thresholds, trials.labs, Watch())
+    assert work._try(trials, leads) == (leads[0], False)

@@ -14,6 +14,7 @@ import click
 from joulediff.cli.options import ProgramCommand, meter_options, program_arguments, read_share
 
 if TYPE_CHECKING:
+    from joulediff.child.request import Request
     from joulediff.diagnosis.live import Program
     from joulediff.diffs import Diff, Thresholds
     from joulediff.findings import SideName
@@ -141,13 +142,11 @@ class _Side:
         run = load(self.target)
         return replace(run, label=self.label) if self.label else run
 
-    def program(self, request: object, folder: Path) -> Program:
+    def program(self, request: Request, folder: Path) -> Program:
         from joulediff.child.interpreter import find_interpreter
-        from joulediff.child.request import Request
         from joulediff.diagnosis.live import Program
         from joulediff.programs import label_of
 
-        assert isinstance(request, Request)
         self.folder = folder
         label = self.label or label_of(self.target)
         return Program(replace(request, program=self.target, label=label), find_interpreter(self.python), self.keep)
@@ -163,7 +162,7 @@ class _Side:
 
 def _compare(
     sides: dict[SideName, _Side],
-    request: object,
+    request: Request,
     thresholds: Thresholds,
     *,
     tolerance: float,

@@ -15,7 +15,7 @@ from joulediff.diagnosis.callpath import Deviation, find_deviation
 from joulediff.diagnosis.detect import joules
 from joulediff.diagnosis.layout import find_differences, find_origin
 from joulediff.diagnosis.redundancy import call_behind, calls_in
-from joulediff.diagnosis.settings import config_place, differing_config, differing_settings, set_place
+from joulediff.diagnosis.settings import TOLD_BY, config_place, differing_config, differing_settings, set_place
 from joulediff.diagnosis.sides import SIDES, Sides, costliest, ops_of, other_side, to_place
 from joulediff.diagnosis.trials import Lab, Suspect
 from joulediff.errors import JoulediffError
@@ -270,18 +270,14 @@ def _configured(subject: Subject, key: KeyVariable, evidence: tuple[str, ...], s
     values = (key.value_a, key.value_b)
     for side, found, value in zip(SIDES, (key.place_a, key.place_b), values, strict=True):
         run = subject.sides.run(side)
-        if key.key in _SETTING_OF:  # gradients are on unless a program says otherwise
-            places.append((set_place(run, _SETTING_OF[key.key]) if value is False else None) or subject.place(side))
+        if key.key in TOLD_BY:  # gradients are on unless a program says otherwise
+            places.append((set_place(run, TOLD_BY[key.key]) if value is False else None) or subject.place(side))
             continue
         own = config_place(run, name) if name is not None else set_place(run, key.key)
         places.append(own or found or subject.place(side))
     kind: FindingKind = "misconfiguration" if key.kind in _CONFIGURED else "api_misuse"
     cause = Cause("call_path", key.key, key.value_a, key.value_b, places[0], places[1], evidence)
     return Lead(kind, cause, suspects)
-
-
-# Functions that tell a setting.
-_SETTING_OF = {"torch.is_grad_enabled": "torch.grad_enabled", "torch.is_inference_mode_enabled": "torch.inference_mode"}
 
 
 def _only_config(

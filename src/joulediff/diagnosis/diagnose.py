@@ -53,7 +53,7 @@ def diagnose(
     limits, tell = thresholds or Thresholds(), watch or Watch()
     conditions = compare_conditions(a, b)
     tell.stage("matching")
-    sides = Sides(a, b, match(a, b, tolerance=tolerance))
+    sides = Sides(a, b, match(a, b, tolerance=tolerance), tolerance)
     rows = compare_rows(sides)
     work = _Diagnosis(sides, limits, labs, tell)
     if not any(each.serious for each in conditions):
@@ -235,7 +235,7 @@ class _Diagnosis:
 
     def _try(self, trials: Trials, leads: Sequence[Lead]) -> tuple[Lead, bool]:
         """Return the lead whose change explains the difference, or the first one. What is unknown stays so."""
-        settings = [lead for lead in leads if lead.cause.type == "setting"]
+        settings = [lead for lead in leads if lead.cause.type == "setting" and lead.suspects]
         for lead in leads:
             if lead.kind != "unknown" and explain(trials, lead.suspects):
                 return lead, True

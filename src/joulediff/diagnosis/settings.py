@@ -10,6 +10,8 @@ from joulediff.runs import Run, Setting
 # Facts about the machine and the libraries, which a program does not choose; told as conditions.
 _FACTS = ("host.", "device.", "package.", "model.")
 _NO_SWITCH = ("torch.version.", "torch.cuda.arch_list", "torch.backends.cudnn.version", "torch.backends.cusparselt")
+# Functions that tell a setting, and the setting.
+TOLD_BY = {"torch.is_grad_enabled": "torch.grad_enabled", "torch.is_inference_mode_enabled": "torch.inference_mode"}
 # How operators come about, not how they run: recorded ones lie below autograd.
 _MODES = ("torch.grad_enabled", "torch.inference_mode")
 

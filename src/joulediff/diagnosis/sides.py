@@ -13,7 +13,7 @@ from functools import cached_property
 from joulediff.diagnosis.settings import differing_settings
 from joulediff.energy.costs import Costs
 from joulediff.findings import Place, Region, SideName
-from joulediff.matching import RegionGroup, group_regions
+from joulediff.matching import TOLERANCE, RegionGroup, group_regions
 from joulediff.recorders.workshop import Form
 from joulediff.runs import Frame, Run
 
@@ -28,6 +28,8 @@ class Sides:
     a: Run
     b: Run
     regions: Sequence[Region]
+    tolerance: float = TOLERANCE
+    """With which they were matched."""
 
     @cached_property
     def groups(self) -> list[RegionGroup]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from joulediff.diagnosis.settings import TOLD_BY
 from joulediff.findings import Cause, Finding, FindingKind, Place, SideName
 from joulediff.runs import Setting
 
 T = TypeVar("T")
-
-# Functions that tell a setting, and the setting.
-_TELLS = {"torch.is_grad_enabled": "torch.grad_enabled"}
 
 
 def suggest(kind: FindingKind, cause: Cause, expensive: SideName) -> str:
@@ -37,10 +35,10 @@ def find_fix(finding: Finding) -> dict[str, Setting] | None:
     """Return the settings that would mend a finding; None where it takes a change of code."""
     cause = finding.cause
     value = cause.value_b if finding.expensive == "a" else cause.value_a
-    key = _TELLS.get(cause.key or "", cause.key or "")
+    key = TOLD_BY.get(cause.key or "", cause.key or "")
     if finding.kind != "misconfiguration" or " and " in key:
         return None
-    if cause.type == "setting" or key.startswith("config.") or key in _TELLS.values():
+    if cause.type == "setting" or key.startswith("config.") or key == "torch.grad_enabled":
         return {key: value}
     return {f"env.{key}": value} if cause.type == "call_path" and key.isupper() else None
 

@@ -102,12 +102,7 @@ class Trials:
     def other(self) -> Weighed:
         """What the cheap side costs: weighed in the same way where that program is there, else as recorded."""
         if self._other is None:
-            ops = self.sides.slice_of(self.region, self.cheap)
-            if self.cheap in self.labs:
-                self._other = self._weigh(self.cheap, Job(OWN, ops, collect=ops))
-            else:
-                costs = self.sides.costs[self.cheap]
-                self._other = Weighed(costs.of(ops), costs.time_s(ops), costs.names(ops))
+            self._other = self._cost(self.cheap, self.sides.slice_of(self.region, self.cheap))
         return self._other
 
     def repeats(self, *, slices: bool = True, sure: bool = False) -> bool | None:
@@ -116,8 +111,10 @@ class Trials:
         The region's own operators are weighed, or, with `slices`, all that lead to its outputs. What the recording is
         `sure` of need only be there, whatever the noise of a short look.
         """
-        own = () if slices else (self.expensive, self.cheap)
-        pair = [self._weigh_own(side) for side in own] or [self.before, self.other]
+        if slices:
+            pair = [self.before, self.other]
+        else:  # nothing but the region itself
+            pair = [self._cost(side, ops_of(self.region, side)) for side in (self.expensive, self.cheap)]
         before, other = (each.energy for each in pair)
         if before is None or other is None:
             return None
@@ -131,12 +128,12 @@ class Trials:
         found = self._weigh(self.expensive, Job(OWN, tuple(ops), collect=tuple(ops))).energy
         return None if found is None else found.low > 0 and found.joules >= AGAIN_SHARE * recorded_j
 
-    def _weigh_own(self, side: SideName) -> Weighed:
-        ops = ops_of(self.region, side)
+    def _cost(self, side: SideName, ops: tuple[int, ...]) -> Weighed:
+        """Return what operators of a side cost: weighed where the program is there, else as recorded."""
         if side in self.labs:
             return self._weigh(side, Job(OWN, ops, collect=ops))
         costs = self.sides.costs[side]
-        return Weighed(costs.of(ops), costs.time_s(ops))
+        return Weighed(costs.of(ops), costs.time_s(ops), costs.names(ops))
 
     def change(self, suspects: Sequence[Suspect]) -> Trial:
         """Try several suspects at once, and keep what came of it; what was tried before is not tried again."""
@@ -181,7 +178,8 @@ class Trials:
 
     def _match_changed(self, run: Run) -> Sides:
         a, b = (run, self.sides.b) if self.expensive == "a" else (self.sides.a, run)
-        return Sides(a, b, match(a, b))
+        tolerance = self.sides.tolerance
+        return Sides(a, b, match(a, b, tolerance=tolerance), tolerance)
 
     def _find_again(self, changed: Sides) -> Region:
         """Return the region of the changed run that holds what this region's cheap side does."""
