@@ -7,7 +7,7 @@ from pathlib import Path
 
 _PACKAGE = Path(__file__).parent
 _OURS = str(_PACKAGE) + os.sep
-_CASES = str(_PACKAGE / "cases") + os.sep
+_CASES = str(_PACKAGE / "cases" / "library") + os.sep
 
 
 def is_ours(file: str) -> bool:
