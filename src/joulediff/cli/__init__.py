@@ -19,6 +19,7 @@ from joulediff.errors import JoulediffError
 from joulediff.version import __version__
 
 COMMANDS = {
+    "cases": "Known wastes of energy to run, and whether they are found.",
     "diff": "What wastes energy in one of two programs: where, why, and the proof.",
     "doctor": "Which meters are here, how good they are, and is the machine quiet.",
     "match": "Which parts of two recorded runs compute the same.",

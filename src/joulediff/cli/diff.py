@@ -175,31 +175,19 @@ def _compare(
 
     if all(side.is_archive for side in sides.values()):
         return diagnose(sides["a"].load(), sides["b"].load(), thresholds=thresholds, tolerance=tolerance)
-    from joulediff.diagnosis.confirm import confirm_findings
-    from joulediff.diagnosis.live import recorded
+    from joulediff.diagnosis.compare import compare_programs
 
-    watch = StageLines()
     with ExitStack() as stack:
         folder = _open_folder(keep, stack)
         programs = {name: side.program(request, folder) for name, side in sides.items() if not side.is_archive}
         runs = {name: side.load() for name, side in sides.items() if side.is_archive}
         try:
-            with recorded(programs, runs, watch=watch) as found:
-                diff = diagnose(
-                    found.runs["a"],
-                    found.runs["b"],
-                    thresholds=thresholds,
-                    tolerance=tolerance,
-                    labs=found.labs,
-                    watch=watch,
-                    interleaved=found.interleaved,
-                )
-                if confirm:
-                    diff = confirm_findings(diff, programs, watch=watch)
+            return compare_programs(
+                programs, runs, thresholds=thresholds, tolerance=tolerance, confirm=confirm, watch=StageLines()
+            )
         except JoulediffError as error:
             error.fix = "\n  ".join(filter(None, [error.fix, *_rescue(sides, keep)]))
             raise
-    return diff
 
 
 def _open_folder(keep: str | None, stack: ExitStack) -> Path:

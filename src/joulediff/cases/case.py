@@ -1,0 +1,139 @@
+"""One known waste of energy: two programs that do the same, and what a diff of them must find.
+
+A case is a folder with `case.toml`, `wasteful.py` and `lean.py`; its name is the case's id. Reading is strict: an entry
+that is not known is an error, so that a misspelt one does not pass for a missing one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, get_args, get_type_hints
+
+from joulediff.archive.plain import Document, from_plain, shown
+from joulediff.errors import ArchiveError, JoulediffError
+from joulediff.findings import FindingKind
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Origin = Literal["published", "ours"]
+DeviceName = Literal["cpu", "cuda"]
+
+FILE = "case.toml"
+_TOML = Document(within="")
+_FIX = "docs/add-a-case.md tells what each entry may be"
+
+
+class CaseError(JoulediffError):
+    """A case cannot be found, or its folder does not hold one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured of a case somewhere: energy and time of the wasteful step over those of the lean one."""
+
+    device: str
+    date: str
+    versions: str
+    energy_ratio: float
+    time_ratio: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A known waste. `kind` and `keys` are what must be told of it: any of the keys is right."""
+
+    folder: Path
+    title: str
+    system: str
+    """What the report of the waste is about: `PyTorch`."""
+    origin: Origin
+    kind: FindingKind
+    keys: tuple[str, ...]
+    devices: tuple[DeviceName, ...]
+    """Where the waste exists."""
+    about: str
+    links: tuple[str, ...] = ()
+    needs: Mapping[str, str] = field(default_factory=dict)
+    """Packages with the least version of each."""
+    published: str = ""
+    faithful: str = ""
+    """How the programs depart from the report."""
+    fixed: str = ""
+    """What is known of the fix, where the system itself has one."""
+    processes: int = 1
+    measured: tuple[Measured, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """The name of its folder."""
+        return self.folder.name
+
+    @property
+    def wasteful(self) -> Path:
+        """The program that wastes."""
+        return self.folder / "wasteful.py"
+
+    @property
+    def lean(self) -> Path:
+        """The program that does the same without the waste."""
+        return self.folder / "lean.py"
+
+
+def read_case(folder: Path) -> Case:
+    """Return the case in a folder; raises CaseError that names the entry of what cannot be."""
+    path = folder / FILE
+    plain = _read_toml(path)
+    try:
+        _check(plain)
+        hints = get_type_hints(Case)
+        case = Case(folder, **{name: from_plain(hints[name], value, name, _TOML) for name, value in plain.items()})
+    except ArchiveError as error:
+        raise CaseError(f"{path}: {error.what}", fix=error.fix or _FIX) from None
+    for program in (case.wasteful, case.lean):
+        if not program.is_file():
+            raise CaseError(f"{folder} has no {program.name}", fix="a case is two programs: wasteful.py and lean.py")
+    return case
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CaseError(f"cannot read {path} ({error.strerror})", fix="a case is a folder with a case.toml") from error
+    except ValueError as error:
+        raise CaseError(f"{path} is no TOML ({shown(error)})", fix=_FIX) from error
+    return found
+
+
+def _check(plain: Mapping[str, Any]) -> None:
+    """Raise for what the types of the fields do not tell: entries that are missing, not known, or no known word."""
+    known = {each.name: each for each in fields(Case) if each.name != "folder"}
+    _refuse_unknown(plain, known, "")
+    for at, each in enumerate(rows if isinstance(rows := plain.get("measured"), list) else []):
+        if isinstance(each, Mapping):
+            _refuse_unknown(each, [entry.name for entry in fields(Measured)], f" in measured[{at}]")
+    for name in ("title", "system", "origin", "kind", "keys", "devices", "about"):
+        if plain.get(name) in (None, "", []):
+            raise ArchiveError(f"{name} is {'empty' if name in plain else 'missing'}", fix=_FIX)
+    _expect_words("origin", [plain["origin"]], get_args(Origin))
+    _expect_words("kind", [plain["kind"]], get_args(FindingKind))
+    _expect_words("devices", plain["devices"], get_args(DeviceName))
+
+
+def _refuse_unknown(plain: Mapping[str, Any], known: Mapping[str, Any] | Sequence[str], within: str) -> None:
+    unknown = [name for name in plain if name not in known]
+    if unknown:
+        raise ArchiveError(f"{shown(unknown[0])} is no entry of a case{within}", fix=f"there are: {', '.join(known)}")
+
+
+def _expect_words(name: str, found: Any, words: Sequence[str]) -> None:
+    for each in found if isinstance(found, list) else []:
+        if each not in words:
+            raise ArchiveError(f"{name} may not be {shown(each)}", fix=f"one of {', '.join(words)}")

@@ -1,0 +1,172 @@
+"""What a diff of a case's programs found, held against what is known of the case.
+
+Nothing is measured here: the same judgement can be made of a kept diff at any time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from joulediff.cases.case import Case
+from joulediff.cases.rank import rank_finding
+from joulediff.diffs import Diff, Ratio
+from joulediff.findings import Finding, FindingKind, Verdict
+from joulediff.report.amounts import count_text
+from joulediff.runs import Run
+
+Outcome = Literal["found", "partly", "missed", "fixed upstream", "not run", "clean", "false alarm"]
+GOOD: tuple[Outcome, ...] = ("found", "fixed upstream", "clean")
+STILL_THERE = "the case says fixed, the waste is still there"
+_PREFIX = "config."
+_KINDS: dict[FindingKind, str] = {"api_misuse": "API misuse"}
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """How a case went. What is None is not known, or there is no finding that could tell it.
+
+    - `found`: a finding against the wasteful program tells the right kind and a right key, and is confirmed.
+    - `partly`: there is a finding against it, and one of the three does not hold.
+    - `missed`: there is none.
+    - `fixed upstream`: the case says so, and the two programs cost the same.
+    - `clean`, `false alarm`: the lean program against itself, without and with a finding.
+    """
+
+    case: str
+    outcome: Outcome
+    detected: bool = False
+    kind_right: bool = False
+    key_right: bool = False
+    confirmed: bool = False
+    finding: str | None = None
+    """Which finding is judged; their ids count from 1."""
+    end_to_end: Ratio | None = None
+    """Energy of the wasteful step over that of the lean one."""
+    saved_share: float | None = None
+    whole_saved_share: float | None = None
+    region_ratio: float | None = None
+    region_delta_j: float | None = None
+    rank_energy: int | None = None
+    """The place of the finding's costliest operators among all of the wasteful run; 1 is the costliest."""
+    rank_time: int | None = None
+    told_kind: FindingKind | None = None
+    told_key: str | None = None
+    verdict: Verdict | None = None
+    seconds: float | None = None
+    note: str = ""
+    device: str = ""
+    versions: str = ""
+
+
+def judge(case: Case, diff: Diff, wasteful: Run | None, seconds: float | None) -> Judgement:
+    """Return how a case went, of the diff of its wasteful program (A) and its lean one (B)."""
+    against = [finding for finding in diff.findings if finding.expensive == "a"]
+    right = next((each for each in against if _kind_right(case, each) and _key_right(case, each)), None)
+    finding = right or next(iter(against), None)
+    judged = _of_diff(case, diff, wasteful, seconds)
+    if case.fixed and right is None and _no_more(diff):
+        return replace(judged, outcome="fixed upstream", note=_energy_text(diff))
+    if finding is None:
+        return replace(judged, outcome="missed", note=_why_missed(diff))
+    judged = _of_finding(judged, case, finding, wasteful)
+    is_found = judged.kind_right and judged.key_right and judged.confirmed
+    notes = [STILL_THERE] if case.fixed and diff.comparable else []
+    notes += [] if is_found else [_why_partly(case, judged)]
+    return replace(judged, outcome="found" if is_found else "partly", note="; ".join(notes))
+
+
+def judge_same(case: Case, diff: Diff, wasteful: Run | None, seconds: float | None) -> Judgement:
+    """Return how a case went whose lean program ran on both sides: no finding is right."""
+    judged = _of_diff(case, diff, wasteful, seconds)
+    if not diff.comparable or diff.ratio is None:
+        return replace(judged, outcome="missed", note=_why_missed(diff))
+    if not diff.findings:
+        return replace(judged, outcome="clean", note=_energy_text(diff))
+    first = diff.findings[0]
+    note = f"{count_text(len(diff.findings), 'finding')}, the first: {told_text(first.kind, first.cause.key)}"
+    return replace(_of_finding(judged, case, first, wasteful), outcome="false alarm", note=note)
+
+
+def _of_diff(case: Case, diff: Diff, wasteful: Run | None, seconds: float | None) -> Judgement:
+    versions = "" if wasteful is None else _versions(case, wasteful)
+    ratio = diff.ratio if diff.comparable else None
+    return Judgement(case.id, "missed", end_to_end=ratio, seconds=seconds, device=diff.a.device, versions=versions)
+
+
+def _of_finding(judged: Judgement, case: Case, finding: Finding, wasteful: Run | None) -> Judgement:
+    proof = finding.confirmation
+    whole = None if proof is None else proof.whole
+    ranks = (None, None) if wasteful is None else rank_finding(wasteful, finding)
+    return replace(
+        judged,
+        detected=True,
+        kind_right=_kind_right(case, finding),
+        key_right=_key_right(case, finding),
+        confirmed=finding.confirmed,
+        finding=finding.id,
+        saved_share=None if proof is None else proof.saved_share,
+        whole_saved_share=None if whole is None else whole.saved_share,
+        region_ratio=finding.ratio,
+        region_delta_j=finding.delta_j,
+        rank_energy=ranks[0],
+        rank_time=ranks[1],
+        told_kind=finding.kind,
+        told_key=finding.cause.key,
+        verdict=finding.verdict,
+    )
+
+
+def kind_text(kind: FindingKind) -> str:
+    """Return a kind of waste as people write it."""
+    return _KINDS.get(kind, kind)
+
+
+def told_text(kind: FindingKind, key: str | None) -> str:
+    """Return what a finding says in a few words: `misconfiguration: allow_tf32`."""
+    return f"{kind_text(kind)}: {key or 'no key'}"
+
+
+def _kind_right(case: Case, finding: Finding) -> bool:
+    return finding.kind == case.kind
+
+
+def _key_right(case: Case, finding: Finding) -> bool:
+    keys = {key.removeprefix(_PREFIX) for key in case.keys}
+    return finding.cause.key is not None and finding.cause.key.removeprefix(_PREFIX) in keys
+
+
+def _no_more(diff: Diff) -> bool:
+    """Return whether A was measured, and does not cost more than B by what counts as a finding."""
+    return diff.comparable and diff.ratio is not None and diff.ratio.low <= 1.0 + diff.thresholds.threshold
+
+
+def _why_missed(diff: Diff) -> str:
+    if not diff.comparable:
+        return "the joules of the two programs are not comparable"
+    if diff.ratio is None:
+        return "the energy of a step is not known"
+    told = "no difference measured" if _no_more(diff) else "a difference without a finding"
+    return f"{told}: {_energy_text(diff)}"
+
+
+def _why_partly(case: Case, judged: Judgement) -> str:
+    assert judged.told_kind is not None
+    if judged.kind_right and judged.key_right:
+        return "not confirmed"
+    wanted = told_text(case.kind, " or ".join(case.keys))
+    return f"told {told_text(judged.told_kind, judged.told_key)}, and not {wanted}"
+
+
+def _energy_text(diff: Diff) -> str:
+    """Return how the energies compare: `1.00x (0.99 .. 1.01)`."""
+    assert diff.ratio is not None
+    low, high = (f"{end:.2f}" for end in (diff.ratio.low, diff.ratio.high))
+    return f"{diff.ratio.value:.2f}x ({low} .. {high})"
+
+
+def _versions(case: Case, run: Run) -> str:
+    """Return the versions of what a case needs, as they were in its run."""
+    names = dict.fromkeys(["torch", *case.needs])
+    found = {name: run.settings.get(f"package.{name}") for name in names}
+    return ", ".join(f"{name} {version}" for name, version in found.items() if version is not None)

@@ -1,0 +1,102 @@
+"""What a folder keeps of cases that ran: `results.json`, and for each case its recordings and its diff.
+
+`results.json` is written anew after each case, and other cases in it stay: a library that takes hours is run in parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from joulediff.archive import load
+from joulediff.archive.plain import Document, from_plain, read_json, to_plain
+from joulediff.cases.case import Case
+from joulediff.cases.judge import Judgement, judge, judge_same
+from joulediff.cases.library import pick_cases
+from joulediff.cases.run import DIFF, RUNS, is_same
+from joulediff.diffs import Diff
+from joulediff.errors import ArchiveError, JoulediffError
+from joulediff.report.diff_json import diff_from_json
+from joulediff.report.json import dump
+from joulediff.version import __version__
+
+SCHEMA = "joulediff.cases/1"
+RESULTS = "results.json"
+_DOCUMENT = Document(within="", null_is_nan=True)
+_NOT_KEPT = "name a folder that `joulediff cases run --keep` wrote"
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """How cases went. `created`: UTC, ISO 8601."""
+
+    schema: str
+    created: str
+    tool: str
+    judgements: tuple[Judgement, ...]
+
+
+def results_to_json(judgements: Sequence[Judgement]) -> str:
+    """Return judgements as JSON text, complete."""
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return dump(to_plain(Results(SCHEMA, now, __version__, tuple(judgements))))
+
+
+def read_results(folder: Path) -> tuple[Judgement, ...]:
+    """Return the judgements that a folder keeps; none where it has no `results.json`."""
+    path = folder / RESULTS
+    if not path.exists():
+        return ()
+    try:
+        plain = read_json(path.read_bytes())
+        if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
+            raise ArchiveError(f"it is no {SCHEMA}")
+        found: Results = from_plain(Results, plain, "results", _DOCUMENT)
+    except OSError as error:
+        raise JoulediffError(f"cannot read {path} ({error.strerror})", fix=_NOT_KEPT) from error
+    except ArchiveError as error:
+        raise JoulediffError(f"cannot read {path}: {error.what}", fix=_NOT_KEPT) from error
+    return found.judgements
+
+
+def write_results(folder: Path, judgements: Sequence[Judgement], before: Iterable[Judgement] = ()) -> None:
+    """Write judgements to a folder, with those of `before` that are of other cases."""
+    new = {each.case for each in judgements}
+    every = [*judgements, *(each for each in before if each.case not in new)]
+    (folder / RESULTS).write_text(results_to_json(every), encoding="utf-8")
+
+
+def judge_kept(folder: Path, cases: Sequence[Case]) -> tuple[Judgement, ...]:
+    """Return the judgement of each case that a folder keeps, made anew of its diff, in the order of `cases`.
+
+    A case without a diff, because it failed or did not run, is what `results.json` says of it.
+    """
+    if not folder.is_dir():
+        raise JoulediffError(f"there is no folder {folder}", fix=_NOT_KEPT)
+    known = {each.case: each for each in read_results(folder)}
+    names = [path.parent.name for path in sorted(folder.glob(f"*/{DIFF}"))]
+    for case in pick_cases(names, cases):
+        known[case.id] = judge_diff(case, folder / case.id, known.get(case.id))
+    if not known:
+        raise JoulediffError(f"{folder} keeps no case", fix=_NOT_KEPT)
+    order = {case.id: at for at, case in enumerate(cases)}
+    return tuple(sorted(known.values(), key=lambda each: (order.get(each.case, len(order)), each.case)))
+
+
+def judge_diff(case: Case, folder: Path, before: Judgement | None = None) -> Judgement:
+    """Return the judgement of a case that ran in `folder`; the seconds that it took are those told `before`."""
+    file = folder / RUNS["a"]
+    diff, run = _read_diff(folder / DIFF), load(file) if file.exists() else None
+    seconds = None if before is None else before.seconds
+    return (judge_same if is_same(diff) else judge)(case, diff, run, seconds)
+
+
+def _read_diff(path: Path) -> Diff:
+    try:
+        return diff_from_json(path.read_bytes())
+    except OSError as error:
+        raise JoulediffError(f"cannot read {path} ({error.strerror})", fix=_NOT_KEPT) from error
+    except ArchiveError as error:
+        raise JoulediffError(f"cannot read {path}: {error.what}", fix=error.fix) from error

@@ -1,0 +1,123 @@
+"""Judgements as rows of text: terminal and Markdown show the same cells, notes and totals."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from joulediff.cases.judge import GOOD, Judgement, Outcome, kind_text, told_text
+from joulediff.diffs import Ratio
+from joulediff.report.amounts import ratio_text
+from joulediff.report.plain import plain_record
+
+WRONG = "✗"
+# What their cells say already.
+_NEEDS_NO_NOTE: tuple[Outcome, ...] = ("fixed upstream", "clean", "not run")
+_NOT_KNOWN = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One case that ran. What is wrong has a cross behind it."""
+
+    case: str
+    step: str
+    """By how much the wasteful step costs more: `+24%`, with `~` where that is within noise."""
+    region: str
+    rank_energy: str
+    rank_time: str
+    kind: str
+    key: str
+    confirmed: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class CasesTable:
+    """Everything that is shown of cases that ran."""
+
+    lines: tuple[Line, ...]
+    notes: tuple[str, ...]
+    totals: str
+
+
+def cases_table(judgements: Sequence[Judgement]) -> CasesTable:
+    """Return what to show of judgements; cases that did not run are in the notes, by their reason."""
+    plain = [plain_record(each) for each in judgements]
+    lines = tuple(_line(each) for each in plain if each.outcome != "not run")
+    return CasesTable(lines, tuple(_notes(plain)), totals_text(plain))
+
+
+def totals_text(judgements: Sequence[Judgement]) -> str:
+    """Return all in one line: `17 of 19 found and confirmed, 1 fixed upstream, 1 partly; 512 s`."""
+    counts = Counter(each.outcome for each in judgements)
+    ran = len(judgements) - counts["not run"]
+    first: Outcome = "clean" if counts["clean"] or counts["false alarm"] else "found"
+    words = [f"{counts[first]} of {ran} {'without a finding' if first == 'clean' else 'found and confirmed'}"]
+    order = ("fixed upstream", *(each for each in get_args(Outcome) if each not in (first, "fixed upstream")))
+    words += [f"{counts[outcome]} {outcome}" for outcome in order if counts[outcome]]
+    seconds = [each.seconds for each in judgements if each.seconds is not None]
+    return f"{', '.join(words)}; {_seconds_text(sum(seconds))}" if seconds else ", ".join(words)
+
+
+def judged_text(judged: Judgement) -> str:
+    """Return how one case went in a line: `tf32: found, 6.31x, misconfiguration: allow_tf32, 31 s`."""
+    plain = plain_record(judged)
+    if plain.outcome == "not run":
+        return f"{plain.case}: not run, {plain.note}"
+    words: list[str] = [plain.outcome]
+    words += [ratio_text(plain.end_to_end.value)] if plain.end_to_end is not None else []
+    words += [told_text(plain.told_kind, plain.told_key)] if plain.told_kind is not None else []
+    words += [_seconds_text(plain.seconds)] if plain.seconds is not None else []
+    note = f" ({plain.note})" if plain.note and plain.outcome not in _NEEDS_NO_NOTE else ""
+    return f"{plain.case}: {', '.join(words)}{note}"
+
+
+def all_good(judgements: Sequence[Judgement]) -> bool:
+    """Return whether every case that ran went well."""
+    return all(each.outcome in (*GOOD, "not run") for each in judgements)
+
+
+def _line(judged: Judgement) -> Line:
+    is_told = judged.told_kind is not None
+    return Line(
+        judged.case,
+        _step_text(judged.end_to_end),
+        ratio_text(judged.region_ratio) if judged.region_ratio is not None else "only A" if is_told else _NOT_KNOWN,
+        _NOT_KNOWN if judged.rank_energy is None else str(judged.rank_energy),
+        _NOT_KNOWN if judged.rank_time is None else str(judged.rank_time),
+        _marked(None if judged.told_kind is None else kind_text(judged.told_kind), right=judged.kind_right),
+        _marked(judged.told_key, right=judged.key_right),
+        "✓" if judged.confirmed else "no" if is_told else _NOT_KNOWN,
+        judged.outcome,
+    )
+
+
+def _step_text(ratio: Ratio | None) -> str:
+    if ratio is None or not 0.0 <= ratio.value < 1e6:
+        return "?"
+    percent = 100 * (ratio.value - 1.0)
+    noise = "~" if ratio.low <= 1.0 <= ratio.high else ""
+    return f"{noise}{percent:+.0f}%" if abs(percent) >= 10 else f"{noise}{percent:+.1f}%"
+
+
+def _seconds_text(seconds: float) -> str:
+    return f"{round(seconds):,} s" if math.isfinite(seconds) else "? s"
+
+
+def _marked(told: str | None, *, right: bool) -> str:
+    if told is None:
+        return _NOT_KNOWN
+    return told if right else f"{told} {WRONG}"
+
+
+def _notes(judgements: Sequence[Judgement]) -> Iterator[str]:
+    for each in judgements:
+        if each.note and each.outcome not in _NEEDS_NO_NOTE:
+            yield f"{each.case}: {each.note}"
+    idle = [each for each in judgements if each.outcome == "not run"]
+    for reason in dict.fromkeys(each.note for each in idle):
+        yield f"not run, {reason}: {', '.join(each.case for each in idle if each.note == reason)}"

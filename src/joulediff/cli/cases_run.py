@@ -1,0 +1,252 @@
+"""`joulediff cases run`: each case's two programs, compared and judged. What is judged stays, whatever comes after."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from joulediff.cli.options import meter_options
+
+if TYPE_CHECKING:
+    from joulediff.cases.case import Case, DeviceName
+    from joulediff.cases.judge import Judgement
+    from joulediff.cases.run import Size
+    from joulediff.child.request import Request
+    from joulediff.diffs import Diff
+
+NOT_FOUND = 3
+
+
+@click.command("run")
+@click.argument("names", metavar="ID...", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="Run every case.")
+@click.option("--only", type=click.Choice(["published", "ours"]), help="Of these, those of one origin.")
+@click.option("--device", type=click.Choice(["cuda", "cpu"]), help="Where to run.  [cuda where a GPU is, else cpu]")
+@click.option("--size", type=click.Choice(["small", "large"]), help="How much work.  [large on cuda, small on cpu]")
+@click.option("--lean", is_flag=True, help="Compare the lean program with itself: nothing must be found.")
+@click.option("--confirm", is_flag=True, help="Run the whole program again with each fix that can be applied.")
+@click.option("--keep", metavar="FOLDER", help="Keep recordings, diffs and results.json there.")
+@click.option("--json", "json_to", metavar="FILE", help="Write JSON to FILE; - is standard output.")
+@click.option("--markdown", "markdown_to", metavar="FILE", help="Write Markdown to FILE; - is standard output.")
+@click.option("--seconds", default=2.0, show_default=True, metavar="S", help="Time to measure a program for, at most.")
+@click.option("--replay-seconds", default=20.0, show_default=True, metavar="S", help="Time to replay operators for.")
+@click.option("--wait", "wait_s", default=10.0, show_default=True, metavar="S", help="Longest wait for quiet.")
+@meter_options
+@click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks.")
+@click.pass_obj
+def run_command(
+    library: Path | None,
+    names: tuple[str, ...],
+    every: bool,  # noqa: FBT001
+    only: str | None,
+    device: DeviceName | None,
+    size: Size | None,
+    lean: bool,  # noqa: FBT001
+    confirm: bool,  # noqa: FBT001
+    keep: str | None,
+    json_to: str | None,
+    markdown_to: str | None,
+    seconds: float,
+    replay_seconds: float,
+    wait_s: float,
+    clock_offset: float,
+    meter: str,
+    cpu_watts: float | None,
+) -> int:
+    """Run cases, and judge what a diff finds in each.
+
+    Exit code 0: every case that ran is found, or fixed upstream; 3: one is not.
+    """
+    from joulediff.cases.table import all_good
+    from joulediff.child.request import Request
+    from joulediff.cli.output import stdout_kept_clean
+
+    cases = _choose(library, names, every=every, only=only)
+    reports = Reports(json_to, markdown_to)
+    reports.refuse()
+    request = Request(
+        "",
+        "",
+        seconds,
+        wait_s,
+        meter=meter,
+        cpu_watts=cpu_watts,
+        clock_offset_s=clock_offset,
+        replay_seconds=replay_seconds,
+    )
+    options = _Options(request, device, size, lean=lean, confirm=confirm)
+    with ExitStack() as stack:
+        shelf = _Shelf.open(keep, stack)
+        try:
+            with stdout_kept_clean(reports.takes_stdout):
+                _run_all(cases, options, shelf, is_quiet=reports.takes_stdout)
+        finally:  # Ctrl-C ends the case that runs, and leaves those before it
+            reports.write(shelf.judged, is_single=len(cases) == 1)
+    return 0 if all_good(shelf.judged) else NOT_FOUND
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """How cases are run; a device or a size of None is chosen for each."""
+
+    request: Request
+    device: DeviceName | None
+    size: Size | None
+    lean: bool
+    confirm: bool
+
+
+@dataclass(slots=True)
+class _Shelf:
+    """Where cases are kept, and those that are judged. A folder of the user's has the results of earlier calls too."""
+
+    folder: Path
+    is_kept: bool
+    before: Sequence[Judgement] = ()
+    judged: list[Judgement] = field(default_factory=list)
+
+    @classmethod
+    def open(cls, keep: str | None, stack: ExitStack) -> _Shelf:
+        """Return a shelf in a folder of the user's, or in one that is gone afterwards."""
+        from joulediff.cases.kept import read_results
+        from joulediff.errors import JoulediffError
+
+        if keep is None:
+            return cls(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="joulediff-"))), is_kept=False)
+        folder = Path(keep)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise JoulediffError(
+                f"cannot keep cases in {keep} ({error.strerror})", fix="choose another folder for --keep"
+            ) from error
+        return cls(folder, is_kept=True, before=read_results(folder))
+
+    def add(self, judgement: Judgement) -> None:
+        """Keep a judgement, in the folder at once."""
+        from joulediff.cases.kept import write_results
+
+        self.judged.append(judgement)
+        if self.is_kept:
+            write_results(self.folder, self.judged, self.before)
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """Where the reports of cases go besides the terminal."""
+
+    json_to: str | None
+    markdown_to: str | None
+
+    @property
+    def takes_stdout(self) -> bool:
+        """Whether standard output is a report's."""
+        return "-" in (self.json_to, self.markdown_to)
+
+    def refuse(self) -> None:
+        """Raise where a report cannot be written, before anything runs for it."""
+        from joulediff.cli.output import refuse_recording, refuse_unwritable
+        from joulediff.errors import JoulediffError
+
+        for option, place in (("--json", self.json_to), ("--markdown", self.markdown_to)):
+            refuse_unwritable(place, option=option)
+            refuse_recording(place, option=option)
+        if self.json_to == self.markdown_to == "-":
+            raise JoulediffError("two reports cannot share standard output", fix="write one of them to a file")
+
+    def write(self, judgements: Sequence[Judgement], *, is_single: bool = False) -> None:
+        """Show a table, but of a single case, which is told already, and write what was asked for."""
+        from joulediff.cases.kept import results_to_json
+        from joulediff.cases.show import judgements_to_markdown, print_judgements
+        from joulediff.cli.output import open_console, write_text
+
+        if not self.takes_stdout and not is_single and judgements:
+            print_judgements(judgements, open_console())
+        if self.json_to is not None:
+            write_text(results_to_json(judgements), self.json_to)
+        if self.markdown_to is not None:
+            write_text(judgements_to_markdown(judgements), self.markdown_to)
+
+
+def has_nvidia() -> bool:
+    """Return whether a program here sees an NVIDIA GPU, without starting CUDA."""
+    from joulediff.errors import MeterUnavailable
+    from joulediff.meters.nvml import open_nvml
+
+    try:
+        open_nvml().close()
+    except MeterUnavailable:
+        return False
+    return True
+
+
+def _choose(library: Path | None, names: Sequence[str], *, every: bool, only: str | None) -> Sequence[Case]:
+    from joulediff.cases.library import find_cases, pick_cases
+    from joulediff.errors import JoulediffError
+
+    if bool(names) == every:
+        raise JoulediffError("which cases to run is not clear", fix="name some, or say --all")
+    cases = find_cases(library)
+    chosen = [case for case in (cases if every else pick_cases(names, cases)) if only in (None, case.origin)]
+    if not chosen:
+        raise JoulediffError("there is no such case", fix="`joulediff cases list` has them all")
+    return chosen
+
+
+def _run_all(cases: Sequence[Case], options: _Options, shelf: _Shelf, *, is_quiet: bool) -> None:
+    from joulediff.cases.judge import Judgement
+    from joulediff.cases.library import choose_device, lacks
+    from joulediff.cases.table import judged_text
+    from joulediff.cli.output import open_console
+    from joulediff.report.diff_terminal import print_diff
+
+    has_gpu = options.device is None and has_nvidia()
+    for case in cases:
+        device = options.device or choose_device(case, has_gpu=has_gpu)
+        diff, why = None, lacks(case, device)
+        if why is not None:
+            judged = Judgement(case.id, "not run", note=why)
+        else:
+            judged, diff = _run_one(case, device, options, shelf.folder / case.id)
+        shelf.add(judged)
+        if diff is not None and len(cases) == 1 and not is_quiet:
+            print_diff(diff, open_console())
+            click.echo()
+        click.echo(judged_text(judged), err=is_quiet)
+
+
+def _run_one(case: Case, device: DeviceName, options: _Options, folder: Path) -> tuple[Judgement, Diff | None]:
+    """Return the judgement of a case and its diff; one whose program fails is missed, and told why."""
+    from joulediff.archive import load
+    from joulediff.cases.judge import Judgement, judge, judge_same
+    from joulediff.cases.run import run_case
+    from joulediff.cli.output import StageLines
+    from joulediff.errors import JoulediffError
+
+    begin_s = time.monotonic()
+    try:
+        diff, files = run_case(
+            case,
+            device=device,
+            size=options.size or ("large" if device == "cuda" else "small"),
+            folder=folder,
+            request=options.request,
+            confirm=options.confirm,
+            lean=options.lean,
+            watch=StageLines(),
+        )
+    except JoulediffError as error:
+        if error.fix:
+            click.echo(f"joulediff: {case.id}: {error.fix}", err=True)
+        note = " ".join(error.what.split()).replace(f"{case.folder}{os.sep}", "")
+        return Judgement(case.id, "missed", seconds=time.monotonic() - begin_s, note=note), None
+    seconds = time.monotonic() - begin_s
+    return (judge_same if options.lean else judge)(case, diff, load(files["a"]), seconds), diff
