@@ -10,17 +10,10 @@ import argparse
 
 def _read() -> tuple[str, str]:
     arguments = argparse.ArgumentParser(add_help=False)
-    arguments.add_argument("--device")
+    arguments.add_argument("--device", default="cpu")
     arguments.add_argument("--size", choices=("small", "large"))
     found, _ = arguments.parse_known_args()
-    device = found.device or _find_device()
-    return device, found.size or ("large" if device.startswith("cuda") else "small")
-
-
-def _find_device() -> str:
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    return found.device, found.size or ("small" if found.device == "cpu" else "large")
 
 
 DEVICE, SIZE = _read()

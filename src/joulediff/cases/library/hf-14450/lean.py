@@ -1,0 +1,9 @@
+"""What `TrainingArguments(tf32=True)` does before it trains."""
+
+import torch
+from shared import make_step
+
+
+def build():
+    torch.backends.cuda.matmul.allow_tf32 = True
+    return make_step()

@@ -1,0 +1,12 @@
+"""The eigenvalues of a symmetric matrix."""
+
+import torch
+from joulediff.cases.sizes import DEVICE, pick
+
+
+def make_step(eigenvalues):
+    torch.manual_seed(0)
+    size = pick(64, 512)
+    x = torch.randn(size, size, device=DEVICE)
+    symmetric = x + x.T
+    return lambda: eigenvalues(symmetric)

@@ -1,0 +1,8 @@
+"""The image lies pixel by pixel: the permuted view is contiguous."""
+
+import torch
+from shared import make_step
+
+
+def build():
+    return make_step(torch.channels_last)
