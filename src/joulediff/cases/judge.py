@@ -67,13 +67,13 @@ def judge(case: Case, diff: Diff, wasteful: Run | None, seconds: float | None) -
     judged = _of_diff(case, diff, wasteful, seconds)
     if case.fixed and right is None and _no_more(diff):
         return replace(judged, outcome="fixed upstream", note=_energy_text(diff))
+    notes = [STILL_THERE] if case.fixed and diff.comparable and diff.ratio is not None else []
     if finding is None:
-        return replace(judged, outcome="missed", note=_why_missed(diff))
+        return replace(judged, outcome="missed", note="; ".join([*notes, _why_missed(diff)]))
     judged = _of_finding(judged, case, finding, wasteful)
-    is_found = judged.kind_right and judged.key_right and judged.confirmed
-    notes = [STILL_THERE] if case.fixed and diff.comparable else []
-    notes += [] if is_found else [_why_partly(case, judged)]
-    return replace(judged, outcome="found" if is_found else "partly", note="; ".join(notes))
+    if judged.kind_right and judged.key_right and judged.confirmed:
+        return replace(judged, outcome="found", note="; ".join(notes))
+    return replace(judged, outcome="partly", note="; ".join([*notes, _why_partly(case, judged)]))
 
 
 def judge_same(case: Case, diff: Diff, wasteful: Run | None, seconds: float | None) -> Judgement:
@@ -85,7 +85,8 @@ def judge_same(case: Case, diff: Diff, wasteful: Run | None, seconds: float | No
         return replace(judged, outcome="clean", note=_energy_text(diff))
     first = diff.findings[0]
     note = f"{count_text(len(diff.findings), 'finding')}, the first: {told_text(first.kind, first.cause.key)}"
-    return replace(_of_finding(judged, case, first, wasteful), outcome="false alarm", note=note)
+    judged = _of_finding(judged, case, first, wasteful)
+    return replace(judged, outcome="false alarm", kind_right=False, key_right=False, note=note)
 
 
 def _of_diff(case: Case, diff: Diff, wasteful: Run | None, seconds: float | None) -> Judgement:

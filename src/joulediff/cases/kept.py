@@ -61,11 +61,15 @@ def read_results(folder: Path) -> tuple[Judgement, ...]:
     return found.judgements
 
 
-def write_results(folder: Path, judgements: Sequence[Judgement], before: Iterable[Judgement] = ()) -> None:
-    """Write judgements to a folder, with those of `before` that are of other cases."""
-    new = {each.case for each in judgements}
-    every = [*judgements, *(each for each in before if each.case not in new)]
-    (folder / RESULTS).write_text(results_to_json(every), encoding="utf-8")
+def write_results(folder: Path, judgements: Iterable[Judgement], before: Sequence[Judgement] = ()) -> None:
+    """Write judgements to a folder, with those of `before` that are of other cases.
+
+    A case that ran before and does not run now stays as it was judged: its recordings are still there.
+    """
+    ran = {each.case for each in before if each.outcome != "not run"}
+    new = {each.case: each for each in judgements if each.outcome != "not run" or each.case not in ran}
+    every = {**{each.case: each for each in before}, **new}
+    (folder / RESULTS).write_text(results_to_json(tuple(every.values())), encoding="utf-8")
 
 
 def judge_kept(folder: Path, cases: Sequence[Case]) -> tuple[Judgement, ...]:

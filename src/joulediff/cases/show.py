@@ -20,8 +20,9 @@ _HEADS = ("case", ">step", ">region", ">by J", ">by s", "kind", "key", "proof", 
 _LONG_HEADS = ("case", "step", "region", "rank by energy", "rank by time", "kind", "key", "confirmed", "outcome")
 # What a narrow terminal does without, one after the other: the notes tell what of them matters.
 _SPARE = ("kind", "proof", ">by s", ">by J")
-_CASE_ROOM = 28
-_LEAST_KEY = 16
+# Ids take a quarter of the width at most.
+_CASE_SHARE = 4
+_LEAST_KEY = 14
 _STYLES: Mapping[Outcome, str] = {
     "found": "green",
     "clean": "green",
@@ -51,7 +52,7 @@ def _table(table: CasesTable, width: int) -> Iterator[RenderableType]:
         return
     rows = list(zip(*(astuple(line) for line in table.lines), strict=True))
     columns = {head: [str(cell) for cell in cells] for head, cells in zip(_HEADS, rows, strict=True)}
-    columns["case"] = [cut_end(cell, _CASE_ROOM) for cell in columns["case"]]
+    columns["case"] = [cut_end(cell, width // _CASE_SHARE) for cell in columns["case"]]
     for spare in _SPARE:
         if _key_room(columns, width) < min(_LEAST_KEY, _widest(columns, "key")):
             del columns[spare]

@@ -243,10 +243,10 @@ def _run_one(case: Case, device: DeviceName, options: _Options, folder: Path) ->
             lean=options.lean,
             watch=StageLines(),
         )
+        run, seconds = load(files["a"]), time.monotonic() - begin_s
     except JoulediffError as error:
         if error.fix:
             click.echo(f"joulediff: {case.id}: {error.fix}", err=True)
         note = " ".join(error.what.split()).replace(f"{case.folder}{os.sep}", "")
         return Judgement(case.id, "missed", seconds=time.monotonic() - begin_s, note=note), None
-    seconds = time.monotonic() - begin_s
-    return (judge_same if options.lean else judge)(case, diff, load(files["a"]), seconds), diff
+    return (judge_same if options.lean else judge)(case, diff, run, seconds), diff
