@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -170,6 +172,22 @@ def test_stopping_keeps_what_was_judged(cases: Cases, monkeypatch: pytest.Monkey
     assert "1 of 1 found and confirmed" in out
     assert [each.case for each in read_results(Path("kept"))] == ["a"]
     assert len(json.loads(Path("report.json").read_text())["judgements"]) == 1
+
+
+def test_a_stop_while_fixes_are_tried_is_one(cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A diagnosis goes on without the programs that a Ctrl-C ended; a case must not be judged by what is left."""
+    write_case(Path("lib/tf32"))
+
+    def compare(*_: Any, **__: Any) -> Any:
+        before = signal.signal(signal.SIGINT, lambda *_: None)  # as programs that are tried do
+        os.kill(os.getpid(), signal.SIGINT)
+        signal.signal(signal.SIGINT, before)
+        return gpt2_diff()
+
+    monkeypatch.setattr("joulediff.cases.run.compare_programs", compare)
+    code, _, err = cases("run", "tf32", *SHORT, "--keep", "kept")
+    assert (code, err.strip()) == (130, "joulediff: stopped")
+    assert read_results(Path("kept")) == () and not Path("kept/tf32/diff.json").exists()
 
 
 def test_what_was_kept_is_judged_without_its_programs(cases: Cases) -> None:

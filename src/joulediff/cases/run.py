@@ -5,14 +5,18 @@ The folder holds `a.jd`, `b.jd` and `diff.json`, of which the case can be judged
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from joulediff.archive import save
 from joulediff.cases.case import Case, DeviceName
+from joulediff.child.endings import explain_silence
 from joulediff.child.interpreter import find_interpreter
 from joulediff.child.request import Request
 from joulediff.diagnosis.compare import compare_programs
@@ -30,6 +34,8 @@ TOLERANCE = 1e-3
 DIFF = "diff.json"
 RUNS: dict[SideName, str] = {"a": "a.jd", "b": "b.jd"}
 SAME_LABEL = "lean again"
+_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_MOST_SIGNALS = 4096
 
 
 def run_case(
@@ -45,6 +51,7 @@ def run_case(
 ) -> tuple[Diff, dict[SideName, Path]]:
     """Return the diff of a case's two programs, and the files with their runs; what the folder held of both is gone.
 
+    A Ctrl-C raises, whenever it comes: a diff whose trials were stopped says too little to be judged.
     `request` says how long and with which meter to measure. With `lean`, the lean program runs on both sides.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -55,9 +62,12 @@ def run_case(
     asked = request or Request("", "", SECONDS, WAIT_S, replay_seconds=REPLAY_SECONDS)
     asked = replace(asked, arguments=("--device", device, "--size", size))
     programs = {side: _program(case, side, asked, file, lean=lean) for side, file in files.items()}
-    diff = compare_programs(
-        programs, {}, thresholds=Thresholds(), tolerance=TOLERANCE, confirm=confirm, watch=watch or Watch()
-    )
+    with _stop_noted() as find_stop:
+        diff = compare_programs(
+            programs, {}, thresholds=Thresholds(), tolerance=TOLERANCE, confirm=confirm, watch=watch or Watch()
+        )
+        if (number := find_stop()) is not None:
+            raise explain_silence("", None, number)
     (folder / DIFF).write_text(diff_to_json(diff), encoding="utf-8")
     return diff, files
 
@@ -65,6 +75,36 @@ def run_case(
 def is_same(diff: Diff) -> bool:
     """Return whether a case's lean program ran on both sides."""
     return diff.b.label == SAME_LABEL
+
+
+@contextmanager
+def _stop_noted() -> Iterator[Callable[[], int | None]]:
+    """Give a function that returns the signal that asked for an end meanwhile.
+
+    Programs that are being tried take such a signal for themselves, and the diagnosis goes on with what it has. Signals
+    reach the main thread alone; elsewhere none is noted.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.set_blocking(writer, False)
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    try:
+        yield lambda: _read_stop(reader)
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(reader)
+        os.close(writer)
+
+
+def _read_stop(reader: int) -> int | None:
+    try:
+        numbers = os.read(reader, _MOST_SIGNALS)
+    except BlockingIOError:
+        return None
+    return next((number for number in numbers if number in _STOPS), None)
 
 
 def _program(case: Case, side: SideName, request: Request, file: Path, *, lean: bool) -> Program:

@@ -228,6 +228,7 @@ def _run_one(case: Case, device: DeviceName, options: _Options, folder: Path) ->
     from joulediff.archive import load
     from joulediff.cases.judge import Judgement, judge, judge_same
     from joulediff.cases.run import run_case
+    from joulediff.child.endings import Stopped
     from joulediff.cli.output import StageLines
     from joulediff.errors import JoulediffError
 
@@ -244,6 +245,8 @@ def _run_one(case: Case, device: DeviceName, options: _Options, folder: Path) ->
             watch=StageLines(),
         )
         run, seconds = load(files["a"]), time.monotonic() - begin_s
+    except Stopped:
+        raise
     except JoulediffError as error:
         if error.fix:
             click.echo(f"joulediff: {case.id}: {error.fix}", err=True)
