@@ -110,8 +110,13 @@ def test_which_finding_is_judged(
 
 
 def test_nothing_measured_is_missed(case: Case) -> None:
-    judged = judge(case, gpt2_diff(findings=(), ratio=ALIKE), None, None)
-    assert (judged.outcome, judged.note) == ("missed", "no difference measured: 1.00x (0.99 .. 1.01)")
+    for ratio, note in (
+        (ALIKE, "no difference measured: 1.00x (0.99 .. 1.01)"),
+        (Ratio(1.1, 1.02, 1.18), "a difference without a finding: 1.10x (1.02 .. 1.18)"),
+        (Ratio(0.8, 0.7, 0.9), "the lean program uses more: 0.80x (0.70 .. 0.90)"),
+    ):
+        judged = judge(case, gpt2_diff(findings=(), ratio=ratio), None, None)
+        assert (judged.outcome, judged.note) == ("missed", note)
     judged = judge(case, unlike_diff(), None, None)
     assert (judged.outcome, judged.end_to_end) == ("missed", None)
     assert judged.note == "the joules of the two programs are not comparable"

@@ -147,7 +147,9 @@ def _why_missed(diff: Diff) -> str:
         return "the joules of the two programs are not comparable"
     if diff.ratio is None:
         return "the energy of a step is not known"
-    told = "no difference measured" if _no_more(diff) else "a difference without a finding"
+    if diff.ratio.high < 1.0:
+        return f"the lean program uses more: {_energy_text(diff)}"
+    told = "no difference measured" if diff.ratio.low <= 1.0 else "a difference without a finding"
     return f"{told}: {_energy_text(diff)}"
 
 
