@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from joulediff.runs import Frame
 
@@ -41,6 +42,16 @@ def find_deviation(a: Sequence[Frame], b: Sequence[Frame]) -> Deviation | None:
     if first_a is None and first_b is None and a[at_a].line == b[at_b].line:
         return None
     return Deviation(a[at_a], b[at_b], first_a, first_b)
+
+
+def shared_frames(a: Sequence[Frame], b: Sequence[Frame]) -> list[tuple[Frame, Frame]]:
+    """Return the frames of libraries that two paths have in common, line by line, the innermost first."""
+    start = _find_start(a, b)
+    if start is None:
+        return []
+    pairs = zip(a[start[0] :], b[start[1] :], strict=False)
+    shared = list(takewhile(lambda pair: _is_alike(*pair) and pair[0].line == pair[1].line, pairs))
+    return [pair for pair in reversed(shared) if pair[0].owner is not None]
 
 
 def _find_start(a: Sequence[Frame], b: Sequence[Frame]) -> tuple[int, int] | None:

@@ -6,12 +6,13 @@ led to it. What was not found is said as unknown.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from joulediff.diagnosis.branches import KeyVariable, find_key_variable
-from joulediff.diagnosis.callpath import Deviation, find_deviation
+from joulediff.diagnosis.callpath import Deviation, find_deviation, shared_frames
 from joulediff.diagnosis.detect import joules
 from joulediff.diagnosis.layout import find_differences, find_origin
 from joulediff.diagnosis.redundancy import call_behind, calls_in
@@ -31,6 +32,8 @@ _CONFIGURED = ("config", "environment", "call")
 _ABOUT = 0.8
 # Settings that may be changed while a program runs; the one who tries will say.
 _SWITCHES = "torch."
+# How a tensor is described; that two differ in shape is what is to be explained.
+_TENSOR = "tensor("
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ def find_leads(subject: Subject, labs: Mapping[SideName, Lab]) -> list[Lead]:
     """Return the causes that the evidence points to, the strongest first; at least one, which may be unknown."""
     if not ops_of(subject.region, subject.cheap):
         return [*_by_path(subject, labs, only_configured=True), _redundant(subject)]
-    leads: list[Lead] = []
+    leads = _by_size(subject, labs)
     if _is_same_work(subject):
         leads += _by_layout(subject)
         leads += _by_settings(subject)
@@ -106,6 +109,52 @@ def _by_carriers(subject: Subject) -> list[Lead]:
     region = next(r for r in sides.regions if op in ops_of(r, side))
     ops = (op, subject.op_b) if side == "a" else (subject.op_a, op)
     return [_redundant(replace(subject, region=region, op_a=ops[0], op_b=ops[1]))]
+
+
+def _by_size(subject: Subject, labs: Mapping[SideName, Lab]) -> list[Lead]:
+    """Return work that is done and thrown away: the same operator, which makes more than the other side's reads on."""
+    sides, side = subject.sides, subject.expensive
+    op, like = subject.op(side), subject.op(subject.cheap)
+    if op is None or like is None or sides.run(side).ops[op].name != sides.run(subject.cheap).ops[like].name:
+        return []
+    made, needed = _count_made(sides.run(side), op), _count_made(sides.run(subject.cheap), like)
+    if made <= needed or _is_read_whole(subject, op):
+        return []
+    name = sides.run(side).ops[op].name.removeprefix("aten::")
+    evidence = (f"{name} makes {made:,} numbers where the other side makes {needed:,}; the rest is not read",)
+    suspects = (Suspect("the calls of the other side", calls=True),)
+    key = _find_argument(subject, labs)
+    if isinstance(key, KeyVariable):
+        lead = _configured(subject, key, (*evidence, *key.trail), suspects)
+    else:
+        lead = _calls(subject, (*evidence, *([key] if key else [])), suspects)
+    return [replace(lead, kind="redundant")]
+
+
+def _count_made(run: Run, op: int) -> int:
+    return sum(math.prod(run.values[value].shape) for value in run.ops[op].outputs)
+
+
+def _is_read_whole(subject: Subject, op: int) -> bool:
+    """Return whether a region hands on as many numbers as one of its operators makes."""
+    run, outputs = subject.sides.run(subject.expensive), subject.region.outputs
+    mine = [pair[0] if subject.expensive == "a" else pair[1] for pair in outputs]
+    return any(math.prod(run.values[value].shape) >= _count_made(run, op) for value in mine)
+
+
+def _find_argument(subject: Subject, labs: Mapping[SideName, Lab]) -> KeyVariable | str | None:
+    """Return the argument that differs in the innermost function that both sides run alike, or why none is known."""
+    assert subject.op_a is not None and subject.op_b is not None
+    if len(labs) < 2:
+        return NOT_TRIED
+    paths = subject.sides.a.call_path(subject.op_a), subject.sides.b.call_path(subject.op_b)
+    for common in shared_frames(*paths):
+        key = _walk_both(common, labs)
+        if isinstance(key, KeyVariable) and not any(
+            str(each).startswith(_TENSOR) for each in (key.value_a, key.value_b)
+        ):
+            return key
+    return None
 
 
 def _is_same_work(subject: Subject) -> bool:
@@ -230,17 +279,22 @@ def _find_key(deviation: Deviation | None, labs: Mapping[SideName, Lab]) -> KeyV
     """Return the key variable of a deviation within a function that both sides run, or why there is none."""
     if deviation is None or _is_users_choice(deviation):
         return None
+    return _walk_both((deviation.common_a, deviation.common_b), labs)
+
+
+def _walk_both(frames: tuple[Frame, Frame], labs: Mapping[SideName, Lab]) -> KeyVariable | str | None:
+    """Return the variable that two runs of a function read differently, or why none is known."""
     if len(labs) < 2:
         return NOT_TRIED
     try:
         walks = [
             labs[side].walk(Target(frame.file, frame.function, frame.line))
-            for side, frame in zip(SIDES, (deviation.common_a, deviation.common_b), strict=True)
+            for side, frame in zip(SIDES, frames, strict=True)
         ]
     except JoulediffError as error:
         return f"not found, line by line: {error.what}"
     if walks[0] is None or walks[1] is None:
-        return f"not found: {deviation.common_a.function} did not run again"
+        return f"not found: {frames[0].function} did not run again"
     return find_key_variable(walks[0], walks[1])
 
 

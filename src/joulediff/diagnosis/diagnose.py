@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from joulediff.archive import load
+from joulediff.diagnosis.alone import Alone, find_alone, prove
 from joulediff.diagnosis.assemble import Outcome, assemble
 from joulediff.diagnosis.causes import Lead, add_evidence, find_leads, make_subject
 from joulediff.diagnosis.conditions import compare_conditions
@@ -19,6 +20,7 @@ from joulediff.diagnosis.detect import SPREAD, Compared, compare_rows, is_differ
 from joulediff.diagnosis.host import READS, Around, find_around, find_launches, find_waits
 from joulediff.diagnosis.merge import identity, join_leads, merge
 from joulediff.diagnosis.sides import SIDES, Sides, ops_of, other_side
+from joulediff.diagnosis.spinning import find_spinning, write_spinning
 from joulediff.diagnosis.trials import Lab, Trials, explain
 from joulediff.diagnosis.write import add_around, write_finding, write_waiting
 from joulediff.diffs import Diff, RowVerdict, Thresholds
@@ -57,6 +59,7 @@ def diagnose(
     rows = compare_rows(sides)
     work = _Diagnosis(sides, limits, labs, tell)
     if not any(each.serious for each in conditions):
+        work.alone = find_alone(sides, rows, limits) if interleaved else None
         work.investigate(rows)
     outcome = Outcome(work.findings, work.row_of, work.settled, work.notes, work.around)
     return assemble(sides, rows, outcome, conditions, limits, spread=0.0 if interleaved else SPREAD["metered"])
@@ -93,6 +96,8 @@ class _Diagnosis:
     notes: list[str] = field(default_factory=list)
     around: str | None = None
     """The finding that the energy around the operators belongs to."""
+    alone: Alone | None = None
+    """The one row that differs, where it cannot be run again: the whole steps are its trial."""
     _drafts: list[tuple[int, Finding]] = field(default_factory=list)
     _tried: int = 0
 
@@ -114,7 +119,9 @@ class _Diagnosis:
             waiting = write_waiting(self.sides, around, waits, self.labs, self.limits)
         elif around is not None:
             self._explain_launches(rows, around)
-        self._number(waiting)
+        spinning = find_spinning(self.sides, self.limits.threshold)
+        others = [] if spinning is None else [write_spinning(self.sides, spinning, self.labs, self.limits)]
+        self._number(waiting, others)
 
     def _take(self, at: int, row: Compared, *, sure: bool) -> None:
         made = self._diagnose(row, sure=sure)
@@ -127,10 +134,10 @@ class _Diagnosis:
         return not any(ops_of(region, other_side(row.expensive)) for region in row.members)
 
     def _only_looks(self, row: Compared) -> bool:
-        """Return whether a row of one side only looks at memory in other shapes: that is nothing to leave out."""
-        run = self.sides.run(row.expensive)
-        ops = [op for region in row.members for op in ops_of(region, row.expensive)]
-        return self._is_one_sided(row) and all(is_view(run, op) for op in ops)
+        """Return whether a row only looks at memory in other shapes: that is nothing to leave out or to do better."""
+        return all(
+            is_view(self.sides.run(side), op) for side in SIDES for region in row.members for op in ops_of(region, side)
+        )
 
     def _is_read(self, row: Compared) -> bool:
         """Return whether a row is what a wait reads: part of the finding on the host."""
@@ -167,13 +174,14 @@ class _Diagnosis:
         A row whose recording is not `sure` of it must show it when weighed: its own operators, or, where it is a
         matter of how many there are, whole `slices`.
         """
-        region = self._typical(row)
+        is_alone = self.alone is not None and self.alone.is_about(row)
+        region = self._typical(self.alone.lacking(row) if self.alone is not None and is_alone else row)
         weighed = self._region_to_weigh(row, region)
         subject = make_subject(self.sides, region, row.expensive)
         if subject.op(row.expensive) is None or not self._pays(row) or self._is_too_much(row):
             return None
-        is_live = weighed is not None and row.expensive in self.labs and self._tried < TRIED
-        if not is_live and not sure:
+        is_live = weighed is not None and row.expensive in self.labs and self._tried < TRIED and not is_alone
+        if not is_live and not sure and not is_alone:
             return None
         trials = Trials(self.sides, row.expensive, weighed or region, self.labs, self.limits)
         if is_live and not self._shows_again(trials, row, region, sure=sure, slices=slices):
@@ -181,7 +189,7 @@ class _Diagnosis:
         self._tried += is_live
         leads = find_leads(subject, self.labs if is_live else {})
         lead, confirmed = self._try(trials, leads) if is_live else (leads[0], False)
-        if not is_live:
+        if not is_live and not is_alone:
             is_here = row.expensive in self.labs
             why = "others cost more, and were tried first" if is_here else "the programs cannot be run again"
             if is_here and weighed is None:
@@ -266,9 +274,12 @@ class _Diagnosis:
         self._drafts[place] = (first, add_around(self.sides, finding, around))
         self.around = f"with {first}"
 
-    def _number(self, waiting: Finding | None) -> None:
-        """Put findings of one cause together, those with the most joules first, and number them."""
-        groups: dict[object, list[tuple[int | None, Finding]]] = {}
+    def _number(self, waiting: Finding | None, others: Sequence[Finding]) -> None:
+        """Put findings of one cause together, those with the most joules first, and number them.
+
+        `others` have no rows.
+        """
+        groups: dict[object, list[tuple[int | None, Finding]]] = {id(each): [(None, each)] for each in others}
         if waiting is not None:
             groups["waiting"] = [(None, waiting)]
         for at, finding in self._drafts:
@@ -277,7 +288,7 @@ class _Diagnosis:
         merged.sort(key=lambda each: -each[0].delta_j)
         names: dict[str, str] = {}
         for number, (finding, group) in enumerate(merged, 1):
-            self.findings.append(replace(finding, id=str(number)))
+            self.findings.append(prove(replace(finding, id=str(number)), self.alone))
             names |= {f"with {at}": str(number) for at, _ in group if at is not None}
             self.row_of |= {at: str(number) for at, _ in group if at is not None}
             if finding is waiting:

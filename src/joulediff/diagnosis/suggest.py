@@ -17,6 +17,11 @@ def suggest(kind: FindingKind, cause: Cause, expensive: SideName) -> str:
     mine, other = _sides(cause.value_a, cause.value_b, expensive)
     if kind == "unknown" or cause.key is None:
         return f"No cause was found. The costly call is {_at(here)}; compare the kernels of the two sides."
+    if cause.type == "setting" and cause.key.endswith(".schedule"):
+        return (
+            f"Let the host sleep while it waits (it is {_say(mine)}{_where(here)}): "
+            "call cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync) before the device is used."
+        )
     if cause.type == "setting":
         return f"Set {cause.key} to {_say(other)}; it is {_say(mine)}{_where(here)}."
     if cause.type == "layout":

@@ -51,8 +51,8 @@ class Lab(Protocol):
     def walk(self, target: Target) -> Walk | None:
         """Return the lines of a function that the step takes."""
 
-    def measure(self, *, seconds: float, wait_s: float) -> Measurement:
-        """Return the energy of the step, measured again."""
+    def measure(self, *, seconds: float, wait_s: float, settings: Mapping[str, Setting] | None = None) -> Measurement:
+        """Return the energy of the step, measured again, under other settings where some are given."""
 
     def measure_unwaited(self, file: str, line: int) -> Measurement:
         """Return the energy of the step if a line of it is given numbers that it read before, without a wait."""

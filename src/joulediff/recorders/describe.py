@@ -39,6 +39,9 @@ def _exact(value: Any) -> Any:
         items = [_exact(each) for each in value[:MAX_ITEMS] if not isinstance(each, tuple | list)]
         told = len(items) == len(value) and NotImplemented not in items
         return f"({', '.join(map(repr, items))})" if told else NotImplemented
+    if isinstance(value, slice):
+        parts = [_exact(each) for each in (value.start, value.stop, value.step)]
+        return NotImplemented if NotImplemented in parts else f"slice({', '.join(map(repr, parts))})"
     if isinstance(value, int) and abs(value) >= MAX_INT:
         return NotImplemented
     with suppress(TypeError):

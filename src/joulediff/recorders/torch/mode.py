@@ -17,6 +17,7 @@ from typing import Any
 from joulediff.recorders.torch.composite import run_parts
 from joulediff.recorders.torch.outputs import is_made_of_tensors
 from joulediff.recorders.torch.schema import Facts, Schemas
+from joulediff.recorders.torch.vectors import as_asked
 
 Take = Callable[[Facts, Any, tuple[Any, ...], dict[str, Any]], object]
 Dispatch = Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], object]
@@ -36,6 +37,7 @@ class Sieve:
         self._schemas = Schemas()
         self._made_of_tensors: dict[Any, bool] = {}
         self._process = os.getpid()
+        self._overload = _overload()
         self.inside: set[int] = set()
         """Threads in which an operator is being taken: what it calls itself is part of it."""
         self.mode = make_mode(self._dispatch)
@@ -46,7 +48,14 @@ class Sieve:
             return func(*args, **kwargs)
         if types and any(self._is_made_of_tensors(kind) for kind in types):
             return NotImplemented  # the operators on its parts come next
-        facts = self._schemas.of(func)
+        asked = as_asked(func, args) if isinstance(func, self._overload) else None
+        if asked is not None:
+            func, args, adapt = asked
+            return adapt(self._run(func, args, kwargs))
+        return self._run(func, args, kwargs)
+
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+        me, facts = threading.get_ident(), self._schemas.of(func)
         if facts is None or facts.is_composite:
             return run_parts(self.mode, func, args, kwargs)
         if not facts.is_work:
@@ -62,6 +71,12 @@ class Sieve:
         if found is None:
             found = self._made_of_tensors[kind] = is_made_of_tensors(kind)
         return found
+
+
+def _overload() -> type:
+    from torch._ops import OpOverload
+
+    return OpOverload  # type: ignore[no-any-return]
 
 
 def make_mode(dispatch: Dispatch) -> Any:

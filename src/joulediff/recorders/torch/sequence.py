@@ -19,6 +19,8 @@ from joulediff.runs import Op, Run
 if TYPE_CHECKING:
     import torch
 
+# Closer than any two tensors of one distribution lie when sorted, up to a hundred million elements.
+_ROUNDING = 1e-4
 # What the host does beside the work of an operator.
 _NO_WORK = frozenset(
     f"aten::{name}"
@@ -178,21 +180,42 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 
 def differ(a: torch.Tensor, b: torch.Tensor) -> float:
-    """Return how far two tensors lie apart, as a share of the norm of `a`; of their sorted values if shapes differ."""
+    """Return how far two tensors lie apart, as a share of the norm of `a`; their order and zeros do not count.
+
+    That is what matching goes by: a tensor equals itself transposed, sorted or padded.
+    """
+    left, right = (_numbers(each) for each in (a, b))
+    gap = _gap(left, right) if a.shape == b.shape else float("inf")
+    if gap <= _ROUNDING:
+        return gap
+    ordered = _gap(*(_ordered(each) for each in (left, right)))
+    return ordered if ordered <= _ROUNDING or a.shape != b.shape else gap
+
+
+def _numbers(tensor: torch.Tensor) -> torch.Tensor:
     import torch
 
-    if a.numel() != b.numel():
+    flat = tensor.detach().flatten()
+    if flat.is_complex():  # eigenvalues of a symmetric matrix have an imaginary part of nothing
+        flat = flat.real if not flat.imag.any() else torch.view_as_real(flat).flatten()
+    return flat.to(torch.float64)
+
+
+def _ordered(numbers: torch.Tensor) -> torch.Tensor:
+    return numbers[numbers != 0].sort().values
+
+
+def _gap(left: torch.Tensor, right: torch.Tensor) -> float:
+    import torch
+
+    if left.numel() != right.numel():
         return float("inf")
-    left, right = (t.detach().to(torch.float64).flatten() for t in (a, b))
-    if a.shape != b.shape:
-        left, right = left.sort().values, right.sort().values
     finite = left.isfinite() & right.isfinite()
     if not torch.allclose(left[~finite], right[~finite], equal_nan=True):
         return float("inf")
     left, right = left[finite], right[finite]
-    norm = float(left.norm())
-    gap = float((left - right).norm())
-    return gap / norm if norm else (0.0 if not gap else float("inf"))
+    norm, apart = float(left.norm()), float((left - right).norm())
+    return apart / norm if norm else (0.0 if not apart else float("inf"))
 
 
 def kernel_names(call: Callable[[], object], device: str) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ guarded, and the one that answers is there.
 
 from __future__ import annotations
 
-import ctypes
 import inspect
 import re
 import sys
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from joulediff.recorders.settings import UNREADABLE, put
+from joulediff.recorders.torch.schedule import read_schedule
 from joulediff.runs import Setting
 
 # Functions without parameters that only tell.
@@ -98,9 +98,6 @@ _COMPILER = {
         "triton.cudagraph_trees",
     ),
 }
-# CUctx_flags in cuda.h; the rest of the flags say nothing about waiting.
-_SCHEDULES = {0: "auto", 1: "spin", 2: "yield", 4: "blocking_sync"}
-_SCHEDULE_MASK = 7
 _GIB = 2**30
 
 
@@ -216,7 +213,7 @@ def _put_device(found: dict[str, Setting], index: int) -> None:
     at = f"device.cuda:{index}"
     put(found, f"{at}.driver", _driver_version)
     if torch.version.hip is None:
-        put(found, f"{at}.schedule", _schedule, index)
+        put(found, f"{at}.schedule", read_schedule, index)
     with suppress(*UNREADABLE):
         card = torch.cuda.get_device_properties(index)
         put(found, f"{at}.name", lambda: card.name)
@@ -231,17 +228,3 @@ def _driver_version() -> str:
     if version is None:
         raise ValueError("the driver does not tell its version")
     return version.group(1)
-
-
-def _schedule(index: int) -> str:
-    """Return how the host waits for a device: a spinning wait burns a core.
-
-    Asked of the driver, which knows whichever library set it. A value without a name in cuda.h raises KeyError.
-    """
-    cuda = ctypes.CDLL("libcuda.so.1")
-    device, flags, active = ctypes.c_int(), ctypes.c_uint(), ctypes.c_int()
-    if cuda.cuDeviceGet(ctypes.byref(device), index):
-        raise RuntimeError("the driver does not know this device")
-    if cuda.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(active)) or not active.value:
-        raise RuntimeError("the device has no context")
-    return _SCHEDULES[flags.value & _SCHEDULE_MASK]

@@ -16,6 +16,7 @@ from joulediff.errors import JoulediffError
 from joulediff.recorders.settings import UNREADABLE, to_setting
 from joulediff.recorders.torch import precision
 from joulediff.recorders.torch.aliases import aliases, group_aliases
+from joulediff.recorders.torch.schedule import read_schedule, schedule_index, write_schedule
 from joulediff.runs import Setting
 
 __all__ = ["aliases", "can_change", "changed", "group_aliases"]
@@ -150,6 +151,8 @@ def _find_switch(name: str) -> _Switch | None:
         )
     if name == "torch.default_dtype":
         return _Switch(torch.get_default_dtype, lambda value: torch.set_default_dtype(_to_dtype(value)))
+    if (index := schedule_index(name)) is not None:
+        return _Switch(partial(read_schedule, index), partial(write_schedule, index))
     if name in _DETERMINISTIC:
         return _deterministic(_DETERMINISTIC.index(name))
     if name.removesuffix(_SPLIT) in _REDUCTIONS:

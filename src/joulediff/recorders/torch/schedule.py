@@ -1,0 +1,51 @@
+"""How the host waits for a CUDA device: a spinning wait keeps a core busy, a blocking one sleeps.
+
+Asked of the driver, and set there, which knows whichever library is used. No context is made.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+# CUctx_flags in cuda.h; the rest of the flags say nothing about waiting.
+_NAMES = {0: "auto", 1: "spin", 2: "yield", 4: "blocking_sync"}
+_MASK = 7
+_PREFIX, _SUFFIX = "device.cuda:", ".schedule"
+
+
+def read_schedule(index: int) -> str:
+    """Return how the host waits for a device; raises where there is no context, or a value has no name in cuda.h."""
+    return _NAMES[_flags(index) & _MASK]
+
+
+def write_schedule(index: int, name: object) -> None:
+    """Let the host wait for a device in another way from now on."""
+    wanted = next((flag for flag, each in _NAMES.items() if each == name), None)
+    if wanted is None:
+        raise ValueError(f"there is no way to wait called {name}")
+    cuda = ctypes.CDLL("libcuda.so.1")
+    if cuda.cuDevicePrimaryCtxSetFlags_v2(_device(cuda, index), (_flags(index) & ~_MASK) | wanted):
+        raise RuntimeError("the driver does not let it be changed")
+
+
+def schedule_index(setting: str) -> int | None:
+    """Return the device that a setting of this kind belongs to; None for another kind."""
+    number = setting.removeprefix(_PREFIX).removesuffix(_SUFFIX)
+    return int(number) if setting == f"{_PREFIX}{number}{_SUFFIX}" and number.isdigit() else None
+
+
+def _flags(index: int) -> int:
+    cuda = ctypes.CDLL("libcuda.so.1")
+    flags, active = ctypes.c_uint(), ctypes.c_int()
+    if cuda.cuDevicePrimaryCtxGetState(_device(cuda, index), ctypes.byref(flags), ctypes.byref(active)):
+        raise RuntimeError("the driver does not tell about the device")
+    if not active.value:
+        raise RuntimeError("the device has no context")
+    return flags.value
+
+
+def _device(cuda: ctypes.CDLL, index: int) -> ctypes.c_int:
+    device = ctypes.c_int()
+    if cuda.cuDeviceGet(ctypes.byref(device), index):
+        raise RuntimeError("the driver does not know this device")
+    return device
