@@ -126,7 +126,7 @@ def _most_j(sides: Sides, rows: Sequence[Compared], cheap: SideName) -> float:
 
     That work is as in the cheap program: in the other one the host may be busy with what is in question.
     """
-    if any(not _is_known(row) or _reads_device(sides, row) for row in rows):
+    if not all(_is_known(sides, row) for row in rows) or any(_reads_device(sides, row) for row in rows):
         return math.inf
     accounts, count = sides.costs[cheap].books.accounts, len(sides.run(cheap).ops)
     host_j = sum(joules(part_energy(accounts, part)) for part in ("host", "waits")) / max(1, count)
@@ -134,8 +134,15 @@ def _most_j(sides: Sides, rows: Sequence[Compared], cheap: SideName) -> float:
     return own_j + host_j * sum(len(region.a) + len(region.b) for row in rows for region in row.members)
 
 
-def _is_known(row: Compared) -> bool:
-    return row.p_value is not None or (row.energy_a is not None and row.energy_b is not None)
+def _is_known(sides: Sides, row: Compared) -> bool:
+    """Return whether a row's energies are known: no kernel costs nothing, unless it is in compiled code."""
+    energies = {"a": row.energy_a, "b": row.energy_b}
+    return all(
+        energies[side] is not None or not (sides.costs[side].kernels[op] or sides.run(side).ops[op].compiled)
+        for side in SIDES
+        for region in row.members
+        for op in ops_of(region, side)
+    )
 
 
 def _high(energy: Energy | None) -> float:
