@@ -19,6 +19,7 @@ from joulediff.diagnosis.redundancy import call_behind, calls_in
 from joulediff.diagnosis.settings import TOLD_BY, config_place, differing_config, differing_settings, set_place
 from joulediff.diagnosis.sides import SIDES, Sides, costliest, ops_of, other_side, to_place
 from joulediff.diagnosis.trials import Lab, Suspect
+from joulediff.diagnosis.wholes import library_call
 from joulediff.errors import JoulediffError
 from joulediff.findings import Cause, CauseType, FindingKind, Place, Region, SideName
 from joulediff.matching import name_ops
@@ -43,6 +44,8 @@ class Lead:
     kind: FindingKind
     cause: Cause
     suspects: tuple[Suspect, ...]
+    by_call: bool = False
+    """The calls themselves are the cause: two ways to write the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +269,9 @@ def _by_path(subject: Subject, labs: Mapping[SideName, Lab], *, only_configured:
     evidence: tuple[str, ...] = () if deviation is None else (_tell_deviation(deviation),)
     key = _find_key(deviation, labs)
     if isinstance(key, KeyVariable):
-        return [_configured(subject, key, (*evidence, *key.trail), suspects)]
+        lead = _configured(subject, key, (*evidence, *key.trail), suspects)
+        is_own = deviation is not None and deviation.common_a.owner is None
+        return [replace(lead, by_call=is_own and lead.kind == "api_misuse")]
     if key is not None:
         evidence = (*evidence, key)
     offline = _only_config(subject, deviation, evidence, suspects) or _only_gradients(subject, evidence, suspects)
@@ -373,16 +378,30 @@ def _with_neighbour(subject: Subject) -> tuple[int | None, int | None]:
 
 def _calls(subject: Subject, evidence: tuple[str, ...], suspects: tuple[Suspect, ...]) -> Lead:
     """Return the calls themselves as the cause: two ways to write the same."""
-    texts: list[Setting] = []
-    for side in SIDES:
-        run, frame, op = subject.sides.run(side), subject.frame(side), subject.op(side)
-        line = None if frame is None else run.line_text(frame.file, frame.line)
-        calls = calls_in(line) if line else []
-        name = None if op is None else run.ops[op].name.removeprefix("aten::")
-        texts.append(_choose_call(calls, name) or name_ops(run, ops_of(subject.region, side)) or None)
+    texts: list[Setting] = [_name_call(subject, side) for side in SIDES]
     key = texts[0] if subject.expensive == "a" else texts[1]
+    if texts[0] == texts[1] and texts[0] is not None:  # functions of one name in two modules of a library
+        texts = [_name_call(subject, side, in_full=True) for side in SIDES]
     places = (subject.place("a"), subject.place("b"))
-    return Lead("api_misuse", Cause("call_path", str(key), texts[0], texts[1], *places, evidence), suspects)
+    cause = Cause("call_path", str(key), texts[0], texts[1], *places, evidence)
+    return Lead("api_misuse", cause, suspects, by_call=True)
+
+
+def _name_call(subject: Subject, side: SideName, *, in_full: bool = False) -> str | None:
+    """Return what the user's line calls: the operator itself, or the library's function that comes to it."""
+    run, frame, op = subject.sides.run(side), subject.frame(side), subject.op(side)
+    if op is None:
+        return None
+    name = run.ops[op].name.removeprefix("aten::")
+    alike = None if frame is None else _choose_call(calls_in(run.line_text(frame.file, frame.line) or ""), name)
+    if alike is not None:
+        return alike
+    called = library_call(run, op)
+    if called is not None:
+        function = called[1].function.removesuffix(".__call__").removesuffix(".forward")
+        module = called[1].file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        return f"{module}.{function}" if in_full else function
+    return name_ops(run, ops_of(subject.region, side)) or None
 
 
 def _choose_call(calls: Sequence[str], op: str | None) -> str | None:

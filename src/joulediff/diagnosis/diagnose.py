@@ -14,14 +14,15 @@ from types import MappingProxyType
 from joulediff.archive import load
 from joulediff.diagnosis.alone import Alone, find_alone, prove
 from joulediff.diagnosis.assemble import Outcome, assemble
-from joulediff.diagnosis.causes import Lead, add_evidence, find_leads, make_subject
+from joulediff.diagnosis.causes import Lead, Subject, add_evidence, find_leads, make_subject
 from joulediff.diagnosis.conditions import compare_conditions
 from joulediff.diagnosis.detect import SPREAD, Compared, compare_rows, is_different, joules, may_differ
 from joulediff.diagnosis.host import READS, Around, find_around, find_launches, find_waits
 from joulediff.diagnosis.merge import identity, join_leads, merge
 from joulediff.diagnosis.sides import SIDES, Sides, ops_of, other_side
 from joulediff.diagnosis.spinning import find_spinning, write_spinning
-from joulediff.diagnosis.trials import Lab, Trials, explain
+from joulediff.diagnosis.trials import Lab, Suspect, Trials, explain
+from joulediff.diagnosis.wholes import join, whole_call, widen
 from joulediff.diagnosis.write import add_around, write_finding, write_waiting
 from joulediff.diffs import Diff, RowVerdict, Thresholds
 from joulediff.findings import Finding, Region, SideName
@@ -100,6 +101,8 @@ class _Diagnosis:
     """The one row that differs, where it cannot be run again: the whole steps are its trial."""
     _drafts: list[tuple[int, Finding]] = field(default_factory=list)
     _tried: int = 0
+    _wholes: dict[int, set[int]] = field(default_factory=dict)
+    """Regions that a draft was tried with, by its place."""
 
     def investigate(self, rows: Sequence[Compared]) -> None:
         total_j = max(joules(self.sides.costs[side].total) for side in SIDES)
@@ -146,17 +149,27 @@ class _Diagnosis:
 
     def _absorb(self, at: int, row: Compared) -> bool:
         """Add work that one side lacks to a finding on all that reads it, which was tried with it, or to its like."""
+        for place, members in self._wholes.items():
+            if place < len(self._drafts) and {region.id for region in row.members} <= members:
+                return self._add(at, row, place)
         if not self._is_one_sided(row):
             return False
         readers = self._readers(row)
-        for place, (first, finding) in enumerate(self._drafts):
+        for place, (_, finding) in enumerate(self._drafts):
             others = set(finding.regions) | self._readers_of(finding)
             if readers and finding.expensive == row.expensive and readers <= others:
-                more = write_finding(self.sides, row, self._typical(row), _lead_of(finding), None, self.limits)
-                self._drafts[place] = (first, merge([finding, more], keep_first=True))
-                self.row_of[at] = f"with {first}"
-                return True
+                return self._add(at, row, place)
         return False
+
+    def _add(self, at: int, row: Compared, place: int) -> bool:
+        """Add a row to a finding that was tried with it."""
+        first, finding = self._drafts[place]
+        if finding.expensive != row.expensive:
+            return False
+        more = write_finding(self.sides, row, self._typical(row), _lead_of(finding), None, self.limits)
+        self._drafts[place] = (first, merge([finding, more], keep_first=True))
+        self.row_of[at] = f"with {first}"
+        return True
 
     def _readers(self, row: Compared) -> set[int]:
         ops = [op for region in row.members for op in ops_of(region, row.expensive)]
@@ -188,7 +201,13 @@ class _Diagnosis:
             return None
         self._tried += is_live
         leads = find_leads(subject, self.labs if is_live else {})
-        lead, confirmed = self._try(trials, leads) if is_live else (leads[0], False)
+        lead, confirmed = leads[0], False
+        whole = self._try_whole(subject, leads[0]) if is_live else None
+        if whole is not None and (made := whole.made[-1]).explains:
+            lead, confirmed, trials = leads[0], True, whole
+        elif is_live:
+            lead, confirmed = self._try(trials, leads)
+            trials.made[:0] = [] if whole is None or confirmed else [made]
         if not is_live and not is_alone:
             is_here = row.expensive in self.labs
             why = "others cost more, and were tried first" if is_here else "the programs cannot be run again"
@@ -254,6 +273,20 @@ class _Diagnosis:
             if chosen:
                 return join_leads(chosen), True
         return leads[0], False
+
+    def _try_whole(self, subject: Subject, lead: Lead) -> Trials | None:
+        """Try all that a call of the user's own code does at once; None where that is one region, or not the cause."""
+        if not lead.by_call:
+            return None
+        members = whole_call(self.sides, subject.expensive, subject.op_a, subject.op_b) or [subject.region]
+        members = widen(self.sides, members)
+        if [region.id for region in members] == [subject.region.id]:
+            return None
+        trials = Trials(self.sides, subject.expensive, join(self.sides, members), self.labs, self.limits)
+        trials.change([Suspect(f"the calls of the other side, for all of {lead.cause.key}", calls=True)])
+        if trials.made[-1].explains:
+            self._wholes[len(self._drafts)] = {region.id for region in members}
+        return trials
 
     def _explain_launches(self, rows: Sequence[Compared], around: Around) -> None:
         """Find what the host, or an idle device, has more work with: many operators where the other side has few."""

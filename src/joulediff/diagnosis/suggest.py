@@ -69,7 +69,9 @@ def _path(
     if kind == "misconfiguration" and cause.key is not None:
         name = cause.key.removeprefix("config.")
         return f"Set {name} to {_say(other)}; it is {_say(mine)}{_where(here)}."
-    if cause.key != str(mine):  # a variable of the code decided, not what it calls
+    if cause.key != str(mine).rpartition(".")[2] and cause.key != str(
+        mine
+    ):  # a variable of the code decided, not what it calls
         return f"Set {cause.key} to {_say(other)}; it is {_say(mine)}{_where(here)}."
     if mine == other:
         return f"Write the call{_where(here)} as the other side does{_where(there)}."

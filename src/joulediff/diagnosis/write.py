@@ -167,7 +167,9 @@ def _confirm(sides: Sides, row: Compared, trials: Trials, *, confirmed: bool) ->
         return Confirmation(tuple(trials.made))
     side, costs = row.expensive, sides.costs[row.expensive]
     regions: Sequence[Region] = row.members
-    if trials.region not in row.members:  # work that one side lacks, weighed with what reads it
+    if trials.region not in sides.regions:  # several regions as one
+        regions = [trials.region]
+    elif trials.region not in row.members:  # work that one side lacks, weighed with what reads it
         regions = sides.readers_of((op for region in row.members for op in ops_of(region, side)), side)
     ops, others = (
         sorted({op for region in regions for op in sides.slice_of(region, each)}) for each in (side, other_side(side))
