@@ -31,6 +31,11 @@ class UserCodeFailed(ProgramError):
 
 def load_step(target: str) -> Step:
     """Return the step that `target` builds."""
+    return load_builder(target)()
+
+
+def load_builder(target: str) -> Callable[[], Step]:
+    """Return the function that builds the step of `target`, whose file is run now, imports and all."""
     place, name = _split(target)
     module = _load_file(Path(place)) if _is_file(place) else _load_module(place)
     build = getattr(module, name, None)
@@ -45,6 +50,10 @@ def load_step(target: str) -> Step:
             fix="name a function that returns the step",
         )
     _refuse_arguments(build, f"{name}() in {place}")
+    return lambda: _build(build, name, place)
+
+
+def _build(build: Callable[..., object], name: str, place: str) -> Step:
     step = _call(build, f"{name}() in {place}")
     if not callable(step):
         raise ProgramError(

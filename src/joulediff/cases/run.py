@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from joulediff.cases.case import Case, DeviceName
 from joulediff.child.endings import explain_silence
 from joulediff.child.interpreter import find_interpreter
 from joulediff.child.request import Request
+from joulediff.child.served import Served
 from joulediff.diagnosis.compare import compare_programs
 from joulediff.diagnosis.live import Program
 from joulediff.diffs import Diff, Thresholds
@@ -28,7 +29,7 @@ from joulediff.runs import Run
 from joulediff.stability.watch import Watch
 
 Size = Literal["small", "large"]
-SECONDS, REPLAY_SECONDS, WAIT_S = 2.0, 20.0, 10.0
+SECONDS, REPLAY_SECONDS, WAIT_S = 2.0, 10.0, 10.0
 # As `joulediff diff` has it.
 TOLERANCE = 1e-3
 DIFF = "diff.json"
@@ -36,6 +37,15 @@ RUNS: dict[SideName, str] = {"a": "a.jd", "b": "b.jd"}
 SAME_LABEL = "lean again"
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MOST_SIGNALS = 4096
+
+
+def programs_of(
+    case: Case, *, device: DeviceName, size: Size, folder: Path, request: Request | None = None, lean: bool = False
+) -> dict[SideName, Program]:
+    """Return a case's two programs, whose runs are kept in a folder. With `lean`, the lean one is on both sides."""
+    asked = request or Request("", "", SECONDS, WAIT_S, replay_seconds=REPLAY_SECONDS)
+    asked = replace(asked, arguments=("--device", device, "--size", size))
+    return {side: _program(case, side, asked, folder / name, lean=lean) for side, name in RUNS.items()}
 
 
 def run_case(
@@ -48,23 +58,29 @@ def run_case(
     confirm: bool = False,
     lean: bool = False,
     watch: Watch | None = None,
+    ahead: Mapping[SideName, Served] | None = None,
 ) -> tuple[Diff, dict[SideName, Path]]:
     """Return the diff of a case's two programs, and the files with their runs; what the folder held of both is gone.
 
     A Ctrl-C raises, whenever it comes: a diff whose trials were stopped says too little to be judged.
-    `request` says how long and with which meter to measure. With `lean`, the lean program runs on both sides.
+    `request` says how long and with which meter to measure. With `lean`, the lean program runs on both sides. `ahead`
+    are the processes of `programs_of` it, where they were started before.
     """
     folder.mkdir(parents=True, exist_ok=True)
     files: dict[SideName, Path] = {side: folder / name for side, name in RUNS.items()}
     for old in (*files.values(), folder / DIFF):
         with suppress(FileNotFoundError):
             old.unlink()
-    asked = request or Request("", "", SECONDS, WAIT_S, replay_seconds=REPLAY_SECONDS)
-    asked = replace(asked, arguments=("--device", device, "--size", size))
-    programs = {side: _program(case, side, asked, file, lean=lean) for side, file in files.items()}
+    programs = programs_of(case, device=device, size=size, folder=folder, request=request, lean=lean)
     with _stop_noted() as find_stop:
         diff = compare_programs(
-            programs, {}, thresholds=Thresholds(), tolerance=TOLERANCE, confirm=confirm, watch=watch or Watch()
+            programs,
+            {},
+            thresholds=Thresholds(),
+            tolerance=TOLERANCE,
+            confirm=confirm,
+            watch=watch or Watch(),
+            ahead=ahead,
         )
         if (number := find_stop()) is not None:
             raise explain_silence("", None, number)

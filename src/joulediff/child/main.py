@@ -18,7 +18,7 @@ from joulediff.child.pipe import LOST_CODE, Commands, Disconnected, Failure, Sen
 from joulediff.child.request import Request, file_of, from_text
 from joulediff.errors import JoulediffError
 from joulediff.own import is_ours
-from joulediff.programs import UserCodeFailed, describe, load_step
+from joulediff.programs import UserCodeFailed, describe, load_builder, load_step
 from joulediff.runs import PassName, Run
 from joulediff.stability.watch import Watch
 
@@ -100,12 +100,24 @@ def _load_ourselves() -> None:
         ) from error
 
 
+def _load_frameworks() -> None:
+    """Import what recording will need of the frameworks that the program has imported."""
+    if "torch" in sys.modules:
+        from joulediff.recorders.torch.trace import load_profiler
+
+        load_profiler()
+
+
 def _record(request: Request, teller: _Teller, commands: Commands | None) -> None:
-    from joulediff.child.serve import await_start, serve, take_turns
+    from joulediff.child.serve import await_build, await_start, serve, take_turns
     from joulediff.session import record
 
     root = Path.cwd()  # building the program may change it
-    step = load_step(request.program)
+    build = load_builder(request.program)
+    if request.hold and commands is not None:
+        _load_frameworks()
+        await_build(teller.sender, commands)
+    step = build()
     if request.fix:
         from joulediff.recorders.fix import fixed_step
 

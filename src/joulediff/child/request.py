@@ -29,6 +29,8 @@ class Request:
     replay_seconds: float = 60.0
     serve: bool = False
     """Wait to be told when to record, and for more to do afterwards."""
+    hold: bool = False
+    """Run the program's file and import what recording needs, and wait to be told before building the step."""
     fix: Mapping[str, Setting] = field(default_factory=dict)
     """Settings to put in force once the program is built; it is built again where they shape a model."""
 

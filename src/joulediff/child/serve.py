@@ -20,7 +20,15 @@ from joulediff.stability.conditions import ignore_process
 from joulediff.stability.watch import Watch
 from joulediff.workbench import Workbench
 
-START, AGAIN, GO_ON, END = "start", "again", "go on", "end"
+BUILD, START, AGAIN, GO_ON, END = "build", "start", "again", "go on", "end"
+
+
+def await_build(sender: Sender, commands: Commands) -> None:
+    """Tell that everything is imported, and wait until the step may be built."""
+    sender.answer({"ready": True})
+    command, _ = commands.next()
+    if command.get("do") != BUILD:
+        raise Disconnected
 
 
 def await_start(sender: Sender, commands: Commands) -> None:

@@ -15,7 +15,7 @@ from joulediff.child.interpreter import Interpreter
 from joulediff.child.launch import END_S, Arrived, Child
 from joulediff.child.pipe import Answer, Done, Failure, Garbled, Message, to_command
 from joulediff.child.request import Request
-from joulediff.child.serve import AGAIN, END, GO_ON, START
+from joulediff.child.serve import AGAIN, BUILD, END, GO_ON, START
 from joulediff.errors import JoulediffError
 from joulediff.recorders.walks import Target, Walk
 from joulediff.recorders.workshop import Job, Weighed
@@ -38,6 +38,7 @@ class Served:
         """Whether the recorded program can be asked for more; one without operators has nothing to try."""
         self._closed = self._is_metered = self._is_done = False
         self._seconds, self._wait_s = request.seconds, request.wait_s
+        self._is_held = request.hold
 
     def __enter__(self) -> Served:
         self._messages = self._child.__enter__().messages()
@@ -61,8 +62,16 @@ class Served:
         """The number of the process."""
         return self._child.pid
 
+    def begin(self) -> None:
+        """Let a program that was held build its step."""
+        if self._is_held:
+            self._is_held = False
+            self._await()
+            self._child.send(to_command({"do": BUILD}))
+
     def wait_built(self) -> None:
         """Return once the program is built."""
+        self.begin()
         self._await()
 
     def meter(self, kin: Sequence[int] = ()) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,15 +14,22 @@ from typing import TYPE_CHECKING
 import click
 
 from joulediff.cli.options import meter_options
+from joulediff.cli.output import StageLines
+from joulediff.stability.watch import Watch
 
 if TYPE_CHECKING:
     from joulediff.cases.case import Case, DeviceName
     from joulediff.cases.judge import Judgement
     from joulediff.cases.run import Size
     from joulediff.child.request import Request
+    from joulediff.child.served import Served
+    from joulediff.diagnosis.live import Program
     from joulediff.diffs import Diff
+    from joulediff.findings import SideName
 
 NOT_FOUND = 3
+# With fewer cores, processes that import beside a measurement would disturb it.
+ROOMY = 8
 
 
 @click.command("run")
@@ -37,7 +44,7 @@ NOT_FOUND = 3
 @click.option("--json", "json_to", metavar="FILE", help="Write JSON to FILE; - is standard output.")
 @click.option("--markdown", "markdown_to", metavar="FILE", help="Write Markdown to FILE; - is standard output.")
 @click.option("--seconds", default=2.0, show_default=True, metavar="S", help="Time to measure a program for, at most.")
-@click.option("--replay-seconds", default=20.0, show_default=True, metavar="S", help="Time to replay operators for.")
+@click.option("--replay-seconds", default=10.0, show_default=True, metavar="S", help="Time to replay operators for.")
 @click.option("--wait", "wait_s", default=10.0, show_default=True, metavar="S", help="Longest wait for quiet.")
 @meter_options
 @click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks.")
@@ -209,40 +216,128 @@ def _run_all(cases: Sequence[Case], options: _Options, shelf: _Shelf, *, is_quie
     from joulediff.report.diff_terminal import print_diff
 
     has_gpu = options.device is None and has_nvidia()
-    for case in cases:
-        device = options.device or choose_device(case, has_gpu=has_gpu)
-        diff, why = None, lacks(case, device)
-        if why is not None:
-            judged = Judgement(case.id, "not run", note=why)
-        else:
-            judged, diff = _run_one(case, device, options, shelf.folder / case.id)
-        shelf.add(judged)
-        if diff is not None and len(cases) == 1 and not is_quiet:
-            print_diff(diff, open_console())
-            click.echo()
-        click.echo(judged_text(judged), err=is_quiet)
+    devices = [options.device or choose_device(case, has_gpu=has_gpu) for case in cases]
+    jobs = [_Job(case, device, options, shelf.folder / case.id) for case, device in zip(cases, devices, strict=True)]
+    runnable = [job for job in jobs if lacks(job.case, job.device) is None]
+    with _Queue(runnable) as queue:
+        for job in jobs:
+            diff, why = None, lacks(job.case, job.device)
+            if why is not None:
+                judged = Judgement(job.case.id, "not run", note=why)
+            else:
+                judged, diff = _run_one(job, queue)
+            shelf.add(judged)
+            if diff is not None and len(cases) == 1 and not is_quiet:
+                print_diff(diff, open_console())
+                click.echo()
+            click.echo(judged_text(judged), err=is_quiet)
 
 
-def _run_one(case: Case, device: DeviceName, options: _Options, folder: Path) -> tuple[Judgement, Diff | None]:
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A case to run."""
+
+    case: Case
+    device: DeviceName
+    options: _Options
+    folder: Path
+
+    @property
+    def size(self) -> Size:
+        return self.options.size or ("large" if self.device == "cuda" else "small")
+
+    def programs(self) -> dict[SideName, Program]:
+        from joulediff.cases.run import programs_of
+
+        options = self.options
+        return programs_of(
+            self.case,
+            device=self.device,
+            size=self.size,
+            folder=self.folder,
+            request=options.request,
+            lean=options.lean,
+        )
+
+
+class _Queue:
+    """Starts the next case's processes while one is replayed, where a GPU does the work and cores are left.
+
+    They import what they need, which takes as long as a small case's measurements, and touch no device meanwhile.
+    """
+
+    def __init__(self, jobs: Sequence[_Job]) -> None:
+        self._jobs = list(jobs)
+        self._ahead: tuple[_Job, ExitStack, dict[SideName, Served]] | None = None
+        self._is_roomy = len(os.sched_getaffinity(0)) >= ROOMY if hasattr(os, "sched_getaffinity") else False
+
+    def __enter__(self) -> _Queue:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._ahead is not None:
+            self._ahead[1].close()
+
+    @contextmanager
+    def processes_of(self, job: _Job) -> Iterator[Mapping[SideName, Served] | None]:
+        """Give the processes of a case, if they were started; they are gone afterwards."""
+        ahead, self._ahead = self._ahead, None
+        with ExitStack() as stack:
+            if ahead is not None:
+                stack.push(ahead[1])
+            yield ahead[2] if ahead is not None and ahead[0] is job else None
+
+    def start_after(self, job: _Job) -> None:
+        """Start the processes of the case that comes after this one."""
+        from joulediff.diagnosis.live import started
+
+        following = self._jobs[self._jobs.index(job) + 1 :][:1]
+        if not self._is_roomy or not following or following[0].device == "cpu" or job.device == "cpu":
+            return
+        stack = ExitStack()
+        served = stack.enter_context(started(following[0].programs(), watch=StageLines(), hold=True))
+        self._ahead = (following[0], stack, served)
+
+
+class _Watching(Watch):
+    """Shows stages, and calls once when what is measured before anything watches is done."""
+
+    def __init__(self, shown: Watch, then: Callable[[], None]) -> None:
+        self._shown, self._then = shown, then
+        self._is_called = False
+
+    def stage(self, text: str, share: float | None = None) -> None:
+        self._shown.stage(text, share)
+        if "traced" in text and not self._is_called:
+            self._is_called = True
+            self._then()
+
+
+def _run_one(job: _Job, queue: _Queue) -> tuple[Judgement, Diff | None]:
     """Return the judgement of a case and its diff; one whose program fails is missed, and told why."""
+    with queue.processes_of(job) as ahead:
+        return _judge_one(job, ahead, _Watching(StageLines(), lambda: queue.start_after(job)))
+
+
+def _judge_one(job: _Job, ahead: Mapping[SideName, Served] | None, watch: Watch) -> tuple[Judgement, Diff | None]:
     from joulediff.archive import load
     from joulediff.cases.judge import Judgement, judge, judge_same
     from joulediff.cases.run import run_case
     from joulediff.child.endings import Stopped
-    from joulediff.cli.output import StageLines
     from joulediff.errors import JoulediffError
 
-    begin_s = time.monotonic()
+    case, options, begin_s = job.case, job.options, time.monotonic()
     try:
         diff, files = run_case(
             case,
-            device=device,
-            size=options.size or ("large" if device == "cuda" else "small"),
-            folder=folder,
+            device=job.device,
+            size=job.size,
+            folder=job.folder,
             request=options.request,
             confirm=options.confirm,
             lean=options.lean,
-            watch=StageLines(),
+            watch=watch,
+            ahead=ahead,
         )
         run, seconds = load(files["a"]), time.monotonic() - begin_s
     except Stopped:

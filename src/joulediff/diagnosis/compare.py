@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from joulediff.child.served import Served
 from joulediff.diagnosis.confirm import confirm_findings
 from joulediff.diagnosis.diagnose import diagnose
 from joulediff.diagnosis.live import Program, recorded
@@ -21,12 +22,14 @@ def compare_programs(
     tolerance: float,
     confirm: bool,
     watch: Watch,
+    ahead: Mapping[SideName, Served] | None = None,
 ) -> Diff:
     """Return the diff of two sides: those of `programs` are recorded now, those of `runs` are taken as they are.
 
-    With `confirm`, each whole program is measured again with every fix that can be put in force from outside.
+    `ahead` are their processes, where they were started before. With `confirm`, each whole program is measured again
+    with every fix that can be put in force from outside.
     """
-    with recorded(programs, runs, watch=watch) as found:
+    with recorded(programs, runs, watch=watch, ahead=ahead) as found:
         diff = diagnose(
             found.runs["a"],
             found.runs["b"],

@@ -53,13 +53,15 @@ class Labelled(Watch):
 
 
 @contextmanager
-def recorded(programs: Mapping[SideName, Program], runs: Mapping[SideName, Run], *, watch: Watch) -> Iterator[Recorded]:
-    """Give both runs: those of `programs` recorded now, the others as they are."""
+def started(
+    programs: Mapping[SideName, Program], *, watch: Watch, hold: bool = False
+) -> Iterator[dict[SideName, Served]]:
+    """Start the processes of programs. Held ones import what they need, and build nothing until they are recorded."""
     with ExitStack() as stack:
-        served = {
+        yield {
             side: stack.enter_context(
                 Served(
-                    replace(program.request, serve=True),
+                    replace(program.request, serve=True, hold=hold),
                     interpreter=program.interpreter,
                     keep=program.keep,
                     watch=Labelled(watch, side.upper()),
@@ -67,7 +69,25 @@ def recorded(programs: Mapping[SideName, Program], runs: Mapping[SideName, Run],
             )
             for side, program in programs.items()
         }
+
+
+@contextmanager
+def recorded(
+    programs: Mapping[SideName, Program],
+    runs: Mapping[SideName, Run],
+    *,
+    watch: Watch,
+    ahead: Mapping[SideName, Served] | None = None,
+) -> Iterator[Recorded]:
+    """Give both runs: those of `programs` recorded now, the others as they are.
+
+    `ahead` are processes of these programs that were started before.
+    """
+    with ExitStack() as stack:
+        served = stack.enter_context(started(programs, watch=watch)) if ahead is None else dict(ahead)
         found, labs = dict(runs), dict(served)
+        for each in served.values():
+            each.begin()
         for side, each in served.items():
             if side in labs:
                 with _named(programs[side]), _room_made(labs):
