@@ -22,7 +22,7 @@ from joulediff.energy.replay import Replaying
 from joulediff.energy.scales import Scales
 from joulediff.errors import JoulediffError
 from joulediff.metering.combine import combine
-from joulediff.metering.run import SECONDS, measure
+from joulediff.metering.run import SECONDS, measure, resting
 from joulediff.meters import MeterSet, open_meters
 from joulediff.meters.memory import Memory
 from joulediff.meters.meter import Clock, RealClock
@@ -103,6 +103,8 @@ def record(
         begin = session.seed(recorder, stack) if recorder else _do_nothing
 
         def measure_for(limit_s: float) -> None:
+            # The resting power was found at the first turn. Heat that the other program left is what turns are for.
+            known = session.run.measurement
             session.meter(
                 lambda keeper: measure(
                     step,
@@ -110,6 +112,7 @@ def record(
                     seconds=limit_s,
                     meter=meter,
                     wait_s=wait_s,
+                    idle=None if known is None else resting(known),
                     clock=clock,
                     watch=keeper,
                 )

@@ -62,6 +62,10 @@ class Served:
         """The number of the process."""
         return self._child.pid
 
+    def tell(self, watch: Watch) -> None:
+        """Tell another one how it goes from now on."""
+        self._arrived.watch = watch
+
     def begin(self) -> None:
         """Let a program that was held build its step."""
         if self._is_held:

@@ -295,7 +295,7 @@ class _Queue:
         if not self._is_roomy or not following or following[0].device == "cpu" or job.device == "cpu":
             return
         stack = ExitStack()
-        served = stack.enter_context(started(following[0].programs(), watch=StageLines(), hold=True))
+        served = stack.enter_context(started(following[0].programs(), hold=True))
         self._ahead = (following[0], stack, served)
 
 

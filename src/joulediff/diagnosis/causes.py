@@ -277,7 +277,7 @@ def _by_path(subject: Subject, labs: Mapping[SideName, Lab], *, only_configured:
     offline = _only_config(subject, deviation, evidence, suspects) or _only_gradients(subject, evidence, suspects)
     if offline is not None:
         return [offline]
-    return [] if only_configured else [_calls(subject, evidence, suspects)]
+    return [] if only_configured else [_calls(subject, evidence, suspects, deviation)]
 
 
 def _find_key(deviation: Deviation | None, labs: Mapping[SideName, Lab]) -> KeyVariable | str | None:
@@ -376,9 +376,14 @@ def _with_neighbour(subject: Subject) -> tuple[int | None, int | None]:
     return (mine, cheap) if subject.expensive == "a" else (cheap, mine)
 
 
-def _calls(subject: Subject, evidence: tuple[str, ...], suspects: tuple[Suspect, ...]) -> Lead:
+def _calls(
+    subject: Subject, evidence: tuple[str, ...], suspects: tuple[Suspect, ...], deviation: Deviation | None = None
+) -> Lead:
     """Return the calls themselves as the cause: two ways to write the same."""
     texts: list[Setting] = [_name_call(subject, side) for side in SIDES]
+    if deviation is not None and deviation.common_a.owner is not None:  # functions of a library that part inside it
+        firsts = [deviation.first_a, deviation.first_b]
+        texts = [text if first is None else _plain(first) for text, first in zip(texts, firsts, strict=True)]
     key = texts[0] if subject.expensive == "a" else texts[1]
     if texts[0] == texts[1] and texts[0] is not None:  # functions of one name in two modules of a library
         texts = [_name_call(subject, side, in_full=True) for side in SIDES]
@@ -398,10 +403,14 @@ def _name_call(subject: Subject, side: SideName, *, in_full: bool = False) -> st
         return alike
     called = library_call(run, op)
     if called is not None:
-        function = called[1].function.removesuffix(".__call__").removesuffix(".forward")
         module = called[1].file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        return f"{module}.{function}" if in_full else function
+        return f"{module}.{_plain(called[1])}" if in_full else _plain(called[1])
     return name_ops(run, ops_of(subject.region, side)) or None
+
+
+def _plain(frame: Frame) -> str:
+    """Return the name of a function as its callers write it: a module or an object is called by its class."""
+    return frame.function.removesuffix(".__call__").removesuffix(".forward")
 
 
 def _choose_call(calls: Sequence[str], op: str | None) -> str | None:

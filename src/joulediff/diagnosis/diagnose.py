@@ -17,7 +17,7 @@ from joulediff.diagnosis.assemble import Outcome, assemble
 from joulediff.diagnosis.causes import Lead, Subject, add_evidence, find_leads, make_subject
 from joulediff.diagnosis.conditions import compare_conditions
 from joulediff.diagnosis.detect import SPREAD, Compared, compare_rows, is_different, joules, may_differ
-from joulediff.diagnosis.host import READS, Around, find_around, find_launches, find_waits
+from joulediff.diagnosis.host import READS, Around, Waits, find_around, find_launches, find_waits
 from joulediff.diagnosis.merge import identity, join_leads, merge
 from joulediff.diagnosis.sides import SIDES, Sides, ops_of, other_side
 from joulediff.diagnosis.spinning import find_spinning, write_spinning
@@ -118,9 +118,9 @@ class _Diagnosis:
             elif not self._absorb(at, row) and not self._only_looks(row):
                 self._take(at, row, sure=is_different(row, self.limits, total_j))
         waiting = None
-        if around is not None and waits is not None:
+        if around is not None and waits is not None and not self._add_waits(around, waits):
             waiting = write_waiting(self.sides, around, waits, self.labs, self.limits)
-        elif around is not None:
+        elif around is not None and waits is None:
             self._explain_launches(rows, around)
         spinning = find_spinning(self.sides, self.limits.threshold)
         others = [] if spinning is None else [write_spinning(self.sides, spinning, self.labs, self.limits)]
@@ -287,6 +287,18 @@ class _Diagnosis:
         if trials.made[-1].explains:
             self._wholes[len(self._drafts)] = {region.id for region in members}
         return trials
+
+    def _add_waits(self, around: Around, waits: Waits) -> bool:
+        """Count the energy around operators to a finding on the function that waits, if there is one."""
+        waiting = self.sides.run(around.expensive).call_path(waits.op)[-1:]
+        for place, (first, finding) in enumerate(self._drafts):
+            path = finding.path_a if around.expensive == "a" else finding.path_b
+            is_same = [(f.file, f.function) for f in waiting] == [(p.file, p.function) for p in path[-1:]]
+            if is_same and finding.expensive == around.expensive and finding.cause.type == "call_path":
+                self._drafts[place] = (first, add_around(self.sides, finding, around))
+                self.around = f"with {first}"
+                return True
+        return False
 
     def _explain_launches(self, rows: Sequence[Compared], around: Around) -> None:
         """Find what the host, or an idle device, has more work with: many operators where the other side has few."""

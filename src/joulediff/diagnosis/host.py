@@ -140,6 +140,14 @@ def _is_on_device(run: Run, op: int) -> bool:
 
 
 def _first_op(run: Run, frame: Frame | None) -> int | None:
+    """Return the first operator that waits in a line: of the functions that it leads to, in that which does most."""
     waiting = sorted({wait.op for wait in run.waits if wait.op is not None})
     reading = [op.id for op in run.ops if op.name in READS]
-    return next((op for op in (*reading, *waiting) if run.place_of(op) == frame), None)
+    found = [op for op in (*reading, *waiting) if run.place_of(op) == frame]
+    functions = Counter(_function(run, op) for op in found)
+    most = functions.most_common(1)[0][0] if functions else None
+    return next((op for op in found if _function(run, op) == most), None)
+
+
+def _function(run: Run, op: int) -> tuple[str, str] | None:
+    return next(((frame.file, frame.function) for frame in reversed(run.call_path(op))), None)

@@ -53,9 +53,7 @@ class Labelled(Watch):
 
 
 @contextmanager
-def started(
-    programs: Mapping[SideName, Program], *, watch: Watch, hold: bool = False
-) -> Iterator[dict[SideName, Served]]:
+def started(programs: Mapping[SideName, Program], *, hold: bool = False) -> Iterator[dict[SideName, Served]]:
     """Start the processes of programs. Held ones import what they need, and build nothing until they are recorded."""
     with ExitStack() as stack:
         yield {
@@ -64,7 +62,6 @@ def started(
                     replace(program.request, serve=True, hold=hold),
                     interpreter=program.interpreter,
                     keep=program.keep,
-                    watch=Labelled(watch, side.upper()),
                 )
             )
             for side, program in programs.items()
@@ -84,9 +81,10 @@ def recorded(
     `ahead` are processes of these programs that were started before.
     """
     with ExitStack() as stack:
-        served = stack.enter_context(started(programs, watch=watch)) if ahead is None else dict(ahead)
+        served = stack.enter_context(started(programs)) if ahead is None else dict(ahead)
         found, labs = dict(runs), dict(served)
-        for each in served.values():
+        for side, each in served.items():
+            each.tell(Labelled(watch, side.upper()))
             each.begin()
         for side, each in served.items():
             if side in labs:

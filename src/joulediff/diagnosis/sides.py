@@ -82,8 +82,9 @@ class Sides:
         run, carriers = self.run(side), self.carriers[side]
         found = set(ops_of(region, side))
         shared = {pair[0 if side == "a" else 1] for pair in region.inputs}
+        most = len(found) + MAX_SLICE
         todo = [value for op in found for value in run.ops[op].inputs]
-        while todo and len(found) <= MAX_SLICE:
+        while todo and len(found) <= most:
             value = todo.pop()
             maker = run.values[value].producer
             if value in shared or maker is None or maker in found or maker not in carriers:

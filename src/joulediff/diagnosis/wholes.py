@@ -18,6 +18,7 @@ from joulediff.runs import Frame, Run
 
 # More regions than this are no single function.
 MAX_REGIONS = 200
+_WRAPPER = "<locals>"
 
 
 def library_call(run: Run, op: int) -> tuple[Frame, Frame] | None:
@@ -26,7 +27,9 @@ def library_call(run: Run, op: int) -> tuple[Frame, Frame] | None:
     own = [at for at, frame in enumerate(path) if frame.owner is None]
     if not own or own[-1] + 1 >= len(path):
         return None
-    return path[own[-1]], path[own[-1] + 1]
+    called = path[own[-1] + 1 :]
+    # A wrapper that a decorator made is nobody's name for the function.
+    return path[own[-1]], next((frame for frame in called if _WRAPPER not in frame.function), called[0])
 
 
 def whole_call(sides: Sides, side: SideName, op_a: int | None, op_b: int | None) -> list[Region]:

@@ -21,7 +21,7 @@ _NEARLY_ALL = 95
 # The order of summing alone moves features so far, the rounding of float32 so far.
 _LEAST, EXACT = 1e-8, 1e-5
 # How many anchors, and entities without one, to look at on the way back.
-_MOST = 256
+_MOST = 2048
 _ROUNDS = 20
 
 

@@ -101,6 +101,12 @@ def measure_idle(meters: MeterSet, *, wait_s: float = WAIT_S, clock: Clock | Non
         return _wait(sampler, clock=clock, wait_s=wait_s, watch=Watch())
 
 
+def resting(measured: Measurement) -> Quiet:
+    """Return the idle power that a measurement found, for another one of the same program soon after."""
+    idle = {name: domain.idle for name, domain in measured.domains.items() if domain.idle is not None}
+    return Quiet(quiet=True, conditions=(), idle=idle)
+
+
 def _wait(sampler: Sampler, *, clock: Clock, wait_s: float, watch: Watch) -> Quiet:
     watch.stage("looking for a quiet second")
     # Other programs' CPU work is in a package's energy and a wall plug's; a GPU and the estimate do not see it.

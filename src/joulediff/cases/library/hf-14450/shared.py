@@ -17,7 +17,8 @@ def make_step():
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
-    model = BertForSequenceClassification(config).to(DEVICE)
+    with torch.device(DEVICE):
+        model = BertForSequenceClassification(config)
     ids = torch.randint(0, config.vocab_size, (pick(1, 16), pick(16, 256)), device=DEVICE)
     labels = torch.zeros(ids.shape[0], dtype=torch.long, device=DEVICE)
 

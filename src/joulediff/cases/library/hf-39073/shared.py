@@ -15,7 +15,8 @@ def make_step(activation):
         activation_function=activation,
         use_cache=False,
     )
-    model = GPT2Model(config).to(DEVICE, torch.float32 if DEVICE == "cpu" else torch.float16).eval()
+    with torch.device(DEVICE):
+        model = GPT2Model(config).to(torch.float32 if DEVICE == "cpu" else torch.float16).eval()
     ids = torch.randint(0, config.vocab_size, (pick(1, 8), pick(64, 1024)), device=DEVICE)
 
     def step():

@@ -13,7 +13,7 @@ def make_step():
 
     def step():
         y = x
-        for _ in range(20):
+        for _ in range(100):
             y = y @ weight
         if DEVICE != "cpu":
             torch.cuda.synchronize()

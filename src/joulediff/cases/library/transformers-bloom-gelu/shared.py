@@ -10,7 +10,8 @@ def make_model():
     config = BloomConfig(
         hidden_size=pick(64, 2048), n_layer=2, n_head=pick(4, 16), vocab_size=pick(500, 32000), use_cache=False
     )
-    return BloomModel(config).to(DEVICE, torch.float32 if DEVICE == "cpu" else torch.float16).eval()
+    with torch.device(DEVICE):
+        return BloomModel(config).to(torch.float32 if DEVICE == "cpu" else torch.float16).eval()
 
 
 def make_step(model):

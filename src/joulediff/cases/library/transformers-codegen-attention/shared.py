@@ -18,7 +18,8 @@ def make_model():
         activation_function="gelu_pytorch_tanh",
         use_cache=False,
     )
-    return CodeGenModel(config).to(DEVICE, torch.float32 if DEVICE == "cpu" else torch.float16).eval()
+    with torch.device(DEVICE):
+        return CodeGenModel(config).to(torch.float32 if DEVICE == "cpu" else torch.float16).eval()
 
 
 def make_step(model):

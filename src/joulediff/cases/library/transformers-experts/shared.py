@@ -21,9 +21,11 @@ def make_step(implementation):
         use_cache=False,
         experts_implementation=implementation,
     )
-    model = Qwen3MoeModel(config).to(DEVICE, torch.float32 if DEVICE == "cpu" else torch.bfloat16).eval()
+    with torch.device(DEVICE):
+        model = Qwen3MoeModel(config).to(torch.float32 if DEVICE == "cpu" else torch.bfloat16).eval()
     for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.02) if parameter.dim() > 1 else None
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=0.02)
     ids = torch.randint(0, config.vocab_size, (pick(1, 4), pick(64, 512)), device=DEVICE)
 
     def step():

@@ -17,7 +17,12 @@ def make_model():
         vocab_size=pick(500, 32000),
         use_cache=False,
     )
-    return LlamaModel(config).to(DEVICE, torch.float32 if DEVICE == "cpu" else torch.bfloat16).eval()
+    with torch.device(DEVICE):
+        model = LlamaModel(config).to(torch.float32 if DEVICE == "cpu" else torch.bfloat16).eval()
+    for name, parameter in model.named_parameters():
+        if "norm" in name:
+            torch.nn.init.normal_(parameter, mean=1.0, std=0.2)  # as in a trained model: not all ones
+    return model
 
 
 def make_step(model):
