@@ -84,6 +84,11 @@ def run_case(
         )
         if (number := find_stop()) is not None:
             raise explain_silence("", None, number)
+    diff = replace(
+        diff,
+        a=replace(diff.a, program=_shown(programs["a"].request.program)),
+        b=replace(diff.b, program=_shown(programs["b"].request.program)),
+    )
     (folder / DIFF).write_text(diff_to_json(diff), encoding="utf-8")
     return diff, files
 
@@ -127,11 +132,16 @@ def _program(case: Case, side: SideName, request: Request, file: Path, *, lean: 
     path, label = (case.wasteful, "wasteful") if side == "a" else (case.lean, "lean")
     if lean:
         path, label = case.lean, "lean" if side == "a" else SAME_LABEL
-    return Program(replace(request, program=str(path), label=label), find_interpreter(), _keep_in(file))
+    return Program(replace(request, program=str(path), label=label), find_interpreter(), _keep_in(file, str(path)))
 
 
-def _keep_in(file: Path) -> Callable[[Run], None]:
+def _shown(program: str) -> str:
+    """Return how a program of the library is named in files: where this machine keeps it is nobody's matter."""
+    return "/".join(("cases", *Path(program).parts[-2:]))
+
+
+def _keep_in(file: Path, program: str) -> Callable[[Run], None]:
     def keep(run: Run) -> None:
-        save(run, file)
+        save(replace(run, program=_shown(program)), file)
 
     return keep
