@@ -162,6 +162,8 @@ class Lab:
     unwaited: Measurement | None = None
     changed: Run | None = None
     """What the step is under other settings; as it was unless told."""
+    steps: Mapping[str, Measurement | str] = field(default_factory=dict)
+    """What the whole step comes to, by the text of its settings, or a text for one that fails; as recorded at first."""
     asked: list[str] = field(default_factory=list)
 
     def weigh(self, job: Job, *, window_s: float, as_other: bool = False) -> Weighed:
@@ -191,9 +193,14 @@ class Lab:
     def walk(self, target: Target) -> Walk | None:
         return self.walks.get(target.function)
 
-    def measure(self, *, seconds: float, wait_s: float) -> Measurement:
-        assert self.run.measurement is not None
-        return self.run.measurement
+    def measure(self, *, seconds: float, wait_s: float, settings: Mapping[str, Setting] | None = None) -> Measurement:
+        key = _settings_text(settings or {}) or "own"
+        self.asked.append(f"step: {key}")
+        found = self.steps.get(key, self.run.measurement)
+        if isinstance(found, str):
+            raise JoulediffError(found)
+        assert found is not None
+        return found
 
     def measure_unwaited(self, file: str, line: int) -> Measurement:
         self.asked.append(f"no wait in line {line}")
@@ -204,12 +211,16 @@ class Lab:
 
 def name_of(job: Job) -> str:
     """Return what a job changes."""
-    parts = [f"{name} = {value}" for name, value in sorted(job.settings.items())]
+    parts = [_settings_text(job.settings)] if job.settings else []
     if job.run == OTHER:
         parts.append("calls")
     elif any(feed.form is not None for feed in job.feeds):
         parts.append("layout")
     return " and ".join(parts) or "own"
+
+
+def _settings_text(settings: Mapping[str, Setting]) -> str:
+    return " and ".join(f"{name} = {value}" for name, value in sorted(settings.items()))
 
 
 class DeadLab(Lab):

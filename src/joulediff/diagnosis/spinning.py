@@ -23,6 +23,8 @@ from joulediff.runs import Run
 
 _CPU = "cpu"
 _SCHEDULE = ".schedule"
+# A side that waits so is busy with something else.
+_SLEEPS = "blocking_sync"
 # Where a wait sleeps, what is left is the work of asking. A part of what spinning costs may stay for that.
 _LEFT_SHARE = 0.1
 
@@ -44,14 +46,17 @@ class Spinning:
 
 def find_spinning(sides: Sides, threshold: float) -> Spinning | None:
     """Return the side whose CPU is kept busy by the way it waits for a device; None where they wait alike."""
-    names = [name for name in sides.a.settings if name.startswith("device.") and name.endswith(_SCHEDULE)]
-    setting = next((name for name in names if sides.b.settings.get(name, _CPU) != sides.a.settings[name]), None)
+    known = [name for name in sides.a.settings if name.startswith("device.") and name in sides.b.settings]
+    names = [name for name in known if name.endswith(_SCHEDULE)]
+    setting = next((name for name in names if sides.b.settings[name] != sides.a.settings[name]), None)
     a, b = (_cpu_energy(sides.run(side).measurement) for side in SIDES)
-    if setting is None or setting not in sides.b.settings or a is None or b is None:
+    if setting is None or a is None or b is None:
         return None
     expensive: SideName = "a" if a.joules > b.joules else "b"
     more, less = (a, b) if expensive == "a" else (b, a)
     if more.low <= less.high or more.joules <= (1 + threshold) * less.joules:
+        return None
+    if sides.run(expensive).settings[setting] == _SLEEPS:
         return None
     return Spinning(setting, expensive, a, b)
 
