@@ -59,6 +59,8 @@ class Case:
     devices: tuple[DeviceName, ...]
     """Where the waste exists."""
     about: str
+    also: tuple[FindingKind, ...] = ()
+    """Kinds that are right too: the same waste may show in another way on another device."""
     links: tuple[str, ...] = ()
     needs: Mapping[str, str] = field(default_factory=dict)
     """Packages with the least version of each."""
@@ -124,6 +126,7 @@ def _check(plain: Mapping[str, Any]) -> None:
             raise ArchiveError(f"{name} is {'empty' if name in plain else 'missing'}", fix=_FIX)
     _expect_words("origin", [plain["origin"]], get_args(Origin))
     _expect_words("kind", [plain["kind"]], get_args(FindingKind))
+    _expect_words("also", plain.get("also"), get_args(FindingKind))
     _expect_words("devices", plain["devices"], get_args(DeviceName))
 
 

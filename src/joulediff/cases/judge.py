@@ -129,7 +129,7 @@ def told_text(kind: FindingKind, key: str | None) -> str:
 
 
 def _kind_right(case: Case, finding: Finding) -> bool:
-    return finding.kind == case.kind
+    return finding.kind in (case.kind, *case.also)
 
 
 def _key_right(case: Case, finding: Finding) -> bool:

@@ -33,6 +33,8 @@ _CONFIGURED = ("config", "environment", "call")
 _ABOUT = 0.8
 # Settings that may be changed while a program runs; the one who tries will say.
 _SWITCHES = "torch."
+# A layout that a program asked for: leaving the call out is what mends it.
+_CLONE, _COPIES = "aten::clone", ("contiguous", "clone")
 # How a tensor is described; that two differ in shape is what is to be explained.
 _TENSOR = "tensor("
 
@@ -193,12 +195,22 @@ def _by_layout(subject: Subject) -> list[Lead]:
         evidence = (f"{name} reads {text_exp} where the other side has {text_cheap}; {began}",)
         other = subject.place(subject.cheap)
         locations = (place, other) if subject.expensive == "a" else (other, place)
-        cause = Cause("layout", found.aspect, found.text_a, found.text_b, *locations, evidence)
+        key = found.aspect if origin.given is not None else _copy_behind(run, origin.op) or found.aspect
+        cause = Cause("layout", key, found.text_a, found.text_b, *locations, evidence)
         forms = Suspect(f"inputs with the {_words(found.aspect)} of the other side", layout=(found.aspect,))
         calls = Suspect("the calls of the other side", calls=True)
         leads.append(Lead(kind, cause, (forms, calls)))
     merged = list({lead.cause.key: lead for lead in reversed(leads)}.values())
     return list(reversed(merged))
+
+
+def _copy_behind(run: Run, op: int) -> str | None:
+    """Return the call that copied a tensor to another layout, if one was written."""
+    frame = run.place_of(op)
+    text = None if frame is None else run.line_text(frame.file, frame.line)
+    return (
+        next((name for name in calls_in(text or "") if name in _COPIES), None) if run.ops[op].name == _CLONE else None
+    )
 
 
 def _same_call(subject: Subject) -> tuple[int, int] | None:

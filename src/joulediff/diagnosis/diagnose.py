@@ -14,6 +14,7 @@ from types import MappingProxyType
 from joulediff.archive import load
 from joulediff.diagnosis.alone import Alone, find_alone, prove
 from joulediff.diagnosis.assemble import Outcome, assemble
+from joulediff.diagnosis.callpath import find_deviation
 from joulediff.diagnosis.causes import Lead, Subject, add_evidence, find_leads, make_subject
 from joulediff.diagnosis.conditions import compare_conditions
 from joulediff.diagnosis.detect import SPREAD, Compared, compare_rows, is_different, joules, may_differ
@@ -101,6 +102,8 @@ class _Diagnosis:
     """The one row that differs, where it cannot be run again: the whole steps are its trial."""
     _drafts: list[tuple[int, Finding]] = field(default_factory=list)
     _tried: int = 0
+    _ways: dict[object, int] = field(default_factory=dict)
+    """The draft that was proven for two functions of a library that ways part to."""
     _wholes: dict[int, set[int]] = field(default_factory=dict)
     """Regions that a draft was tried with, by its place."""
 
@@ -127,11 +130,40 @@ class _Diagnosis:
         self._number(waiting, others)
 
     def _take(self, at: int, row: Compared, *, sure: bool) -> None:
+        way = self._way(row)
+        if way is not None and sure and self._add_proven(at, row, way):
+            return
         made = self._diagnose(row, sure=sure)
         if made is not None:
+            if made.confirmed and way is not None:
+                self._ways[way] = len(self._drafts)
             self._drafts.append((at, made))
         elif sure:
             self.settled[at] = "changed"
+
+    def _way(self, row: Compared) -> object:
+        """Return the two functions of a library that the ways of a row part to; None where they do not part in one."""
+        subject = make_subject(self.sides, self._typical(row), row.expensive)
+        if subject.op_a is None or subject.op_b is None:
+            return None
+        found = find_deviation(self.sides.a.call_path(subject.op_a), self.sides.b.call_path(subject.op_b))
+        if found is None or found.common_a.owner is None or found.first_a is None or found.first_b is None:
+            return None
+        functions = [(frame.file, frame.function) for frame in (found.first_a, found.first_b)]
+        return None if functions[0] == functions[1] else (row.expensive, *functions)
+
+    def _add_proven(self, at: int, row: Compared, way: object) -> bool:
+        """Add a row to a finding whose ways part to the same two functions: what they cost was tried there."""
+        place = self._ways.get(way)
+        if place is None or not self._add(at, row, place):
+            return False
+        first, finding = self._drafts[place]
+        before = finding.confirmation
+        if before is not None and before.saved_j is not None and before.saved_share is not None:
+            grown = finding.delta_j / max(finding.delta_j - abs(row.delta_j), 1e-30)
+            saved = replace(before, saved_j=before.saved_j * grown, saved_share=min(1.0, before.saved_share * grown))
+            self._drafts[place] = (first, replace(finding, confirmation=saved))
+        return True
 
     def _is_one_sided(self, row: Compared) -> bool:
         return not any(ops_of(region, other_side(row.expensive)) for region in row.members)

@@ -6,6 +6,7 @@ operator that made it so.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -43,8 +44,9 @@ def find_differences(a: Run, op_a: int, b: Run, op_b: int) -> list[LayoutDiffere
     for position, (left, right) in enumerate((a.values[x], b.values[y]) for x, y in pairs):
         if left.dtype != right.dtype:
             found.append(LayoutDifference(position, "dtype", left.dtype, right.dtype))
-        if _order(left) != _order(right):
-            aspect: Aspect = "memory_format" if _is_format(left) and _is_format(right) else "strides"
+        if _order(left) != _order(right) or _has_gaps(left) != _has_gaps(right):
+            is_format = _is_format(left) and _is_format(right) and _order(left) != _order(right)
+            aspect: Aspect = "memory_format" if is_format else "strides"
             found.append(LayoutDifference(position, aspect, _tell(left, aspect), _tell(right, aspect)))
         elif _is_aligned(left) != _is_aligned(right):
             texts = ("aligned" if _is_aligned(value) else "not aligned to 16 bytes" for value in (left, right))
@@ -74,7 +76,8 @@ def _hands_on(source: Value, made: Value, aspect: Aspect) -> bool:
         return source.dtype == made.dtype
     if aspect == "alignment":
         return _is_aligned(source) == _is_aligned(made)
-    return len(source.shape) == len(made.shape) and _order(source) == _order(made)
+    same = len(source.shape) == len(made.shape) and _order(source) == _order(made)
+    return same and _has_gaps(source) == _has_gaps(made)
 
 
 def _order(value: Value) -> tuple[int, ...]:
@@ -107,7 +110,16 @@ def _tell(value: Value, aspect: Aspect) -> str:
     if aspect == "memory_format":
         return _format(value) or "?"
     shape = "x".join(map(str, value.shape))
-    return f"{shape}, {'contiguous' if not _order(value) else 'strides ' + ','.join(map(str, value.strides))}"
+    is_dense = not _order(value) and not _has_gaps(value)
+    return f"{shape}, {'contiguous' if is_dense else 'strides ' + ','.join(map(str, value.strides))}"
+
+
+def _has_gaps(value: Value) -> bool:
+    """Return whether a tensor leaves out memory between its elements, as a part of a larger one does."""
+    if len(value.strides) != len(value.shape) or 0 in value.strides or 0 in value.shape:
+        return False
+    span = 1 + sum((length - 1) * stride for length, stride in zip(value.shape, value.strides, strict=True))
+    return span > math.prod(value.shape)
 
 
 def _is_aligned(value: Value) -> bool:

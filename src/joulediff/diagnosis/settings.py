@@ -31,11 +31,17 @@ def differing_settings(a: Mapping[str, Setting], b: Mapping[str, Setting]) -> di
     }
 
 
+# What a library notes in a configuration about where it came from.
+_NOTES = ("_name_or_path", "_commit_hash", "_use_default_values", "_class_name", "_diffusers_version")
+
+
 def differing_config(a: Run, b: Run) -> dict[str, tuple[Setting, Setting]]:
     """Return entries of model configurations that are not alike, by their names within the configuration."""
     left, right = _config(a), _config(b)
     return {
-        name: (left.get(name), right.get(name)) for name in sorted({*left, *right}) if left.get(name) != right.get(name)
+        name: (left.get(name), right.get(name))
+        for name in sorted({*left, *right})
+        if left.get(name) != right.get(name) and name not in _NOTES
     }
 
 

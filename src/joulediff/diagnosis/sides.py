@@ -17,7 +17,7 @@ from joulediff.matching import TOLERANCE, RegionGroup, group_regions
 from joulediff.recorders.workshop import Form
 from joulediff.runs import Frame, Run
 
-# A region with more than this before it is not a matter of a few operators.
+# A region with more than this before it, and three times its own operators, is not a matter of a few operators.
 MAX_SLICE = 200
 
 
@@ -82,7 +82,7 @@ class Sides:
         run, carriers = self.run(side), self.carriers[side]
         found = set(ops_of(region, side))
         shared = {pair[0 if side == "a" else 1] for pair in region.inputs}
-        most = len(found) + MAX_SLICE
+        most = 3 * len(found) + MAX_SLICE
         todo = [value for op in found for value in run.ops[op].inputs]
         while todo and len(found) <= most:
             value = todo.pop()

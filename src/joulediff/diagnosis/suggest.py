@@ -9,6 +9,7 @@ from joulediff.findings import Cause, Finding, FindingKind, Place, SideName
 from joulediff.runs import Setting
 
 T = TypeVar("T")
+_COPIES = ("contiguous", "clone")
 
 
 def suggest(kind: FindingKind, cause: Cause, expensive: SideName) -> str:
@@ -24,6 +25,8 @@ def suggest(kind: FindingKind, cause: Cause, expensive: SideName) -> str:
         )
     if cause.type == "setting":
         return f"Set {cause.key} to {_say(other)}; it is {_say(mine)}{_where(here)}."
+    if cause.type == "layout" and cause.key in _COPIES:
+        return f"Leave out {cause.key}{_where(here)}: the other side reads the tensor as it lies, with {other}."
     if cause.type == "layout":
         return _layout(cause.key, mine, other, here, there)
     if cause.type == "redundancy":

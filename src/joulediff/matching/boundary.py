@@ -60,13 +60,16 @@ def _made(joint: Joint, ops: Iterable[int]) -> dict[int, None]:
 
 
 def _read(joint: Joint, ops: Iterable[int], made: dict[int, None]) -> dict[int, None]:
-    """Return what operators read and do not make, by themselves or as an equal."""
+    """Return what operators read and do not make, by themselves or as an equal.
+
+    What the step was given is read even so: a batch norm hands the mean that it reads on as one that it made.
+    """
     inside = {joint.anchor[entity] for entity in made} - {-1}
     return {
         entity: None
         for op in ops
         for entity in joint.reads[op]
-        if entity not in made and joint.anchor[entity] not in inside
+        if entity not in made and not (joint.makers[entity] and joint.anchor[entity] in inside)
     }
 
 

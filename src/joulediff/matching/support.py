@@ -94,7 +94,11 @@ def _are_alike(joint: Joint, origins: Origins, families: Mapping[int, list[int]]
         # One may be made with others by one operator, of what each of these is made of in the other run.
         related = [joint.anchor[each] for each in families.get(pair[mine], ())]
         shared = [found.anchors for each in related if each in origins and (found := origins[each][theirs]) is not None]
-        known = wholes[theirs].union(*shared)
+        # One run may compute on the way, from what the other reads, what that one has beside its result.
+        between = [
+            found.anchors for e in wholes[theirs] - wholes[mine] if e in origins and (found := origins[e][theirs])
+        ]
+        known = wholes[theirs].union(*shared, *between)
         more = _not_derived(wholes[mine] - known, known, origins, mine)
         if more and not (both[theirs].is_open and more <= joint.given):
             return False

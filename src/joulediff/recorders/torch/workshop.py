@@ -128,7 +128,10 @@ class TorchWorkshop:
             if device == "cpu":
                 load = HostLoad(calls, inputs="real", renew=renew)
             else:
-                load = CudaLoad(calls, device=device, inputs="real", ring=1, may_capture=True, renew=renew)
+                # Where the host waits for the device nothing can be captured, and a library may break when it is tried.
+                waiting = {wait.op for wait in self._runs[job.run].waits}
+                may_capture = waiting.isdisjoint(job.ops)
+                load = CudaLoad(calls, device=device, inputs="real", ring=1, may_capture=may_capture, renew=renew)
         return TorchPiece(load, device, kernels, difference)
 
     def _collect(self, base: str, ops: Sequence[int]) -> dict[int, KeptInputs]:

@@ -1,4 +1,4 @@
-"""Routing of tokens to experts: the weights of the best ones, which sum to one."""
+"""Routing of tokens to experts, layer after layer: the weights of the best ones, which sum to one."""
 
 import torch
 from joulediff.cases.sizes import DEVICE, pick
@@ -8,5 +8,5 @@ TOP = 8
 
 def make_step(route):
     torch.manual_seed(0)
-    scores = torch.randn(pick(128, 16384), pick(64, 128), device=DEVICE)
-    return lambda: route(scores)
+    layers = [torch.randn(pick(128, 1024), pick(64, 128), device=DEVICE) for _ in range(pick(1, 32))]
+    return lambda: torch.stack([route(scores) for scores in layers])

@@ -1,0 +1,317 @@
+"""Write docs/cases.md, the README's part on cases, and what case.toml files tell as measured: python docs/make_cases.py
+
+All of it comes from the library and from the recordings in tests/golden/cases, a folder for each machine, and the same
+of these gives the same text. With --check nothing is written, and the exit code is 1 if something would change.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from joulediff.cases.case import FILE, Case, Measured, Origin
+from joulediff.cases.judge import Judgement, kind_text
+from joulediff.cases.kept import judge_diff
+from joulediff.cases.library import find_cases, pick_cases
+from joulediff.cases.run import DIFF
+from joulediff.cases.table import WRONG, cases_table, totals_text
+from joulediff.diffs import Diff, Ratio
+from joulediff.findings import Finding
+from joulediff.report.amounts import count_text, ratio_text
+from joulediff.report.diff_json import diff_from_json
+from joulediff.report.diff_words import headline, side_texts
+from joulediff.report.finding_words import file_names, finding_facts, mark_text
+from joulediff.report.plain import plain_record
+from joulediff.units import format_share
+
+ROOT = Path(__file__).resolve().parents[1]
+GOLDEN = Path("tests/golden/cases")
+# Of a case that was recorded on several machines the first is told.
+MACHINES = ("h200", "cpu")
+WIDTH = 120
+BEGIN, END = "<!-- cases: docs/make_cases.py writes this part -->", "<!-- end of cases -->"
+NOT_RECORDED = "not recorded yet"
+_MEASURED = "[[measured]]\n"
+_BEST = 3
+_ISSUE = re.compile(r"https://github\.com/([^/]+/[^/]+)/(?:issues|pull)/(\d+)")
+_RIGHT = ("step", "region", "by J", "by s", "saves")
+_HEADS = ("case", "step", "region", "by J", "by s", "kind", "key", "saves", "confirmed", "outcome")
+_ORIGINS: dict[Origin, tuple[str, str]] = {
+    "published": ("Published", "Reported by others: each links to its report."),
+    "ours": ("Ours", "Found in released versions of libraries while joulediff was made."),
+}
+_INTRODUCTION = """\
+# Known wastes of energy
+
+A case is a known waste of energy as two programs that compute the same: one wastes (A), one does not (B).
+`joulediff cases run` records both, compares them, and judges whether the diff names the waste. [How to add
+one](add-a-case.md) tells what a case holds and how it is judged in full.
+
+```console
+$ joulediff cases list                                    # which there are, and which can run here
+$ joulediff cases run {id}                                # record both programs, compare, judge
+$ joulediff cases judge {golden}            # the recordings of this page, judged anew without a GPU
+$ joulediff render {golden}/{id}/diff.json  # the whole report of one, as it was there
+```
+
+**Found** means: a finding against the wasteful program has the right kind (a misconfiguration, a misused API, redundant
+work, the host) and names the right key (the setting, call or operator), and it is confirmed: that one thing was
+changed in the wasteful program's own work, and its energy was measured. **Partly**: one of the three does not hold.
+**Missed**: no finding. **Fixed upstream**: the case says that newer versions do not waste, and the measurement agrees.
+
+| column | meaning |
+| --- | --- |
+| step | energy of a whole step, wasteful over lean, with its 95 % interval; `~` where that holds 1 |
+| region | energy of the finding's region, wasteful over lean; `only A` where the lean program has none of it |
+| by J, by s | the place of the finding's costliest operators in a profile of A, by energy and by time |
+| kind, key | what the finding says; `✗` behind what is wrong |
+| saves | the share of a step's energy that the fix saves by its trial |
+
+{totals}. `python docs/make_cases.py` writes this page from the library and the recordings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A case with the diff that was recorded of it."""
+
+    case: Case
+    diff: Diff
+    judged: Judgement
+
+    @property
+    def finding(self) -> Finding | None:
+        """The finding that is judged."""
+        return next((each for each in self.diff.findings if each.id == self.judged.finding), None)
+
+
+def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    """Write what changed, or with --check only name it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="Write nothing; exit code 1 if something would change.")
+    check = parser.parse_args(arguments).check
+    changed = [(path, text) for path, text in _make_texts(root).items() if _read(path) != text]
+    for path, text in changed:
+        if not check:
+            path.write_text(text, encoding="utf-8", newline="\n")
+        sys.stderr.write(f"{path.relative_to(root)} {'would change' if check else 'written'}\n")
+    return 1 if changed and check else 0
+
+
+def _make_texts(root: Path) -> dict[Path, str]:
+    """Return each file that comes from the recordings, with the text that it must have."""
+    cases = find_cases(root / "src/joulediff/cases/library")
+    recorded = _read_recorded(root / GOLDEN, cases)
+    texts = {root / "docs/cases.md": _make_page(cases, recorded)}
+    readme = root / "README.md"
+    texts[readme] = put_between(_read(readme) or "", _make_part(cases, recorded))
+    for found in recorded.values():
+        path = found.case.folder / FILE
+        texts[path] = put_measured(_read(path) or "", _measured_of(found))
+    return texts
+
+
+def _read_recorded(folder: Path, cases: Sequence[Case]) -> dict[str, Recorded]:
+    """Return what a folder holds of cases, by id, in their order."""
+    kept = {path.parent.name: path.parent for each in reversed(MACHINES) for path in folder.glob(f"{each}/*/{DIFF}")}
+    pick_cases(sorted(kept), cases)  # raises for one that the library does not know
+    return {case.id: _read_one(case, kept[case.id]) for case in cases if case.id in kept}
+
+
+def _make_page(cases: Sequence[Case], recorded: Mapping[str, Recorded]) -> str:
+    """Return docs/cases.md."""
+    best = best_of(recorded)
+    example = best[0].case.id if best else cases[0].id
+    golden = GOLDEN / MACHINES[0]
+    parts = [_INTRODUCTION.format(id=example, golden=golden.as_posix(), totals=_totals(cases, recorded))]
+    for origin, (head, about) in _ORIGINS.items():
+        own = [case for case in cases if case.origin == origin]
+        if own:
+            parts += [f"## {head}", about, "\n".join(_table(own, recorded))]
+    parts += ["## Each case", *(part for case in cases for part in _paragraphs(case, recorded.get(case.id)))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _make_part(cases: Sequence[Case], recorded: Mapping[str, Recorded]) -> str:
+    """Return the README's part: how cases went, and the best of them in a line each."""
+    text = (
+        f"{count_text(len(cases), 'known waste')}, each as two programs. {_totals(cases, recorded)}; [every case with "
+    )
+    text += "its numbers](docs/cases.md), and [how to add one](docs/add-a-case.md)."
+    lines = [_wrap(_best_text(found), first="- ", hang="  ") for found in best_of(recorded)]
+    return "\n\n".join(filter(None, [_wrap(text), "\n".join(lines)]))
+
+
+def best_of(recorded: Mapping[str, Recorded]) -> list[Recorded]:
+    """Return the wastes found whose fixes save most: of each kind the best, then the next best."""
+    judged = [(found.judged.saved_share or 0.0, found) for found in recorded.values() if _is_shown(found.judged)]
+    order = [found for _, found in sorted(judged, key=lambda each: (-each[0], each[1].case.id))]
+    firsts = list({found.case.kind: found for found in reversed(order)}.values())
+    chosen = [*(found for found in order if found in firsts), *(found for found in order if found not in firsts)][
+        :_BEST
+    ]
+    return [found for found in order if found in chosen]
+
+
+def _measured_of(found: Recorded) -> Measured | None:
+    """Return what a recording tells for case.toml; None where the energies do not compare."""
+    ratio, times = found.judged.end_to_end, _time_ratio(found.diff)
+    if ratio is None:
+        return None
+    note = "within noise" if _is_noise(ratio) else ""
+    time_ratio = None if times is None else round(times, 3)
+    date = found.diff.created[:10]
+    return Measured(found.judged.device, date, found.judged.versions, round(ratio.value, 3), time_ratio, note)
+
+
+def put_measured(text: str, measured: Measured | None) -> str:
+    """Return a case.toml whose last section is `measured`; those of other devices stay before it."""
+    if measured is None:
+        return text
+    device = f"device = {_quoted(measured.device)}"
+    head, *old = re.split(rf"(?m)^{re.escape(_MEASURED)}", text)
+    entries = {name: getattr(measured, name) for name in Measured.__dataclass_fields__}
+    known = {name: value for name, value in entries.items() if value not in (None, "")}
+    new = "\n".join(f"{name} = {_quoted(value)}" for name, value in known.items())
+    kept = [each.strip() for each in old if device not in each.splitlines()]
+    return f"{head.rstrip()}\n" + "".join(f"\n{_MEASURED}{each}\n" for each in [*kept, new])
+
+
+def put_between(text: str, part: str) -> str:
+    """Return a text with `part` between the two marks."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"README.md has no part on cases: put {BEGIN} and {END} where it belongs")
+    return f"{before}{BEGIN}\n{part}\n{END}{after}"
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+def _read_one(case: Case, folder: Path) -> Recorded:
+    diff = diff_from_json((folder / DIFF).read_bytes())
+    return Recorded(case, plain_record(diff), plain_record(judge_diff(case, folder)))
+
+
+def _totals(cases: Sequence[Case], recorded: Mapping[str, Recorded]) -> str:
+    devices = dict.fromkeys(found.judged.device for found in recorded.values())
+    told = f"Recorded on {' and '.join(devices)}: {totals_text([found.judged for found in recorded.values()])}"
+    missing = len(cases) - len(recorded)
+    if not recorded:
+        return f"{count_text(missing, 'case')} {NOT_RECORDED}"
+    return f"{told}; {missing} {NOT_RECORDED}" if missing else told
+
+
+def _table(cases: Sequence[Case], recorded: Mapping[str, Recorded]) -> Iterator[str]:
+    yield _row(_HEADS)
+    yield _row(["--:" if head in _RIGHT else "---" for head in _HEADS])
+    for case in cases:
+        link = f"[{case.id}](#{case.id.lower()})"
+        found = recorded.get(case.id)
+        yield _row([link, *(["-"] * (len(_HEADS) - 2) + [NOT_RECORDED] if found is None else _cells(found.judged))])
+
+
+def _cells(judged: Judgement) -> list[str]:
+    (line,) = cases_table([judged]).lines
+    key = line.key if judged.told_key is None else f"`{judged.told_key}`{'' if judged.key_right else f' {WRONG}'}"
+    saves = "-" if judged.saved_share is None else format_share(judged.saved_share)
+    ranks = [line.rank_energy, line.rank_time]
+    step = _ratio_text(judged.end_to_end)
+    return [step, line.region, *ranks, line.kind, key, saves, line.confirmed, line.outcome]
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _paragraphs(case: Case, found: Recorded | None) -> Iterator[str]:
+    yield f"### {case.id}"
+    links = [_link(link) for link in case.links]
+    yield _wrap(f"**{case.title}** ({', '.join([case.system, *links])}). {case.about}")
+    told = (("Published", case.published), ("The programs", case.faithful), ("Fixed", case.fixed))
+    facts = [_wrap(f"{name}: {text}", first="- ", hang="  ") for name, text in told if text]
+    if facts:
+        yield "\n".join(facts)
+    if found is None:
+        yield f"{NOT_RECORDED.capitalize()}."
+        return
+    yield _wrap(_measured_text(found))
+    yield f"```text\n{_told_text(found)}\n```"
+
+
+def _measured_text(found: Recorded) -> str:
+    judged, diff = found.judged, found.diff
+    (_, _, a, _), (_, _, b, _) = side_texts(diff)
+    versions = f" with {judged.versions}" if judged.versions else ""
+    text = f"Measured on {judged.device}{versions}, {diff.created[:10]}: {a} a step, lean {b}"
+    times = _time_ratio(diff)
+    ratios = [f"{_ratio_text(judged.end_to_end)} the energy"] if judged.end_to_end is not None else []
+    ratios += [f"{ratio_text(times)} the time"] if times is not None else []
+    note = f" ({judged.note})" if judged.note and judged.outcome != "fixed upstream" else ""
+    return f"{'; '.join([text, *filter(None, [', '.join(ratios)])])}. Judged: {judged.outcome}{note}."
+
+
+def _told_text(found: Recorded) -> str:
+    """Return what the report says of the judged finding, or where there is none its headline."""
+    finding = found.finding
+    if finding is None:
+        return _wrap(f"{headline(found.diff)} Nothing is found against the wasteful program.")
+    facts = {fact.key: fact.text for fact in finding_facts(finding, file_names([finding]), found.diff.thresholds)}
+    place = finding.cause.location_a
+    is_told = place is None or f"{place.file}:{place.line}" in finding.suggestion
+    facts["cause"] = " ".join(filter(None, [facts["cause"], mark_text(finding)]))
+    keys = ("cause", *(() if is_told else ("A",)), "fix", "price", "proof")
+    return "\n".join(_wrap(facts[key], first=f"{key:5}  ", hang=" " * 7) for key in keys if key in facts)
+
+
+def _best_text(found: Recorded) -> str:
+    judged, case = found.judged, found.case
+    share = format_share(judged.saved_share or 0.0)
+    told = "" if judged.told_kind is None else f"{kind_text(judged.told_kind)}, `{judged.told_key}`"
+    what = f"**{case.title}** ({case.system}): {told}; the fix saves {share} of a step's energy"
+    return f"{what}: `joulediff cases run {case.id}`"
+
+
+def _is_shown(judged: Judgement) -> bool:
+    return judged.outcome == "found" and judged.verdict == "waste" and judged.saved_share is not None
+
+
+def _is_noise(ratio: Ratio) -> bool:
+    return ratio.low <= 1.0 <= ratio.high
+
+
+def _ratio_text(ratio: Ratio | None) -> str:
+    if ratio is None:
+        return "?"
+    low, high = (ratio_text(end).removesuffix("x") for end in (ratio.low, ratio.high))
+    return f"{'~' if _is_noise(ratio) else ''}{ratio_text(ratio.value)} ({low} .. {high})"
+
+
+def _time_ratio(diff: Diff) -> float | None:
+    a_s, b_s = diff.a.step.step_s, diff.b.step.step_s
+    return a_s / b_s if a_s and b_s else None
+
+
+def _link(link: str) -> str:
+    issue = _ISSUE.fullmatch(link)
+    return f"[{issue[1]}#{issue[2]}]({link})" if issue else f"[{link.partition('://')[2]}]({link})"
+
+
+def _quoted(value: str | float) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _wrap(text: str, *, first: str = "", hang: str = "") -> str:
+    fill = textwrap.TextWrapper(WIDTH, first, hang, break_long_words=False, break_on_hyphens=False).fill
+    return fill(" ".join(text.split()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
