@@ -161,6 +161,56 @@ def test_types_come_before_strides() -> None:
     assert [each.aspect for each in found] == ["dtype", "dtype", "strides"]
 
 
+WIDE = draw(16, 64)
+PART, THIN = WIDE[:, :32], WIDE[:, :1].expand(16, 32)
+
+
+def differences(a: Any, b: Any) -> list[Any]:
+    """Return how what two calls of `tanh` read differs."""
+    left, right = recorded(a), recorded(b)
+    return find_differences(left, op_named(left, "tanh"), right, op_named(right, "tanh"))
+
+
+def test_a_part_of_a_larger_tensor_lies_in_other_strides_than_a_dense_one() -> None:
+    a, b = recorded(lambda: torch.tanh(WIDE[:, :32])), recorded(lambda: torch.tanh(WIDE[:, :32].contiguous()))
+    (found,) = find_differences(a, op_named(a, "tanh"), b, op_named(b, "tanh"))
+    assert (found.aspect, found.text_a, found.text_b) == ("strides", "16x32, strides 64,1", "16x32, contiguous")
+    origin = find_origin(a, op_named(a, "tanh"), found)
+    assert (a.ops[origin.op].name, origin.given) == ("aten::slice", None)
+    assert b.ops[find_origin(b, op_named(b, "tanh"), found).op].name == "aten::clone"
+
+
+def test_gaps_that_the_step_was_given() -> None:
+    a, b = recorded(lambda: torch.tanh(PART.detach())), recorded(lambda: torch.tanh(X))
+    (found,) = find_differences(a, op_named(a, "tanh"), b, op_named(b, "tanh"))
+    assert found.aspect == "strides"
+    assert find_origin(a, op_named(a, "tanh"), found).given == "PART"
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (lambda: torch.tanh(THIN), lambda: torch.tanh(X)),
+        (lambda: torch.tanh(WIDE[:, :32]), lambda: torch.tanh(draw(16, 128)[:, :32])),
+        (lambda: torch.tanh(WIDE[:8]), lambda: torch.tanh(draw(8, 64))),
+        (lambda: torch.tanh(WIDE[3:4, :32]), lambda: torch.tanh(X[:1])),
+        (lambda: torch.tanh(WIDE[:, :0]), lambda: torch.tanh(X[:, :0].contiguous())),
+    ],
+    ids=["expanded", "both are parts", "whole rows", "one row", "empty"],
+)
+def test_what_leaves_out_no_memory_has_no_gaps(a: Any, b: Any) -> None:
+    assert differences(a, b) == []
+
+
+def test_gaps_in_an_image_are_no_memory_format() -> None:
+    two = IMAGE[:, :2].contiguous()
+    (found,) = differences(lambda: torch.tanh(IMAGE[:, :2]), lambda: torch.tanh(two))
+    assert (found.aspect, found.text_a, found.text_b) == ("strides", "2x2x6x6, strides 144,36,6,1", "2x2x6x6, contiguous")
+    last = two.to(memory_format=torch.channels_last)
+    (found,) = differences(lambda: torch.tanh(IMAGE[:, :2]), lambda: torch.tanh(last))
+    assert (found.aspect, found.text_a, found.text_b) == ("memory_format", "contiguous", "channels_last")
+
+
 def test_dimensions_of_length_one_have_no_order() -> None:
     made = RunBuilder()
     made.op("aten::tanh", inputs=[made.value((4, 1, 8))])
@@ -250,6 +300,16 @@ def test_entries_of_a_models_configuration_are_told_by_their_own_names() -> None
     a = run_with(settings={"model.m.config.use_cache": True, "model.m.config.n": 1, "model.m.training": True})
     b = run_with(settings={"model.net.config.use_cache": False, "model.net.config.n": 1})
     assert differing_config(a, b) == {"use_cache": (True, False)}
+
+
+@pytest.mark.parametrize(
+    "note", ["_name_or_path", "_commit_hash", "_use_default_values", "_class_name", "_diffusers_version"]
+)
+def test_notes_in_a_configuration_about_where_it_came_from_are_no_difference(note: str) -> None:
+    a = run_with(settings={f"model.m.config.{note}": "gpt2", "model.m.config._attn_implementation": "eager"})
+    b = run_with(settings={f"model.m.config.{note}": "other", "model.m.config._attn_implementation": "sdpa"})
+    assert differing_config(a, b) == {"_attn_implementation": ("eager", "sdpa")}
+    assert differing_config(a, run_with(settings={"model.m.config._attn_implementation": "eager"})) == {}
 
 
 @pytest.mark.parametrize(
