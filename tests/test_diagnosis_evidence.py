@@ -194,7 +194,7 @@ def test_gaps_that_the_step_was_given() -> None:
         (lambda: torch.tanh(WIDE[:, :32]), lambda: torch.tanh(draw(16, 128)[:, :32])),
         (lambda: torch.tanh(WIDE[:8]), lambda: torch.tanh(draw(8, 64))),
         (lambda: torch.tanh(WIDE[3:4, :32]), lambda: torch.tanh(X[:1])),
-        (lambda: torch.tanh(WIDE[:, :0]), lambda: torch.tanh(X[:, :0].contiguous())),
+        (lambda: torch.tanh(WIDE[:, :0]), lambda: torch.tanh(WIDE[:0])),
     ],
     ids=["expanded", "both are parts", "whole rows", "one row", "empty"],
 )
@@ -205,7 +205,8 @@ def test_what_leaves_out_no_memory_has_no_gaps(a: Any, b: Any) -> None:
 def test_gaps_in_an_image_are_no_memory_format() -> None:
     two = IMAGE[:, :2].contiguous()
     (found,) = differences(lambda: torch.tanh(IMAGE[:, :2]), lambda: torch.tanh(two))
-    assert (found.aspect, found.text_a, found.text_b) == ("strides", "2x2x6x6, strides 144,36,6,1", "2x2x6x6, contiguous")
+    assert (found.aspect, found.text_a) == ("strides", "2x2x6x6, strides 144,36,6,1")
+    assert found.text_b == "2x2x6x6, contiguous"
     last = two.to(memory_format=torch.channels_last)
     (found,) = differences(lambda: torch.tanh(IMAGE[:, :2]), lambda: torch.tanh(last))
     assert (found.aspect, found.text_a, found.text_b) == ("memory_format", "contiguous", "channels_last")
