@@ -11,9 +11,11 @@ import torch
 from torch.nn import functional
 
 from diagnosis_builders import Lab, costs, draw, record, region_of, sides_of
-from joulediff.diagnosis.causes import NOT_TRIED, Lead, Subject, add_evidence, find_leads, make_subject
+from joulediff.diagnosis.causes import find_leads
 from joulediff.diagnosis.merge import join_leads
+from joulediff.diagnosis.paths import NOT_TRIED
 from joulediff.diagnosis.sides import Sides
+from joulediff.diagnosis.subject import Lead, Subject, add_evidence, make_subject
 from joulediff.findings import Place
 from joulediff.recorders.walks import Line, Step, Walk
 from joulediff.runs import Frame, Run

@@ -11,8 +11,10 @@ import pytest
 import torch
 
 from diagnosis_builders import Lab, costs, draw, record, region_of, sides_of
-from joulediff.diagnosis.causes import NOT_TRIED, Lead, find_leads, make_subject
+from joulediff.diagnosis.causes import find_leads
 from joulediff.diagnosis.diagnose import diagnose
+from joulediff.diagnosis.paths import NOT_TRIED
+from joulediff.diagnosis.subject import Lead, make_subject
 from joulediff.diffs import Diff
 from joulediff.findings import Finding
 from joulediff.recorders.lines import watch_lines

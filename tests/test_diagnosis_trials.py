@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from diagnosis_builders import DeadLab, Lab, costs, draw, record, region_of, sides_of
-from joulediff.diagnosis.causes import Lead
 from joulediff.diagnosis.diagnose import _Diagnosis
 from joulediff.diagnosis.sides import Sides
+from joulediff.diagnosis.subject import Lead
 from joulediff.diagnosis.trials import Suspect, Trials, differ, explain, saved, without_waiting
 from joulediff.diffs import Thresholds
 from joulediff.errors import JoulediffError

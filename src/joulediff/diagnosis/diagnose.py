@@ -15,13 +15,14 @@ from joulediff.archive import load
 from joulediff.diagnosis.alone import Alone, find_alone, prove
 from joulediff.diagnosis.assemble import Outcome, assemble
 from joulediff.diagnosis.callpath import find_deviation
-from joulediff.diagnosis.causes import Lead, Subject, add_evidence, find_leads, make_subject
+from joulediff.diagnosis.causes import find_leads
 from joulediff.diagnosis.conditions import compare_conditions
 from joulediff.diagnosis.detect import SPREAD, Compared, compare_rows, is_different, joules, may_differ
 from joulediff.diagnosis.host import READS, Around, Waits, find_around, find_launches, find_waits
 from joulediff.diagnosis.merge import identity, join_leads, merge
 from joulediff.diagnosis.sides import SIDES, Sides, ops_of, other_side
 from joulediff.diagnosis.spinning import find_spinning, write_spinning
+from joulediff.diagnosis.subject import Lead, Subject, add_evidence, make_subject
 from joulediff.diagnosis.trials import Lab, Suspect, Trials, explain
 from joulediff.diagnosis.wholes import join, whole_call, widen
 from joulediff.diagnosis.write import add_around, write_finding, write_waiting

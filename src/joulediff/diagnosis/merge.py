@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from joulediff.diagnosis.causes import Lead
 from joulediff.diagnosis.detect import joules
+from joulediff.diagnosis.subject import Lead
 from joulediff.energy.sums import add
 from joulediff.findings import Finding
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from joulediff.diagnosis.causes import Lead
 from joulediff.diagnosis.detect import Compared, joules
 from joulediff.diagnosis.host import Around, Waits, launch_energy
 from joulediff.diagnosis.redundancy import call_behind
 from joulediff.diagnosis.sides import SIDES, Sides, costliest, ops_of, other_side, to_place
+from joulediff.diagnosis.subject import Lead
 from joulediff.diagnosis.suggest import suggest
 from joulediff.diagnosis.trials import Lab, Trials, differ, saved, without_waiting
 from joulediff.diffs import Thresholds
