@@ -174,7 +174,7 @@ def test_the_step_that_waits_in_the_other_way_is_the_proof() -> None:
     found = tried(after=measured(1.05))
     assert found.confirmed and found.verdict == "waste" and found.confirmation is not None
     (trial,) = found.confirmation.trials
-    assert (trial.change, trial.explains, trial.note) == (SLEEP, True, None)
+    assert (trial.change, trial.explains, trial.of_step, trial.note) == (SLEEP, True, True, "energies of the CPU")
     assert [each.joules for each in (trial.before, trial.after, trial.other) if each] == [3.0, 1.05, 1.0]
     assert found.confirmation.saved_j == pytest.approx(1.95)
     assert found.confirmation.saved_share == pytest.approx(1.95 / (GPU_J + 3.0))

@@ -11,15 +11,25 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from diff_builders import finding, gpt2_diff, hostile_diff, mixed_diff, row, same_diff, unlike_diff, unmeasured_diff
+from diff_builders import (
+    energy,
+    finding,
+    gpt2_diff,
+    hostile_diff,
+    mixed_diff,
+    row,
+    same_diff,
+    unlike_diff,
+    unmeasured_diff,
+)
 from joulediff.diffs import Diff, Ratio, Thresholds
-from joulediff.findings import Cause, CauseType, Place, SideName
+from joulediff.findings import Cause, CauseType, Confirmation, Place, SideName, Trial
 from joulediff.report.amounts import ratio_text
 from joulediff.report.diff_render import render
 from joulediff.report.diff_rows import diff_table
 from joulediff.report.diff_terminal import print_diff
 from joulediff.report.diff_words import headline
-from joulediff.report.finding_words import cause_text, pays_text
+from joulediff.report.finding_words import cause_text, finding_facts, pays_text
 
 GOLDEN = Path(__file__).parent / "golden" / "diff"
 BUILT = {
@@ -211,3 +221,13 @@ def test_what_is_not_known_has_no_sign() -> None:
 def test_a_row_of_a_finding_that_is_not_there_is_a_change() -> None:
     table = diff_table(gpt2_diff(findings=(), regions=(row("mm", 2.0, 1.0, "finding", finding="lost"),)), top=10)
     assert table.lines[0].sign == "+" and table.lines[0].region == "mm ×12"
+
+
+@pytest.mark.parametrize(
+    ("of_step", "begin"), [(False, "replayed with it gone: "), (True, "the whole step with it gone: ")]
+)
+def test_a_proof_tells_what_was_run(*, of_step: bool, begin: str) -> None:
+    trial = Trial("it gone", energy(3.0), energy(1.0), energy(1.1), explains=True, of_step=of_step)
+    found = finding(1, 3.0, 1.0, confirmed=True, confirmation=Confirmation((trial,), 2.0, 0.5))
+    facts = {fact.key: fact.text for fact in finding_facts(found, {}, Thresholds())}
+    assert facts["proof"].startswith(begin)

@@ -78,6 +78,8 @@ class Trial:
     explains: bool = False
     """The energy fell to within 10 % of the cheap side's, and the outputs stayed."""
     note: str | None = None
+    of_step: bool = False
+    """Energies are those of whole steps, not of one region."""
 
 
 @dataclass(frozen=True, slots=True)

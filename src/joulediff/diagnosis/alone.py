@@ -21,8 +21,8 @@ from joulediff.findings import Confirmation, Finding, Region, SideName, Trial
 from joulediff.records import Energy
 from joulediff.runs import Op, Run
 
-CHANGE = "the other program, which differs in nothing else"
-_NOTE = "it cannot be run alone; energies are those of whole steps, measured in turns"
+CHANGE = "the calls of the other program, which differs in nothing else"
+_NOTE = "it cannot be run alone; both programs were measured in turns"
 # So much of the time between two steps may be lost elsewhere: one traced step on a busy machine is no better.
 _ELSEWHERE_SHARE = 0.2
 # Operators of the framework itself can be tried, whatever became of their replay.
@@ -70,7 +70,7 @@ def find_alone(sides: Sides, rows: Sequence[Compared], limits: Thresholds) -> Al
     most_j = _most_j(sides, others, other_side(expensive))
     if most_j > limits.threshold * delta_j or not _is_alike(sides) or not _is_in_place(sides, different, expensive):
         return None
-    trial = Trial(CHANGE, before, after, after, explains=True, note=_NOTE)
+    trial = Trial(CHANGE, before, after, after, explains=True, note=_NOTE, of_step=True)
     return Alone(found[0].group.regions, expensive, trial, delta_j, delta_j / before.joules)
 
 

@@ -120,21 +120,21 @@ def _try(sides: Sides, found: Spinning, labs: Mapping[SideName, Lab], limits: Th
         if other in labs:
             cheap = _cpu_energy(labs[other].measure(seconds=MEASURE_S, wait_s=WAIT_S)) or cheap
     except JoulediffError as error:
-        return Trial(change, None, None, cheap, note=error.what), False
+        return Trial(change, None, None, cheap, note=error.what, of_step=True), False
     old, new = _cpu_energy(before), _cpu_energy(after)
     if old is None or new is None:
-        return Trial(change, old, new, cheap, note="the CPU's energy is not known"), False
+        return Trial(change, old, new, cheap, note="the CPU's energy is not known", of_step=True), False
     fell = new.high < old.low and new.joules <= (1 - limits.threshold / 2) * old.joules
     near = new.joules <= (1 + NEAR_SHARE) * cheap.joules + _LEFT_SHARE * (old.joules - cheap.joules)
     note = (
-        None
+        "energies of the CPU"
         if fell and near
         else "the CPU's energy stays above the other side's"
         if fell
         else "the energy stays as it is"
     )
     is_slower = after.step_s > before.step_s * (1 + limits.slower)
-    return Trial(change, old, new, cheap, explains=fell and near, note=note), fell and is_slower
+    return Trial(change, old, new, cheap, explains=fell and near, note=note, of_step=True), fell and is_slower
 
 
 def _evidence(sides: Sides, found: Spinning) -> list[str]:

@@ -323,11 +323,11 @@ def without_waiting(
     try:
         found = labs[expensive].measure_unwaited(place.file, place.line)
     except JoulediffError as error:
-        return Trial(change, before, None, cheap, note=error.what)
+        return Trial(change, before, None, cheap, note=error.what, of_step=True)
     fell = _is_below(found.energy, before, 1 - limits.threshold / 2)
     near = _is_below(found.energy, cheap, 1 + NEAR_SHARE)
     note = None if fell and near else _NOT_NEAR if fell else "the energy stays as it is"
-    return Trial(change, before, found.energy, cheap, explains=fell and near, note=note)
+    return Trial(change, before, found.energy, cheap, explains=fell and near, note=note, of_step=True)
 
 
 def _measure_now(sides: Sides, side: SideName, labs: Mapping[SideName, Lab]) -> Energy | None:

@@ -188,7 +188,8 @@ def _trial(trial: Trial, thresholds: Thresholds) -> str:
     if trial.difference is not None:
         words.append(_outputs(trial.difference, thresholds))
     note = f" ({trial.note})" if trial.note else ""
-    return f"replayed with {trial.change}: {', '.join(words)}{note}"
+    run = "the whole step" if trial.of_step else "replayed"
+    return f"{run} with {trial.change}: {', '.join(words)}{note}"
 
 
 def _whole(whole: WholeRun, thresholds: Thresholds) -> str:

@@ -16,6 +16,7 @@ from joulediff.runs import Op
 
 # Operators of PyTorch itself that reach beyond their tensors.
 _REFUSED = frozenset({"aten::from_file", "aten::save", "aten::_print", "aten::set_", "aten::to_mkldnn"})
+_COLLECTIVES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "symm_mem", "_dtensor")
 
 
 def rebuild(op: Op) -> Callable[[Sequence[Any]], Any]:
@@ -51,6 +52,8 @@ def find_function(op: Op) -> Any:
         raise refused
     if namespace == "triton":
         raise refused
+    if namespace in _COLLECTIVES:  # the others do not run it again
+        raise JoulediffError("a collective waits for other processes", fix=refused.fix)
     try:
         return getattr(getattr(getattr(torch.ops, namespace), name), op.overload)
     except (AttributeError, RuntimeError) as error:

@@ -27,8 +27,6 @@ from joulediff.runs import Op, Run
 
 Step = Callable[[], object]
 
-# Collectives wait for other processes, which do not replay.
-_COLLECTIVES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "symm_mem", "_dtensor")
 # Half of what is free: the other half is for outputs, workspaces and the allocator's rounding.
 BUDGET_SHARE = 0.5
 # Inputs and outputs that take turns fill the cache so many times, so that none is still in it when its turn comes.
@@ -56,8 +54,6 @@ class TorchReplayer:
         kind = op.device.partition(":")[0]
         if kind not in ("cuda", "cpu"):
             return f"operators on {kind} are not replayed"
-        if op.name.partition("::")[0] in _COLLECTIVES:
-            return "a collective waits for other processes"
         if not op.outputs and not op.writes:
             return "it makes no tensor and changes none"
         values = [self._run.values[number] for number in (*op.inputs, *op.outputs)]
