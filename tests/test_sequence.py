@@ -286,6 +286,63 @@ def test_shapes_and_types_do_not_part_equal_values() -> None:
     assert differ(X, X + 1) > 0.1
 
 
+def complexes(*values: complex) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.complex64)
+
+
+SAME = [
+    (X, X.flip(0)),
+    (X, X[:, torch.tensor([5, 3, 0, 1, 2, 4])]),
+    (torch.tensor([1.0, math.inf, 2.0, math.nan]), torch.tensor([math.nan, 2.0, math.inf, 1.0])),
+    (X, functional.pad(X, (1, 2, 3, 0))),
+    (functional.pad(X, (0, 1)), functional.pad(X.t(), (2, 0))),
+    (torch.tensor([0.0, 0.0, 1.0]), torch.tensor([1.0])),
+    (complexes(1, 2, -3), torch.tensor([1.0, 2.0, -3.0])),
+    (torch.tensor([1.0, 2.0, -3.0]), complexes(-3, 1, 2)),
+    (complexes(1 + 2j, 1 - 2j, 5), complexes(5, 1 - 2j, 1 + 2j)),
+]
+
+
+@pytest.mark.parametrize(("a", "b"), SAME)
+def test_order_padding_and_imaginary_parts_of_nothing_do_not_part_equal_values(
+    a: torch.Tensor, b: torch.Tensor
+) -> None:
+    assert differ(a, b) == differ(b, a) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0, 2.0])),
+        (functional.pad(X, (0, 1)), functional.pad(X + 1, (2, 0))),
+        (complexes(1 + 2j), complexes(1 - 2j)),
+        (complexes(1 + 2j), torch.tensor([1.0])),
+    ],
+)
+def test_other_values_are_parted_whatever_their_order(a: torch.Tensor, b: torch.Tensor) -> None:
+    assert differ(a, b) > 0.1
+
+
+def test_tensors_of_one_distribution_are_not_equal_for_being_sorted() -> None:
+    """Sorted they lie close to each other. Two results that are not in the same order must lie much closer."""
+    a, b = (torch.randn(100_000, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    ordered = float((a.sort().values - b.sort().values).norm() / a.norm())
+    assert ordered < 0.01 < 1.0 < differ(a, b)
+    assert differ(a, b.reshape(100, 1000)) == pytest.approx(ordered, rel=1e-3), "there is no other order to go by"
+
+
+def test_rounding_in_the_same_order_is_told_as_it_is() -> None:
+    close = X.double() * (1 + 1e-6)
+    assert differ(X, close) == pytest.approx(1e-6, rel=0.1)
+    assert differ(X, close.flip(1)) == pytest.approx(1e-6, rel=0.1)
+    pair = torch.tensor([1.0, 1.00001], dtype=torch.float64)
+    assert differ(pair, pair.flip(0)) == pytest.approx(1e-5, rel=0.1), "close enough in the order it has"
+
+
+def test_real_numbers_as_complex_ones_keep_their_order() -> None:
+    assert differ(complexes(1, 2, -3), torch.tensor([1.01, 2.02, -3.03])) == pytest.approx(0.01, rel=1e-3)
+
+
 def test_kernels_of_the_host_are_operators_that_call_no_others() -> None:
     norm = nn.LayerNorm(6)
     with torch.no_grad():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from joulediff.recorders.torch.capture import capture_step
 from joulediff.recorders.torch.models import find_holdings
 from joulediff.recorders.torch.workshop import TorchWorkshop
 from joulediff.recorders.workshop import OTHER, OWN, Feed, Form, Job
-from joulediff.runs import Op, Run
+from joulediff.runs import Op, Run, Wait
 from joulediff.session import record
 from joulediff.stability.watch import Watch
 from joulediff.workbench import Workbench
@@ -110,6 +111,49 @@ def test_inputs_take_the_form_that_is_asked_for() -> None:
     job = Job(OWN, (1,), collect=(1,), feeds=feeds, compare=((out, out),))
     with closing(workshop.open_piece(job)) as piece:
         assert piece.difference is not None and 0 < piece.difference < 1e-6, "it ran in double precision"
+
+
+@pytest.fixture
+def captures(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Stands for a card: keeps whether each load may be captured as a graph."""
+    found: list[bool] = []
+
+    class Load:
+        def __init__(self, *_: object, may_capture: bool, **__: object) -> None:
+            found.append(may_capture)
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(workshops, "CudaLoad", Load)
+    monkeypatch.setattr(workshops, "kernel_names", lambda call, device: ())
+    monkeypatch.setattr(workshops, "_count_copies", lambda size, device: 1)
+    return found
+
+
+def on_card(run: Run, *waiting: int) -> Run:
+    """Return a run of a card in which the host waits for some operators."""
+    waits = tuple(Wait("cudaStreamSynchronize", 0.0, 1e-4, op, 0) for op in (*waiting, None))
+    return replace(run, ops=tuple(replace(op, device="cuda:0") for op in run.ops), waits=waits)
+
+
+@pytest.mark.parametrize(("waiting", "ops", "may"), [((), (1, 2), True), ((0,), (1, 2), True), ((2,), (1, 2), False)])
+def test_what_waits_for_its_device_is_not_captured(
+    captures: list[bool], waiting: tuple[int, ...], ops: tuple[int, ...], may: bool
+) -> None:
+    run = on_card(captured(decomposed), *waiting)
+    workshop = TorchWorkshop(decomposed, run, names=decomposed, begin=seed, root=Path.cwd())
+    workshop.open_piece(Job(OWN, ops, collect=ops)).close()
+    assert captures == [may]
+
+
+def test_the_waits_are_those_of_the_run_whose_operators_they_are(captures: list[bool]) -> None:
+    for waiting in (False, True):
+        own, other = on_card(captured(decomposed), 1), on_card(captured(fused), *([1] if waiting else []))
+        workshop = TorchWorkshop(decomposed, own, names=decomposed, begin=seed, root=Path.cwd())
+        workshop.take_other(other)
+        workshop.open_piece(transplant(decomposed, fused)).close()
+    assert captures == [True, False]
 
 
 def test_a_tensor_that_the_program_does_not_have() -> None:
