@@ -72,8 +72,8 @@ changed in the wasteful program's own work, and its energy was measured. **Partl
 | by J, by s | the place of the finding's costliest operators in a profile of A, by energy and by time |
 | kind, key | what the finding says; `✗` behind what is wrong |
 | saves | the share of a step's energy that the fix saves by its trial |
-
-{totals}. `python docs/make_cases.py` writes this page from the library and the recordings."""
+"""
+_WRITTEN = "`python docs/make_cases.py` writes this page from the library and the recordings."
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,8 @@ def _make_page(cases: Sequence[Case], recorded: Mapping[str, Recorded]) -> str:
     best = best_of(recorded)
     example = best[0].case.id if best else cases[0].id
     golden = GOLDEN / MACHINES[0]
-    parts = [_INTRODUCTION.format(id=example, golden=golden.as_posix(), totals=_totals(cases, recorded))]
+    introduction = _INTRODUCTION.format(id=example, golden=golden.as_posix()).rstrip()
+    parts = [introduction, _wrap(f"{_totals(cases, recorded)}. {_WRITTEN}")]
     for origin, (head, about) in _ORIGINS.items():
         own = [case for case in cases if case.origin == origin]
         if own:
@@ -148,8 +149,8 @@ def _make_part(cases: Sequence[Case], recorded: Mapping[str, Recorded]) -> str:
 
 
 def best_of(recorded: Mapping[str, Recorded]) -> list[Recorded]:
-    """Return the wastes found whose fixes save most: of each kind the best, then the next best."""
-    judged = [(found.judged.saved_share or 0.0, found) for found in recorded.values() if _is_shown(found.judged)]
+    """Return the wastes whose fixes save most, by a meter: of each kind the best, then the next best."""
+    judged = [(found.judged.saved_share or 0.0, found) for found in recorded.values() if _is_shown(found)]
     order = [found for _, found in sorted(judged, key=lambda each: (-each[0], each[1].case.id))]
     firsts = list({found.case.kind: found for found in reversed(order)}.values())
     chosen = [*(found for found in order if found in firsts), *(found for found in order if found not in firsts)][
@@ -201,12 +202,17 @@ def _read_one(case: Case, folder: Path) -> Recorded:
 
 
 def _totals(cases: Sequence[Case], recorded: Mapping[str, Recorded]) -> str:
-    devices = dict.fromkeys(found.judged.device for found in recorded.values())
-    told = f"Recorded on {' and '.join(devices)}: {totals_text([found.judged for found in recorded.values()])}"
     missing = len(cases) - len(recorded)
     if not recorded:
         return f"{count_text(missing, 'case')} {NOT_RECORDED}"
-    return f"{told}; {missing} {NOT_RECORDED}" if missing else told
+    devices = dict.fromkeys(found.judged.device for found in recorded.values())
+    told = [
+        f"{device}: {totals_text([found.judged for found in recorded.values() if found.judged.device == device])}"
+        for device in devices
+    ]
+    return "; ".join([f"Recorded on {told[0]}", *(f"on {each}" for each in told[1:])]) + (
+        f"; {missing} {NOT_RECORDED}" if missing else ""
+    )
 
 
 def _table(cases: Sequence[Case], recorded: Mapping[str, Recorded]) -> Iterator[str]:
@@ -279,8 +285,10 @@ def _best_text(found: Recorded) -> str:
     return f"{what}: `joulediff cases run {case.id}`"
 
 
-def _is_shown(judged: Judgement) -> bool:
-    return judged.outcome == "found" and judged.verdict == "waste" and judged.saved_share is not None
+def _is_shown(found: Recorded) -> bool:
+    judged, energy = found.judged, found.diff.a.step.energy
+    is_metered = energy is not None and energy.source == "metered"
+    return is_metered and judged.outcome == "found" and judged.verdict == "waste" and judged.saved_share is not None
 
 
 def _is_noise(ratio: Ratio) -> bool:

@@ -176,10 +176,9 @@ def test_the_standard_library_is_pythons() -> None:
 def test_the_cases_that_come_with_the_program_count_as_the_users_own() -> None:
     ours = Path(joulediff.__file__).parent
     paths = CallPaths((lambda: None).__code__, root=ours)
-    own = Path("cases", "library", "example", "wasteful.py")
-    frame = call_from(str(ours / own))
-    assert paths.here(frame) is not None
-    assert [each.file for each in paths.frames if each.function == "called"] == [str(own)]
+    assert paths.here(call_from(str(ours / "cases" / "library" / "example" / "wasteful.py"))) is not None
+    (found,) = [each for each in paths.frames if each.function == "called"]
+    assert (found.file, found.owner) == (str(Path("cases", "example", "wasteful.py")), None)
     others = CallPaths((lambda: None).__code__, root=ours)
     for ours_too in ("session.py", "cases/run.py"):
         others.here(call_from(str(ours / ours_too)))

@@ -1,6 +1,6 @@
 """What the ways of two sides to an operator tell: where they part, the variable that decided, or the calls themselves.
 
-A variable that a person sets is a stronger cause than a call: it is followed back in both programs as far as it differs.
+A variable that a person sets is a stronger cause than a call: it is followed back in both programs as far as it goes.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 
-from joulediff.own import is_ours
+from joulediff.own import is_ours, name_case_file
 from joulediff.runs import Frame
 
 STANDARD_LIBRARY = "python"
@@ -153,6 +153,8 @@ def name_file(file: str, root: str) -> tuple[str, str | None]:
     """Return how a file is called in a record, and the library it belongs to; None for the user's own code."""
     if file.startswith("<"):
         return file, next((owner for begin, owner in _GENERATED if file.startswith(begin)), None)
+    if (case := name_case_file(file)) is not None:
+        return case, None
     for folder in (*_SITES, *_PACKAGE_FOLDERS):
         _, found, rest = file.rpartition(folder)
         if found:

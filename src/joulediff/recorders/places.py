@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from joulediff.findings import Place
-from joulediff.own import is_ours
+from joulediff.own import is_ours, name_case_file
 from joulediff.recorders.callpath import name_file
 from joulediff.recorders.setters import UNKNOWN
 from joulediff.recorders.writes import Write, find_writes
@@ -56,7 +56,8 @@ def find_places(settings: Mapping[str, Setting], files: Mapping[str, Path]) -> d
 
 
 def own_files(frames: Iterable[Frame], files: Mapping[str, str], root: Path) -> dict[str, Path]:
-    """Return the program's own source files by the names they are shown by: of its frames, and modules below `root`.
+    """Return the program's own source files by the names they are shown by: of its frames, and modules below `root`
+    or of a case.
 
     `files` says where each frame's file really is. The step's own file comes last, as what imports the others.
     """
@@ -64,7 +65,9 @@ def own_files(frames: Iterable[Frame], files: Mapping[str, str], root: Path) -> 
     found = {frame.file: files.get(frame.file, frame.file) for frame in frames if frame.owner is None}
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
-        if isinstance(file, str) and file.startswith(base) and file.endswith(".py") and not is_ours(file):
+        if not isinstance(file, str) or not file.endswith(".py") or is_ours(file):
+            continue
+        if file.startswith(base) or name_case_file(file) is not None:
             shown, owner = name_file(file, base)
             if owner is None:
                 found.setdefault(shown, file)

@@ -14,6 +14,8 @@ def make_step(next_logits):
         vocab_size=pick(2000, 50257),
         activation_function="gelu_pytorch_tanh",
         use_cache=False,
+        bos_token_id=0,
+        eos_token_id=0,
     )
     with torch.device(DEVICE):
         model = GPT2LMHeadModel(config).to(torch.float32 if DEVICE == "cpu" else torch.float16).eval()

@@ -14,6 +14,8 @@ def make_step(activation):
         vocab_size=pick(500, 50257),
         activation_function=activation,
         use_cache=False,
+        bos_token_id=0,
+        eos_token_id=0,
     )
     with torch.device(DEVICE):
         model = GPT2Model(config).to(torch.float32 if DEVICE == "cpu" else torch.float16).eval()
