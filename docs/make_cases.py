@@ -164,7 +164,9 @@ def _measured_of(found: Recorded) -> Measured | None:
     ratio, times = found.judged.end_to_end, _time_ratio(found.diff)
     if ratio is None:
         return None
-    note = "within noise" if _is_noise(ratio) else ""
+    region = found.judged.region_ratio
+    told = "" if region is None else f"; the finding's own energy {ratio_text(region)}"
+    note = f"within noise{told}" if _is_noise(ratio) else ""
     time_ratio = None if times is None else round(times, 3)
     date = found.diff.created[:10]
     return Measured(found.judged.device, date, found.judged.versions, round(ratio.value, 3), time_ratio, note)
