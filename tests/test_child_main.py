@@ -6,14 +6,22 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from joulediff.child.main import _explain, _load_ourselves, _stop, _Teller
-from joulediff.child.pipe import Inbox, Message, Sender, Stage
+from cli_builders import forget_programs, write_program
+from joulediff.child.main import _explain, _load_frameworks, _load_ourselves, _record, _stop, _Teller
+from joulediff.child.pipe import Disconnected, Inbox, Message, Sender, Stage
+from joulediff.child.request import Request
 from joulediff.errors import JoulediffError, NotCovered
 from joulediff.programs import UserCodeFailed
+from joulediff.runs import Run
+
+REQUEST = Request("p.py", "p", 0.1, 0.0)
 
 
 class OutOfMemoryError(RuntimeError):
@@ -127,3 +135,95 @@ def test_an_environment_that_cannot_run_us_says_what_to_install(monkeypatch: pyt
         _load_ourselves()
     assert "joulediff cannot run under" in caught.value.what
     assert "-m pip install --upgrade numpy psutil scipy" in str(caught.value.fix)
+
+
+class Parent:
+    """Stands for the parent's end of the commands: gives some, and notes what was there when each was asked for."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self._folder, self._words = folder, list(words)
+        self.seen: list[set[str]] = []
+
+    def next(self) -> tuple[dict[str, object], bytes]:
+        self.seen.append({path.name for path in self._folder.glob("is_*")})
+        if not self._words:
+            raise Disconnected
+        return {"do": self._words.pop(0)}, b""
+
+
+PROGRAM = """
+    from pathlib import Path
+    Path("is_loaded").touch()
+    def build():
+        Path("is_built").touch()
+        return lambda: 42
+"""
+RUN = Run("p", "p.py", "2026-01-01T00:00:00+00:00", "0.1.0")
+
+
+@pytest.fixture
+def recordings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
+    """Starts in a folder with a program; what is recorded there is noted, and the profiler is not loaded."""
+    found: list[object] = []
+
+    def record(step: Callable[[], object], **_: object) -> Run:
+        found.append(step())
+        return RUN
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", list(sys.path))
+    monkeypatch.setattr("joulediff.session.record", record)
+    monkeypatch.setattr("joulediff.child.main._load_frameworks", lambda: found.append("frameworks"))
+    write_program(tmp_path / "p.py", PROGRAM)
+    before = set(sys.modules)
+    yield found
+    forget_programs(tmp_path, before)
+
+
+def test_a_held_program_is_loaded_and_builds_when_told(
+    recordings: list[object], teller: _Teller, tmp_path: Path
+) -> None:
+    parent = Parent(tmp_path, "build", "start")
+    _record(replace(REQUEST, serve=True, hold=True), teller, parent)  # type: ignore[arg-type]
+    assert parent.seen == [{"is_loaded"}, {"is_loaded", "is_built"}]
+    assert recordings == ["frameworks", 42]
+    assert teller.sent is RUN
+
+
+def test_a_held_program_that_is_not_wanted_builds_nothing(
+    recordings: list[object], teller: _Teller, tmp_path: Path
+) -> None:
+    parent = Parent(tmp_path, "end")
+    with pytest.raises(Disconnected):
+        _record(replace(REQUEST, serve=True, hold=True), teller, parent)  # type: ignore[arg-type]
+    assert parent.seen == [{"is_loaded"}] and not (tmp_path / "is_built").exists()
+    assert recordings == ["frameworks"]
+
+
+@pytest.mark.parametrize("serve", [False, True])
+def test_a_program_that_is_not_held_builds_at_once(
+    recordings: list[object], teller: _Teller, tmp_path: Path, serve: bool
+) -> None:
+    parent = Parent(tmp_path, "start")
+    _record(replace(REQUEST, serve=serve), teller, parent if serve else None)  # type: ignore[arg-type]
+    assert parent.seen == ([{"is_loaded", "is_built"}] if serve else [])
+    assert recordings == [42], "nothing is loaded ahead of need"
+
+
+def test_nobody_is_there_to_tell_a_program_that_is_recorded_alone(recordings: list[object], teller: _Teller) -> None:
+    _record(replace(REQUEST, hold=True), teller, None)
+    assert recordings == [42]
+
+
+@pytest.mark.parametrize(("loaded", "expected"), [(True, [1]), (False, [])])
+def test_what_recording_needs_of_a_framework_is_loaded_where_the_program_uses_it(
+    monkeypatch: pytest.MonkeyPatch, loaded: bool, expected: list[int]
+) -> None:
+    called: list[int] = []
+    monkeypatch.setattr("joulediff.recorders.torch.trace.load_profiler", lambda: called.append(1))
+    if loaded:
+        monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
+    else:
+        monkeypatch.delitem(sys.modules, "torch", raising=False)
+    _load_frameworks()
+    assert called == expected

@@ -25,8 +25,8 @@ from joulediff.archive.plain import to_plain
 from joulediff.child.endings import Stopped
 from joulediff.child.interpreter import Interpreter
 from joulediff.child.pipe import Answer, Commands, Disconnected, Garbled, Inbox, RunSoFar, Sender, to_command
-from joulediff.child.request import Request
-from joulediff.child.serve import await_start, serve
+from joulediff.child.request import Request, from_text, to_text
+from joulediff.child.serve import await_build, await_start, serve
 from joulediff.child.served import Served
 from joulediff.errors import JoulediffError, ProgramError
 from joulediff.recorders.workshop import OWN, Job, Weighed
@@ -234,6 +234,29 @@ def test_a_program_that_is_not_wanted_any_more_is_not_recorded(pipes: list[int])
         await_start(Sender(pipes[1]), commands_of(pipes, END))
 
 
+BUILD = to_command({"do": "build"})
+
+
+def test_a_program_that_is_held_says_that_it_is_ready_and_waits_to_build(pipes: list[int]) -> None:
+    os.set_blocking(pipes[0], False)
+    await_build(Sender(pipes[1]), commands_of(pipes, BUILD))
+    assert list(Inbox().feed(os.read(pipes[0], 4096))) == [Answer({"ready": True})]
+
+
+@pytest.mark.parametrize("commands", [(), (END,), (to_command({"do": "start"}), BUILD), (to_command({}), BUILD)])
+def test_a_program_that_is_held_and_told_anything_else_builds_nothing(
+    pipes: list[int], commands: tuple[bytes, ...]
+) -> None:
+    with pytest.raises(Disconnected):
+        await_build(Sender(pipes[1]), commands_of(pipes, *commands))
+
+
+@pytest.mark.parametrize("hold", [False, True])
+def test_whether_to_hold_is_part_of_the_request(hold: bool) -> None:
+    assert from_text(to_text(replace(REQUEST, hold=hold))).hold is hold
+    assert not REQUEST.hold
+
+
 HEAD = """\
 #!{python}
 import json, os, signal, sys, time
@@ -403,3 +426,72 @@ def test_a_program_that_does_not_end_when_told_is_ended(
         program.wait_built()
         program.record()
     assert not any(is_alive(pid) for pid in pids(tmp_path))
+
+
+HELD = replace(REQUEST, hold=True)
+READY = "s.stage('importing'); s.answer({'ready': True}); told = commands.next()[0]; s.stage('building')"
+
+
+def test_a_program_that_is_held_builds_when_it_begins(child: Callable[[str], Interpreter], tmp_path: Path) -> None:
+    body = f"""
+        {READY}
+        print(json.dumps(told), file=open("{tmp_path}/told", "w"), flush=True)
+        record()
+    """
+    watch = Told()
+    with Served(HELD, interpreter=child(body), keep=lambda _: None, watch=watch) as program:
+        program.begin()
+        assert watch.stages == ["importing"]
+        program.begin()
+        program.wait_built()
+        assert watch.stages == ["importing", "building"]
+        assert program.record() == RECORDED
+    assert json.loads((tmp_path / "told").read_text()) == {"do": "build"}
+
+
+def test_who_waits_for_a_held_program_lets_it_begin(child: Callable[[str], Interpreter]) -> None:
+    with Served(HELD, interpreter=child(f"{READY}; assert told['do'] == 'build'; record()"), keep=print) as program:
+        program.wait_built()
+        assert program.record() == RECORDED
+
+
+def test_a_program_that_is_not_held_has_begun(child: Callable[[str], Interpreter], tmp_path: Path) -> None:
+    body = f"""
+        s.answer({{"built": True}})
+        print(json.dumps(commands.next()[0]["do"]), file=open("{tmp_path}/told", "w"), flush=True)
+        s.answer({{"metered": True}})
+    """
+    with Served(REQUEST, interpreter=child(body), keep=print) as program:
+        program.begin()
+        program.wait_built()
+        program.meter()
+    assert json.loads((tmp_path / "told").read_text()) == "start"
+
+
+def test_another_one_is_told_from_then_on(child: Callable[[str], Interpreter]) -> None:
+    first, second = Told(), Told()
+    with Served(HELD, interpreter=child(f"{READY}; record()"), keep=lambda _: None, watch=first) as program:
+        program.begin()
+        program.tell(second)
+        program.wait_built()
+        program.record()
+    assert (first.stages, second.stages) == (["importing"], ["building", "metered 1/4: measuring"])
+
+
+def test_a_held_program_that_is_not_wanted_is_ended(child: Callable[[str], Interpreter], tmp_path: Path) -> None:
+    body = f"{READY}\nopen('{tmp_path}/built', 'w').close() if told['do'] == 'build' else None"
+    with Served(HELD, interpreter=child(body), keep=print):
+        end_s = time.monotonic() + 30
+        while not pids(tmp_path) and time.monotonic() < end_s:
+            time.sleep(0.02)
+    assert pids(tmp_path) and not any(is_alive(pid) for pid in pids(tmp_path))
+    assert not (tmp_path / "built").exists()
+
+
+def test_a_program_that_fails_before_it_builds_says_why(child: Callable[[str], Interpreter]) -> None:
+    body = "s.failed(Failure('raised', 'program.py raised ImportError: no such module'))"
+    with (
+        Served(HELD, interpreter=child(body), keep=print) as program,
+        pytest.raises(ProgramError, match="no such module"),
+    ):
+        program.begin()

@@ -19,7 +19,7 @@ from joulediff.child.endings import Stopped
 from joulediff.child.interpreter import Interpreter
 from joulediff.child.request import Request
 from joulediff.diagnosis.diagnose import diagnose
-from joulediff.diagnosis.live import Program, recorded
+from joulediff.diagnosis.live import Program, recorded, started
 from joulediff.diagnosis.settings import differing_settings
 from joulediff.diffs import Diff
 from joulediff.errors import ProgramError
@@ -33,6 +33,7 @@ from joulediff.session import record
 from joulediff.stability.watch import Watch
 from joulediff.workbench import Workbench
 from pairs.common import marked_line
+from test_child_launch import Told, is_alive
 
 # Windows are so short that a machine that is busy with something else may hide a waste once.
 TRIES = 3
@@ -261,6 +262,105 @@ def test_stages_say_whose_they_are(programs: Any) -> None:
     with recorded(made, {}, watch=Told()):
         pass
     assert set(stages) == {"A: building the program", "B: building the program"}
+
+
+# What a child does first: it is held where that was asked for, and builds.
+BEGIN = """
+if request["serve"] and request["hold"]:
+    say("held")
+    s.answer({"ready": True})
+    if commands.next()[0]["do"] != "build":
+        os._exit(0)
+if request["serve"]:
+    s.stage("building the program")
+    say("builds")
+"""
+STAY = BEGIN + "stay()\n"
+TURNS = ["a start", "b start", "b again", "a again", "a go on", "b go on", "a other", "b other"]
+
+
+def lines_of(log: Path) -> list[str]:
+    return log.read_text().split("\n")[:-1] if log.exists() else []
+
+
+@pytest.mark.parametrize(
+    ("hold", "begun"), [(False, ["a builds", "b builds"]), (True, ["a builds", "a held", "b builds", "b held"])]
+)
+def test_programs_are_started_and_held_if_asked(programs: Any, hold: bool, begun: list[str]) -> None:
+    made, _, log = programs(STAY, STAY)
+    with started(made, hold=hold) as served:
+        assert list(served) == ["a", "b"]
+        for each in served.values():
+            each.wait_built()
+        assert sorted(lines_of(log)) == begun
+        assert all(is_alive(each.pid) for each in served.values())
+    assert not any(is_alive(each.pid) for each in served.values())
+
+
+def test_programs_that_were_started_end_whatever_happens(programs: Any) -> None:
+    made, _, log = programs(STAY, STAY)
+    with pytest.raises(ValueError, match="no"), started(made, hold=True) as served:
+        raise ValueError("no")
+    assert not any(is_alive(each.pid) for each in served.values())
+    assert not any("builds" in line for line in lines_of(log))
+
+
+def test_processes_that_were_started_before_are_the_ones_that_are_recorded(programs: Any) -> None:
+    made, kept, log = programs(STAY, STAY)
+    with started(made, hold=True) as served:
+        with recorded(made, {}, watch=Watch(), ahead=served) as found:
+            assert found.runs == {"a": RUN, "b": RUN}
+            assert (found.interleaved, found.labs) == (True, served)
+        assert all(is_alive(each.pid) for each in served.values()), "they are ended by who started them"
+    assert kept == [RUN, RUN]
+    assert sorted(lines_of(log)[:4]) == ["a builds", "a held", "b builds", "b held"], "each is started once"
+    assert lines_of(log)[4:] == TURNS
+
+
+MEET = """
+import time
+end_s = time.monotonic() + 10
+while "{other} builds" not in open({log!r}).read() and time.monotonic() < end_s:
+    time.sleep(0.02)
+say("alone" if time.monotonic() >= end_s else "meets")
+stay()
+"""
+
+
+def test_held_programs_build_at_the_same_time(programs: Any, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    made, _, _ = programs(*(BEGIN + MEET.format(other=other, log=str(log)) for other in "ba"))
+    with started(made, hold=True) as served, recorded(made, {}, watch=Watch(), ahead=served):
+        pass
+    assert {"a meets", "b meets"} <= set(lines_of(log))
+
+
+def test_stages_of_programs_that_were_held_say_whose_they_are(programs: Any) -> None:
+    made, _, _ = programs(STAY, STAY)
+    watch = Told()
+    with started(made, hold=True) as served, recorded(made, {}, watch=watch, ahead=served):
+        pass
+    assert sorted(watch.stages) == ["A: building the program", "B: building the program"]
+
+
+def test_held_programs_without_room_for_both_are_recorded_alone(programs: Any) -> None:
+    made, _, log = programs(BEGIN + ALONE, BEGIN + "stay() if request['serve'] else " + ALONE)
+    with started(made, hold=True) as served, recorded(made, {}, watch=Watch(), ahead=served) as found:
+        assert (found.runs, found.labs) == ({"a": RUN, "b": RUN}, {})
+        assert not any(is_alive(each.pid) for each in served.values())
+    assert lines_of(log)[-2:] == ["a alone", "b alone"]
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_a_held_program_that_fails_to_build_names_itself(programs: Any, side: str) -> None:
+    bodies = {"a": STAY, "b": STAY, side: BEGIN + "s.failed(Failure('raised', 'build() raised ValueError: no'))"}
+    made, _, _ = programs(bodies["a"], bodies["b"])
+    with (
+        started(made, hold=True) as served,
+        pytest.raises(ProgramError, match=rf"^{side}: build\(\) raised ValueError: no"),
+        recorded(made, {}, watch=Watch(), ahead=served),
+    ):
+        pass
 
 
 def test_a_part_of_the_framework_that_one_program_has_not_loaded_is_no_difference() -> None:

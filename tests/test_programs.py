@@ -8,7 +8,7 @@ import pytest
 
 from cli_builders import forget_programs, write_program
 from joulediff.errors import ProgramError
-from joulediff.programs import UserCodeFailed, describe, label_of, load_step
+from joulediff.programs import UserCodeFailed, describe, label_of, load_builder, load_step
 
 GOOD = """
     def build():
@@ -230,6 +230,60 @@ def test_a_module_that_raises_is_not_a_missing_module(tmp_path: Path) -> None:
 def test_ctrl_c_passes_through(tmp_path: Path, text: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         load_step(write_program(tmp_path / "train.py", text))
+
+
+NOTED = """
+    from pathlib import Path
+    def note(word):
+        with Path("noted").open("a") as file:
+            file.write(word)
+    note("file ")
+    def build():
+        note("build ")
+        return lambda: note("step ")
+"""
+
+
+def test_a_builder_has_run_its_file_and_builds_when_called(tmp_path: Path) -> None:
+    build = load_builder(write_program(tmp_path / "train.py", NOTED))
+    assert Path("noted").read_text() == "file "
+    step = build()
+    assert Path("noted").read_text() == "file build "
+    step()
+    build()
+    assert Path("noted").read_text() == "file build step build "
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("1 / 0\n", "raised ZeroDivisionError"),
+        ("def lean():\n    return print\n", "has no build()"),
+        ("build = 3\n", "is a int, not a function"),
+        ("def build(size):\n    return print\n", "needs arguments (size)"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_told_before_anything_is_built(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ProgramError) as caught:
+        load_builder(write_program(tmp_path / "train.py", text))
+    assert said in caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def build():\n    raise ValueError('no')\n", "build() in train.py raised ValueError: no"),
+        ("def build():\n    return 3\n", "returned a int, and a step must be callable"),
+        ("def build():\n    return lambda x: x\n", "needs arguments (x)"),
+        ("async def step(): pass\ndef build():\n    return step\n", "only makes a coroutine"),
+    ],
+)
+def test_what_is_wrong_with_a_step_is_told_when_it_is_built(tmp_path: Path, text: str, said: str) -> None:
+    write_program(tmp_path / "train.py", text)
+    build = load_builder("train.py")
+    with pytest.raises(ProgramError) as caught:
+        build()
+    assert said in caught.value.what
 
 
 def test_a_file_with_a_colon_in_its_path(tmp_path: Path) -> None:
