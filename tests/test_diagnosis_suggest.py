@@ -60,7 +60,7 @@ SAID: dict[str, tuple[Any, Cause, tuple[str, ...]]] = {
     "config": (
         "misconfiguration",
         cause("call_path", "config._attn_implementation", "eager", "sdpa"),
-        ("Set _attn_implementation to 'sdpa'", "it is 'eager'"),
+        ("Set attn_implementation to 'sdpa'", "it is 'eager'"),
     ),
     "calls": ("api_misuse", cause("call_path", "pow", "pow", "gelu"), ("Call gelu instead of pow", "lean.py:9")),
     "alike calls": ("api_misuse", cause("call_path", "mm", "mm", "mm"), ("Write the call", "lean.py:9")),

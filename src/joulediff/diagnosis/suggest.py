@@ -70,7 +70,7 @@ def _path(
     if cause.key == "torch.is_grad_enabled":
         return f"Run the step under torch.no_grad() or torch.inference_mode(){_where(here)}: nobody asks for gradients."
     if kind == "misconfiguration" and cause.key is not None:
-        name = cause.key.removeprefix("config.")
+        name = cause.key.removeprefix("config.").lstrip("_")  # _attn_implementation is given without
         return f"Set {name} to {_say(other)}; it is {_say(mine)}{_where(here)}."
     if cause.key != str(mine).rpartition(".")[2] and cause.key != str(
         mine

@@ -24,6 +24,8 @@ MAX_DEPTH = 4
 _LOCAL_PATH = re.compile(r"""(?:^|")(?:[/~\\]|\.{1,2}[/\\]|[A-Za-z]:[/\\]|\w+://)""")
 # `pad_token_id` and `num_key_value_heads` are none.
 _SECRET = re.compile(r"(.*_)?(api_?key|auth|token|secret|password|credentials?)")
+# Not in to_dict(): where the weights came from, and what chooses the kernels of attention and of experts.
+_HIDDEN = ("_name_or_path", "_attn_implementation", "_experts_implementation")
 _LABELS = ("id2label", "label2id")
 
 
@@ -39,8 +41,7 @@ def put_model(found: dict[str, Setting], name: str, model: Any) -> None:
 
 
 def _put_config(found: dict[str, Setting], at: str, config: Any) -> None:
-    # These two are not in to_dict(): where the weights came from, and what chooses the attention kernel.
-    more = {name: getattr(config, name, None) for name in ("_name_or_path", "_attn_implementation")}
+    more = {name: getattr(config, name, None) for name in _HIDDEN}
     for key, value in _flatten({**_fields(config), **{k: v for k, v in more.items() if v}}, MAX_DEPTH):
         put(found, f"{at}.{key}", to_setting, value)
 

@@ -27,7 +27,11 @@ MAX_FILE_BYTES = 1_000_000
 MAX_TOTAL_BYTES = 2_000_000
 MAX_TEXT_CHARS = 300
 # Words that stand for a configuration entry of another name.
-_WORDS = {"attn_implementation": "_attn_implementation", "torch_dtype": "dtype"}
+_WORDS = {
+    "attn_implementation": "_attn_implementation",
+    "experts_implementation": "_experts_implementation",
+    "torch_dtype": "dtype",
+}
 
 
 class _Found(NamedTuple):
