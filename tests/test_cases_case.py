@@ -59,6 +59,11 @@ def test_what_may_be_left_out(tmp_path: Path) -> None:
     assert case.processes == 1
 
 
+def test_kinds_that_are_right_too(tmp_path: Path) -> None:
+    assert make_case(tmp_path / "tf32").also == ()
+    assert make_case(tmp_path / "both", also=["redundant", "api_misuse"]).also == ("redundant", "api_misuse")
+
+
 @pytest.mark.parametrize(
     ("changes", "what", "fix"),
     [
@@ -68,6 +73,8 @@ def test_what_may_be_left_out(tmp_path: Path) -> None:
         ({"about": ""}, "about is empty", "docs/add-a-case.md"),
         ({"keys": "allow_tf32"}, "keys may not be the str allow_tf32", "docs/add-a-case.md"),
         ({"kind": "misuse"}, "kind may not be misuse", "one of misconfiguration, api_misuse, redundant"),
+        ({"also": ["redundant", "misuse"]}, "also may not be misuse", "one of misconfiguration, api_misuse, redundant"),
+        ({"also": "redundant"}, "also may not be the str redundant", "docs/add-a-case.md"),
         ({"origin": "theirs"}, "origin may not be theirs", "one of published, ours"),
         ({"devices": ["cpu", "tpu"]}, "devices may not be tpu", "one of cpu, cuda"),
         ({"devices": "cuda"}, "devices may not be the str cuda", "docs/add-a-case.md"),

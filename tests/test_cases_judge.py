@@ -109,6 +109,30 @@ def test_which_finding_is_judged(
     assert judged.detected == (which is not None)
 
 
+@pytest.mark.parametrize(
+    ("kind", "also", "outcome"),
+    [
+        ("misconfiguration", [], "found"),
+        ("misconfiguration", ["redundant"], "found"),
+        ("redundant", ["api_misuse", "redundant"], "found"),
+        ("redundant", ["api_misuse"], "partly"),
+        ("redundant", [], "partly"),
+    ],
+)
+def test_a_kind_may_be_another_right_one(tmp_path: Path, kind: str, also: list[str], outcome: str) -> None:
+    case = make_case(tmp_path / "x", also=also)
+    judged = judge(case, gpt2_diff(findings=(told(1, kind, "allow_tf32"),)), None, None)
+    assert (judged.outcome, judged.kind_right, judged.told_kind) == (outcome, outcome == "found", kind)
+
+
+def test_another_right_kind_needs_a_right_key_and_comes_before_a_wrong_one(tmp_path: Path) -> None:
+    case = make_case(tmp_path / "x", also=["redundant"])
+    wrong, right = told(1, "redundant", "contiguous"), told(2, "redundant", "allow_tf32")
+    assert judge(case, gpt2_diff(findings=(wrong,)), None, None).outcome == "partly"
+    judged = judge(case, gpt2_diff(findings=(wrong, right)), None, None)
+    assert (judged.outcome, judged.finding) == ("found", "2")
+
+
 def test_nothing_measured_is_missed(case: Case) -> None:
     for ratio, note in (
         (ALIKE, "no difference measured: 1.00x (0.99 .. 1.01)"),

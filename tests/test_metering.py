@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fakes import GPU, DeviceMeter, FakeDevice, FakeWork, counter_domain
 from joulediff.errors import JoulediffError, MeterFailed
 from joulediff.metering import measure, measure_idle
+from joulediff.metering.run import resting
 from joulediff.meters import MeterSet
 from joulediff.meters.meter import RealClock
 from joulediff.meters.scripted import FakeClock
@@ -206,6 +207,31 @@ def test_idle_power_can_be_shared_between_measurements():
     found = run(step, meters, clock, seconds=1, idle=quiet)
     assert clock.now() - begin_s < 1.2
     assert found.net_energy.joules == pytest.approx(1.2, rel=0.01)
+
+
+def test_the_resting_power_of_a_measurement_serves_the_next_one():
+    step, meters, clock = bench()
+    first = run(step, meters, clock, seconds=1)
+    step.device.idle_w = 130.0  # the heat that another program left
+    step.device.set(130.0)
+    watch, begin_s = Kept(), clock.now()
+    again = run(step, meters, clock, seconds=1, idle=resting(first), watch=watch)
+    assert "looking for a quiet second" not in watch.stages
+    assert clock.now() - begin_s < 1.2
+    assert again.domains["gpu0"].idle == first.domains["gpu0"].idle
+    assert again.net_energy.joules == pytest.approx(1.2, rel=0.01)
+    assert again.trustworthy
+
+
+def test_a_resting_power_that_is_not_known_stays_unknown():
+    step, meters, clock = bench(domains=[GPU, counter_domain(0.001, unit_j=1e-5, name="cpu")])
+    first = run(step, meters, clock, seconds=1)
+    cpu = replace(first.domains["cpu"], idle=None)
+    quiet = resting(replace(first, domains={**first.domains, "cpu": cpu}))
+    assert (quiet.quiet, quiet.conditions, quiet.idle) == (True, (), {"gpu0": first.domains["gpu0"].idle})
+    again = run(step, meters, clock, seconds=1, idle=quiet)
+    assert again.domains["cpu"].idle is None and again.domains["cpu"].net_energy is None
+    assert again.domains["gpu0"].net_energy is not None
 
 
 def test_estimates_are_never_added_to_measurements():

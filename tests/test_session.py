@@ -68,6 +68,20 @@ def test_what_is_measured_again_before_it_is_watched_is_one_measurement() -> Non
     assert first.repeats < run.measurement.repeats
 
 
+def test_the_resting_power_is_looked_for_once() -> None:
+    x, stages = torch.ones(8, 8), []
+
+    class Told(Watch):
+        def stage(self, text: str, share: float | None = None) -> None:
+            stages.append(text)
+
+    run = record(lambda: x + 1, **QUICK, between=lambda measure_for: measure_for(0.1), watch=Told())
+    assert stages.count("metered: warming up") == 2
+    assert stages.count("metered: looking for a quiet second") == 1
+    assert run.measurement is not None
+    assert all(domain.idle is not None for domain in run.measurement.domains.values())
+
+
 def test_a_step_that_fails_when_measured_again_keeps_what_was_measured() -> None:
     x, seen = torch.ones(8, 8), []
     broken: list[int] = []
