@@ -217,6 +217,16 @@ def test_a_case_that_fails_leaves_the_next_ones_processes(run: Run) -> None:
     assert (code, log) == (3, ALL)
 
 
+def test_processes_that_cannot_be_started_are_no_matter_of_the_case_before(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise JoulediffError("cannot start python (Cannot allocate memory)")
+
+    monkeypatch.setattr("joulediff.diagnosis.live.started", fail)
+    assert run("--all", "--device", "cuda") == (0, [f"run {name} with its own" for name in "abc"])
+
+
 @pytest.mark.parametrize(("name", "count"), [("a", 2), ("b", 4)])
 def test_ctrl_c_ends_all_that_was_started(run: Run, name: str, count: int) -> None:
     code, log = run("--all", "--device", "cuda", breaks={name: KeyboardInterrupt()})

@@ -34,6 +34,10 @@ def test_a_slice_is_told_by_its_ends(value: slice, text: str) -> None:
     assert describe(value) == (text, True)
 
 
+def test_a_slice_among_others_is_told_as_it_is_written() -> None:
+    assert describe((slice(0, 2), "a", 3)) == ("(slice(0, 2, None), 'a', 3)", True)
+
+
 def test_slices_that_differ_are_told_apart() -> None:
     assert len({describe(slice(-keep, None))[0] for keep in range(5)}) == 5
 

@@ -96,7 +96,8 @@ def test_no_more_than_the_whole_step_is_saved() -> None:
     free = {"mm": 0.01}
     a, b = in_library(record(slow, costs({**SLOW, **free}))), in_library(record(fast, costs({"softplus": 4.0, **free})))
     (found,) = compared(a, b, Lab(a, {"calls": 0.1})).findings
-    assert found.confirmation is not None and found.confirmation.saved_share == 1.0
+    assert found.confirmation is not None and found.confirmation.saved_share == pytest.approx(1.0)
+    assert found.confirmation.saved_j == pytest.approx(9.01)
 
 
 def test_the_sides_may_be_exchanged() -> None:

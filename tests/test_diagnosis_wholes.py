@@ -124,6 +124,12 @@ def test_a_function_that_both_sides_call_is_no_whole() -> None:
     assert whole_call(sides, "a", at, at) == []
 
 
+def test_a_function_that_parts_inside_is_no_whole() -> None:
+    other = replace(DEAR, frames=tuple(replace(f, line=f.line + 9) if f.owner else f for f in DEAR.frames))
+    at = op_named(DEAR, "mul")
+    assert whole_call(sides_of(DEAR, other), "a", at, at) == []
+
+
 def test_a_call_in_another_line_is_another_one() -> None:
     def twice() -> torch.Tensor:
         with torch.no_grad():

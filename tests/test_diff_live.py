@@ -363,6 +363,19 @@ def test_a_held_program_that_fails_to_build_names_itself(programs: Any, side: st
         pass
 
 
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_a_held_program_that_fails_before_it_is_held_names_itself(programs: Any, side: str) -> None:
+    body = "s.failed(Failure('raised', 'p.py raised ImportError: no'))"
+    bodies = {"a": STAY, "b": STAY, side: body}
+    made, _, _ = programs(bodies["a"], bodies["b"])
+    with (
+        started(made, hold=True) as served,
+        pytest.raises(ProgramError, match=rf"^{side}: p.py raised ImportError: no"),
+        recorded(made, {}, watch=Watch(), ahead=served),
+    ):
+        pass
+
+
 def test_a_part_of_the_framework_that_one_program_has_not_loaded_is_no_difference() -> None:
     loaded: dict[str, Setting] = {"torch._dynamo.config.disable": False, "torch.num_threads": 2, "env.X": "1"}
     assert differing_settings(loaded, {"torch.num_threads": 1}) == {"torch.num_threads": (2, 1), "env.X": ("1", None)}

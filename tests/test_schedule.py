@@ -66,7 +66,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
 def test_the_flags_of_a_context_have_names(driver: Driver, flags: int, name: str) -> None:
     driver.flags[1] = flags | OTHERS
     assert read_schedule(1) == name
-    driver.flags[1] = OTHERS
+    driver.flags[1] = OTHERS | (1 if name == "auto" else 0)
     write_schedule(1, name)
     assert driver.written == [(1, flags | OTHERS)], "what else the flags say stays"
     assert driver.flags[0] == 0
@@ -159,6 +159,7 @@ def test_it_is_put_back_after_a_failure(driver: Driver) -> None:
     [
         ({"stays": True}, "stays spin, although it was changed to yield"),
         ({"active": False}, "cannot be changed to yield: the device has no context"),
+        ({"set_error": 1}, "cannot be changed to yield: the driver does not let it be changed"),
     ],
 )
 def test_a_driver_that_does_not_follow_is_told(

@@ -316,6 +316,8 @@ def test_order_padding_and_imaginary_parts_of_nothing_do_not_part_equal_values(
         (torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0, 2.0])),
         (functional.pad(X, (0, 1)), functional.pad(X + 1, (2, 0))),
         (complexes(1 + 2j), complexes(1 - 2j)),
+        (complexes(1 + 2j), complexes(2 + 1j)),
+        (complexes(1 + 2j, 3), torch.tensor([1.0, 2.0, 3.0])),
         (complexes(1 + 2j), torch.tensor([1.0])),
     ],
 )

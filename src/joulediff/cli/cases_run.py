@@ -290,12 +290,16 @@ class _Queue:
     def start_after(self, job: _Job) -> None:
         """Start the processes of the case that comes after this one."""
         from joulediff.diagnosis.live import started
+        from joulediff.errors import JoulediffError
 
         following = self._jobs[self._jobs.index(job) + 1 :][:1]
         if not self._is_roomy or not following or following[0].device == "cpu" or job.device == "cpu":
             return
         stack = ExitStack()
-        served = stack.enter_context(started(following[0].programs(), hold=True))
+        try:
+            served = stack.enter_context(started(following[0].programs(), hold=True))
+        except JoulediffError:  # its own turn will tell
+            return
         self._ahead = (following[0], stack, served)
 
 

@@ -162,7 +162,8 @@ class _Diagnosis:
         before = finding.confirmation
         if before is not None and before.saved_j is not None and before.saved_share is not None:
             grown = finding.delta_j / max(finding.delta_j - abs(row.delta_j), 1e-30)
-            saved = replace(before, saved_j=before.saved_j * grown, saved_share=min(1.0, before.saved_share * grown))
+            grown = max(1.0, min(grown, 1 / before.saved_share)) if before.saved_share > 0 else grown
+            saved = replace(before, saved_j=before.saved_j * grown, saved_share=before.saved_share * grown)
             self._drafts[place] = (first, replace(finding, confirmation=saved))
         return True
 
@@ -328,7 +329,8 @@ class _Diagnosis:
             path = finding.path_a if around.expensive == "a" else finding.path_b
             is_same = [(f.file, f.function) for f in waiting] == [(p.file, p.function) for p in path[-1:]]
             if is_same and finding.expensive == around.expensive and finding.cause.type == "call_path":
-                self._drafts[place] = (first, add_around(self.sides, finding, around))
+                why = "the host waits there for the device"
+                self._drafts[place] = (first, add_around(self.sides, finding, around, why))
                 self.around = f"with {first}"
                 return True
         return False
@@ -349,7 +351,8 @@ class _Diagnosis:
             place = len(self._drafts)
             self._drafts.append((at, made))
         first, finding = self._drafts[place]
-        self._drafts[place] = (first, add_around(self.sides, finding, around))
+        why = "more operators are more work for the host"
+        self._drafts[place] = (first, add_around(self.sides, finding, around, why))
         self.around = f"with {first}"
 
     def _number(self, waiting: Finding | None, others: Sequence[Finding]) -> None:

@@ -85,7 +85,9 @@ def recorded(
         found, labs = dict(runs), dict(served)
         for side, each in served.items():
             each.tell(Labelled(watch, side.upper()))
-            each.begin()
+            if side in labs:
+                with _named(programs[side]), _room_made(labs):
+                    each.begin()
         for side, each in served.items():
             if side in labs:
                 with _named(programs[side]), _room_made(labs):

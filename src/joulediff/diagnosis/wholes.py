@@ -39,9 +39,10 @@ def whole_call(sides: Sides, side: SideName, op_a: int | None, op_b: int | None)
     """
     if op_a is None or op_b is None or shared_frames(sides.a.call_path(op_a), sides.b.call_path(op_b)):
         return []
-    run, op = sides.run(side), op_a if side == "a" else op_b
-    called = library_call(run, op)
-    if called is None:
+    run = sides.run(side)
+    called_a, called_b = library_call(sides.a, op_a), library_call(sides.b, op_b)
+    called = called_a if side == "a" else called_b
+    if called is None or (called_a and called_b and _function(called_a) == _function(called_b)):
         return []
     key = _key(called)
     ops = {each.id for each in run.ops if (other := library_call(run, each.id)) is not None and _key(other) == key}
@@ -50,8 +51,11 @@ def whole_call(sides: Sides, side: SideName, op_a: int | None, op_b: int | None)
 
 
 def _key(called: tuple[Frame, Frame]) -> tuple[str, int, str, str]:
-    line, function = called
-    return line.file, line.line, function.file, function.function
+    return called[0].file, called[0].line, *_function(called)
+
+
+def _function(called: tuple[Frame, Frame]) -> tuple[str, str]:
+    return called[1].file, called[1].function
 
 
 def widen(sides: Sides, regions: Iterable[Region]) -> list[Region]:

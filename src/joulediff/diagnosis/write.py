@@ -113,14 +113,14 @@ def write_waiting(
     )
 
 
-def add_around(sides: Sides, finding: Finding, around: Around) -> Finding:
+def add_around(sides: Sides, finding: Finding, around: Around, why: str) -> Finding:
     """Return a finding with the energy around its operators: the host's work with them, or a device that waits."""
     energy_a, energy_b = (
         add((i, part) for i, part in enumerate(parts) if part is not None)
         for parts in ((finding.energy_a, around.energy_a), (finding.energy_b, around.energy_b))
     )
     delta_j = abs(joules(energy_a) - joules(energy_b))
-    note = "more operators are more work for the host: its energy, and that of an idle device, is counted in"
+    note = f"{why}: its energy, and that of an idle device, is counted in"
     confirmation, total = finding.confirmation, sides.costs[finding.expensive].total
     if confirmation is not None and confirmation.saved_j is not None:  # without these operators neither is there
         confirmation = replace(confirmation, saved_j=delta_j, saved_share=_share(delta_j, total))

@@ -38,7 +38,8 @@ def _exact(value: Any) -> Any:
     if isinstance(value, tuple | list):
         items = [_exact(each) for each in value[:MAX_ITEMS] if not isinstance(each, tuple | list)]
         told = len(items) == len(value) and NotImplemented not in items
-        return f"({', '.join(map(repr, items))})" if told else NotImplemented
+        texts = [each if isinstance(own, slice) else repr(each) for own, each in zip(value, items, strict=False)]
+        return f"({', '.join(texts)})" if told else NotImplemented
     if isinstance(value, slice):
         parts = [_exact(each) for each in (value.start, value.stop, value.step)]
         return NotImplemented if NotImplemented in parts else f"slice({', '.join(map(repr, parts))})"

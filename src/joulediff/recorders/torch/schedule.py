@@ -23,8 +23,11 @@ def write_schedule(index: int, name: object) -> None:
     wanted = next((flag for flag, each in _NAMES.items() if each == name), None)
     if wanted is None:
         raise ValueError(f"there is no way to wait called {name}")
+    flags = _flags(index)
+    if flags & _MASK == wanted:
+        return
     cuda = ctypes.CDLL("libcuda.so.1")
-    if cuda.cuDevicePrimaryCtxSetFlags_v2(_device(cuda, index), (_flags(index) & ~_MASK) | wanted):
+    if cuda.cuDevicePrimaryCtxSetFlags_v2(_device(cuda, index), (flags & ~_MASK) | wanted):
         raise RuntimeError("the driver does not let it be changed")
 
 

@@ -184,13 +184,17 @@ def differ(a: torch.Tensor, b: torch.Tensor) -> float:
 
     That is what matching goes by: a tensor equals itself transposed, sorted or padded.
     """
+    import torch
+
     left, right = (_numbers(each) for each in (a, b))
     gap = _gap(left, right) if a.shape == b.shape else float("inf")
     if gap <= _ROUNDING:
         return gap
     if left.numel() != right.numel():
         left, right = left[left != 0], right[right != 0]
-    ordered = _gap(left.sort().values, right.sort().values)
+    if left.is_complex() != right.is_complex():
+        left, right = left.to(torch.complex128), right.to(torch.complex128)
+    ordered = _gap(_ordered(left), _ordered(right))
     return ordered if ordered <= _ROUNDING or a.shape != b.shape else gap
 
 
@@ -198,15 +202,27 @@ def _numbers(tensor: torch.Tensor) -> torch.Tensor:
     import torch
 
     flat = tensor.detach().flatten()
-    if flat.is_complex():  # eigenvalues of a symmetric matrix have an imaginary part of nothing
-        flat = flat.real if not flat.imag.any() else torch.view_as_real(flat).flatten()
-    return flat.to(torch.float64)
+    if flat.is_complex() and flat.imag.any():
+        return flat.to(torch.complex128)
+    # Eigenvalues of a symmetric matrix have an imaginary part of nothing.
+    return (flat.real if flat.is_complex() else flat).to(torch.float64)
+
+
+def _ordered(numbers: torch.Tensor) -> torch.Tensor:
+    """Return numbers in order; complex ones by their real parts, and then by the others."""
+    if not numbers.is_complex():
+        return numbers.sort().values
+    by_imaginary = numbers[numbers.imag.argsort(stable=True)]
+    return by_imaginary[by_imaginary.real.argsort(stable=True)]
 
 
 def _gap(left: torch.Tensor, right: torch.Tensor) -> float:
     import torch
 
     if left.numel() != right.numel():
+        return float("inf")
+    left, right = (torch.view_as_real(each) if each.is_complex() else each for each in (left, right))
+    if left.shape != right.shape:
         return float("inf")
     finite = left.isfinite() & right.isfinite()
     if not torch.allclose(left[~finite], right[~finite], equal_nan=True):

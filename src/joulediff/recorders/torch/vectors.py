@@ -6,17 +6,18 @@ backward pass. What is watched must be what runs otherwise: then they ask for va
 
 from __future__ import annotations
 
+import ast
 import linecache
-import re
 import sys
 from collections.abc import Callable
-from types import FrameType
+from itertools import islice
+from types import FrameType, ModuleType
 from typing import Any
 
 # What each operator computes values with, and the place of its parameter for vectors.
 _WITH_VECTORS = {"aten::linalg_eig": None, "aten::_linalg_eigh": 2, "aten::_linalg_svd": 2}
-_ASK_FOR_VALUES = re.compile(r"\b(eigvalsh|eigvals|svdvals|matrix_rank|cond|matrix_norm|norm|pinv)\s*\(")
-_ASK_FOR_VECTORS = re.compile(r"\b(eigh|eig|svd)\s*\(")
+_FOR_VALUES = ("eigvalsh", "eigvals", "svdvals", "matrix_rank", "cond", "matrix_norm", "norm")
+_NOTHING = object()
 
 Call = tuple[Any, tuple[Any, ...], Callable[[Any], Any]]
 
@@ -48,13 +49,52 @@ def _needs_gradient(args: tuple[Any, ...]) -> bool:
 
 
 def _asks_for_values() -> bool:
-    """Return whether the line that is running asks for values, and for no vectors."""
+    """Return whether the call that is running is one of PyTorch's functions for values.
+
+    A name is not enough: it may stand for another function, or for one that is called beside. So the running call is
+    read from the source, and the function that it names is looked up where it runs.
+    """
+    import torch
+
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
     while frame is not None and frame.f_globals.get("__name__", "").startswith(
         ("joulediff.recorders.", "torch.utils.")
     ):
         frame = frame.f_back
-    if frame is None:
-        return False
-    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-    return bool(_ASK_FOR_VALUES.search(line)) and not _ASK_FOR_VECTORS.search(line)
+    called = None if frame is None else _find_called(frame)
+    return any(called is getattr(torch.linalg, name, _NOTHING) for name in _FOR_VALUES)
+
+
+def _find_called(frame: FrameType) -> object:
+    """Return the function that a frame is calling; None where its source does not tell."""
+    text = _running_text(frame)
+    try:
+        found = ast.parse(text.strip(), mode="eval").body if text else None
+    except (SyntaxError, ValueError):
+        return None
+    return _look_up(found.func, frame) if isinstance(found, ast.Call) else None
+
+
+def _running_text(frame: FrameType) -> str | None:
+    """Return the expression that a frame is at; None before Python 3.11, which does not know."""
+    positions = getattr(frame.f_code, "co_positions", None)
+    found = None if positions is None else next(islice(positions(), frame.f_lasti // 2, None), None)
+    if found is None or None in found:
+        return None
+    first, last, begin, end = found
+    file = frame.f_code.co_filename
+    lines = [linecache.getline(file, number).encode() for number in range(first, last + 1)]  # columns are bytes
+    lines[-1] = lines[-1][:end]
+    lines[0] = lines[0][begin:]
+    return b"".join(lines).decode(errors="replace")
+
+
+def _look_up(name: ast.expr, frame: FrameType) -> object:
+    """Return what a name stands for in a frame. Attributes are read of modules alone: others may run code."""
+    if isinstance(name, ast.Name):
+        scopes = (frame.f_locals, frame.f_globals)
+        return next((scope[name.id] for scope in scopes if name.id in scope), None)
+    owner = _look_up(name.value, frame) if isinstance(name, ast.Attribute) else None
+    return (
+        getattr(owner, name.attr, None) if isinstance(owner, ModuleType) and isinstance(name, ast.Attribute) else None
+    )
