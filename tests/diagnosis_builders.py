@@ -164,6 +164,8 @@ class Lab:
     """What the step is under other settings; as it was unless told."""
     steps: Mapping[str, Measurement | str] = field(default_factory=dict)
     """What the whole step comes to, by the text of its settings, or a text for one that fails; as recorded at first."""
+    lends: str | None = None
+    """Why it lends nothing."""
     asked: list[str] = field(default_factory=list)
 
     def weigh(self, job: Job, *, window_s: float, as_other: bool = False) -> Weighed:
@@ -189,6 +191,15 @@ class Lab:
 
     def capture(self, settings: Mapping[str, Setting]) -> tuple[str, Run]:
         return "changed", self.changed or self.run
+
+    def lend(self, ops: Sequence[int], values: Sequence[int], path: Path) -> None:
+        self.asked.append(f"lend {', '.join(map(str, values))}")
+        if self.lends is not None:
+            raise JoulediffError(self.lends)
+        path.write_text("lent")
+
+    def borrow(self, path: Path) -> None:
+        self.asked.append(f"borrow what is {path.read_text()}")
 
     def walk(self, target: Target) -> Walk | None:
         return self.walks.get(target.function)

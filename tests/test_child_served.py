@@ -148,6 +148,12 @@ class Bench:
     def take_other(self, run: Run) -> None:
         self._note("other", run)
 
+    def lend(self, ops: Any, values: Any, path: Path) -> None:
+        self._note("lend", ops, values, path)
+
+    def borrow(self, path: Path) -> None:
+        self._note("borrow", path)
+
     def capture(self, settings: Any) -> tuple[str, Run]:
         self._note("capture", settings)
         return "changed1", CHANGED
@@ -185,6 +191,30 @@ def test_each_command_is_answered(pipes: list[int]) -> None:
     ]
     assert bench.asked == [("other", RECORDED), ("capture", {"a": True}), ("weigh", JOB, 0.3, None)]
     assert bench.other == RECORDED
+
+
+def test_tensors_are_lent_and_borrowed_by_their_file(pipes: list[int]) -> None:
+    bench = Bench()
+    lend = to_command({"do": "lend", "ops": [1, 2], "values": [3], "path": "/x/t"})
+    assert served(pipes, bench, lend, to_command({"do": "borrow", "path": "/x/t"}), END) == [{"result": None}] * 2
+    assert bench.asked == [("lend", [1, 2], [3], Path("/x/t")), ("borrow", Path("/x/t"))]
+
+
+def test_a_program_is_asked_to_lend_and_to_borrow(child: Callable[[str], Interpreter]) -> None:
+    body = """
+        record()
+        for _ in range(2):
+            s.answer({"error": json.dumps(commands.next()[0])})
+    """
+    with Served(REQUEST, interpreter=child(body), keep=lambda _: None) as program:
+        program.wait_built()
+        program.record()
+        with pytest.raises(JoulediffError) as asked:
+            program.lend((1, 2), [3], Path("/x/t"))
+        assert json.loads(asked.value.what) == {"do": "lend", "ops": [1, 2], "values": [3], "path": "/x/t"}
+        with pytest.raises(JoulediffError) as asked:
+            program.borrow(Path("/x/t"))
+        assert json.loads(asked.value.what) == {"do": "borrow", "path": "/x/t"}
 
 
 @pytest.mark.parametrize(

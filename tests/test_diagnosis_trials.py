@@ -11,9 +11,10 @@ import torch
 
 from diagnosis_builders import DeadLab, Lab, costs, draw, record, region_of, sides_of
 from joulediff.diagnosis.diagnose import _Diagnosis
-from joulediff.diagnosis.sides import Sides
+from joulediff.diagnosis.sides import Sides, differ
 from joulediff.diagnosis.subject import Lead
-from joulediff.diagnosis.trials import Suspect, Trials, differ, explain, saved, without_waiting
+from joulediff.diagnosis.transplant import Transplant
+from joulediff.diagnosis.trials import Suspect, Trials, explain, saved, without_waiting
 from joulediff.diffs import Thresholds
 from joulediff.errors import JoulediffError
 from joulediff.findings import Cause, Place, SideName, Trial
@@ -46,6 +47,19 @@ def product() -> torch.Tensor:
 def product_of_laid() -> torch.Tensor:
     with torch.no_grad():
         return torch.tanh(X @ LAID)
+
+
+LEFT, RIGHT = W[:, :16].clone(), W[:, 16:].clone()
+
+
+def product_in_parts() -> torch.Tensor:
+    with torch.no_grad():
+        return torch.tanh(torch.cat([X @ LEFT, X @ RIGHT], -1))
+
+
+def product_with_what_is_made() -> torch.Tensor:
+    with torch.no_grad():
+        return torch.tanh(X @ torch.cat([LEFT, RIGHT], -1))
 
 
 def make(
@@ -183,6 +197,72 @@ def test_a_layout_that_comes_about_within_the_part_cannot_be_fed() -> None:
     trial = trials.change([STRIDES])
     assert not trial.explains
     assert trial.note == "the layout comes about within the part itself"
+
+
+LENT = "with a tensor that only the other program has"
+
+
+def lending(answer: Any = 4.0, **changes: Any) -> tuple[Trials, Lab, list[str]]:
+    """Return trials at a product in parts, where the other program has the matrix in one piece."""
+    trials, lab = make({"calls": answer}, steps=(product_in_parts, product), dear=(5.0, 4.0), **changes)
+    return trials, lab, trials.labs["b"].asked if "b" in trials.labs else []  # type: ignore[attr-defined]
+
+
+def test_what_only_the_other_program_was_given_is_lent() -> None:
+    trials, lab, other = lending()
+    trial = trials.change([CALLS])
+    assert trial.explains and trial.note == LENT
+    matrix = trials.sides.b.ops[0].inputs[1]
+    assert f"lend {matrix}" in other
+    assert lab.asked.index("borrow what is lent") < lab.asked.index("calls")
+
+
+def test_with_lent_tensors_outputs_must_be_known_to_stay() -> None:
+    unknown = Weighed(energy(4.0, 0.005, "replayed"), 1e-3, ("mm",), None)
+    assert not lending(unknown)[0].change([CALLS]).explains
+    assert not lending(replace(unknown, difference=0.5))[0].change([CALLS]).explains
+    assert lending(replace(unknown, difference=1e-6))[0].change([CALLS]).explains
+
+
+def test_a_trial_after_one_with_lent_tensors_is_as_any_other() -> None:
+    trials, _, _ = lending("it failed")
+    assert trials.change([CALLS]).note == "it failed"
+    assert trials.change([STRIDES]).note == "the layout comes about within the part itself"
+    assert trials.lent == 0
+
+
+def test_a_program_that_lends_nothing_tells_why() -> None:
+    trials, lab, _ = lending()
+    trials.labs["b"].lends = "it reads 900 MB that only the other program has"  # type: ignore[attr-defined]
+    trial = trials.change([CALLS])
+    assert not trial.explains and trial.note == "it reads 900 MB that only the other program has"
+    assert "calls" not in lab.asked
+
+
+def test_a_recording_lends_nothing() -> None:
+    trials, lab, _ = lending("it reads a tensor that this program does not have there", alone=True)
+    assert trials.change([CALLS]).note == "it reads a tensor that this program does not have there"
+    assert not any("borrow" in text for text in lab.asked)
+
+
+def test_what_the_other_program_computes_is_not_lent() -> None:
+    trials, _ = make({"calls": 4.0}, steps=(product_in_parts, product_with_what_is_made), dear=(5.0, 4.0))
+    trials.change([CALLS])
+    assert not any("lend" in text for text in trials.labs["b"].asked)  # type: ignore[attr-defined]
+
+
+def test_what_both_programs_have_is_not_lent() -> None:
+    trials, _ = make({"calls": 1.0}, steps=(by_hand, built_in), op="gelu")
+    trials.change([CALLS])
+    assert not any("lend" in text for text in trials.labs["b"].asked)  # type: ignore[attr-defined]
+
+
+def test_outputs_that_are_brought_together_are_compared() -> None:
+    trials, _, _ = lending()
+    job = Transplant(trials.sides, trials.region, "a").job(exact=False)
+    names = [trials.sides.a.ops[op].name for op in job.collect]
+    assert names == ["aten::mm", "aten::mm", "aten::cat"]
+    assert len(job.compare) == 1
 
 
 def test_other_calls_run_on_the_programs_own_tensors() -> None:

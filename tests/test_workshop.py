@@ -162,6 +162,80 @@ def test_a_tensor_that_the_program_does_not_have() -> None:
         workshop.open_piece(transplant(decomposed, fused, feeds=()))
 
 
+WHOLE = torch.linspace(-1, 1, 128).reshape(8, 16)
+LEFT, RIGHT = WHOLE[:, :8].clone(), WHOLE[:, 8:].clone()
+
+
+def in_parts() -> torch.Tensor:
+    y = X * 2
+    return torch.cat([y @ LEFT, y @ RIGHT], -1)
+
+
+def in_one() -> torch.Tensor:
+    return (X * 2) @ WHOLE
+
+
+def lent(path: Path) -> tuple[TorchWorkshop, int]:
+    """Return the program in parts, for which the other one wrote its matrix to a file, and which value that is."""
+    other = open_workshop(in_one)
+    value = captured(in_one).ops[1].inputs[1]
+    other.lend((1,), [value], path)
+    other.close()
+    return open_workshop(in_parts, other=in_one), value
+
+
+def test_a_tensor_that_the_other_program_lends(tmp_path: Path) -> None:
+    workshop, _ = lent(tmp_path / "t")
+    job = transplant(in_parts, in_one)
+    with pytest.raises(JoulediffError, match="a tensor that this program does not have"):
+        workshop.open_piece(job)
+    workshop.borrow(tmp_path / "t")
+    (tmp_path / "t").unlink()
+    with closing(workshop.open_piece(job)) as piece:
+        assert piece.kernels == ("aten::mm",)
+        assert piece.difference is not None and piece.difference < 1e-5
+    workshop.close()
+    with pytest.raises(JoulediffError, match="a tensor that this program does not have"):
+        workshop.open_piece(job)
+
+
+def test_lent_tensors_stand_for_those_of_the_other_program_alone(tmp_path: Path) -> None:
+    """They have the other program's numbers, and the same number is another tensor here."""
+    workshop, value = lent(tmp_path / "t")
+    workshop.borrow(tmp_path / "t")
+    run = captured(in_parts)
+    ops = tuple(op.id for op in run.ops[1:])
+    outputs = tuple((out, out) for op in run.ops[1:] for out in op.outputs)
+    assert value < len(run.values)
+    with closing(workshop.open_piece(Job(OWN, ops, collect=ops, compare=outputs))) as piece:
+        assert piece.difference == 0.0
+
+
+def test_what_is_borrowed_takes_turns_with_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One copy for all would stay in the cache."""
+    seen: list[set[int]] = []
+
+    class Load:
+        def __init__(self, calls: Any, **_: object) -> None:
+            (given,) = zip(*(call.args for call in calls), strict=True)
+            seen.extend({each[value].data_ptr() for each in given} for value in given[0])
+
+        def close(self) -> None:
+            pass
+
+    workshop, _ = lent(tmp_path / "t")
+    workshop.borrow(tmp_path / "t")
+    monkeypatch.setattr(workshops, "HostLoad", Load)
+    monkeypatch.setattr(workshops, "_count_copies", lambda size, device: 3)
+    workshop.open_piece(transplant(in_parts, in_one)).close()
+    assert [len(places) for places in seen] == [3, 3]
+
+
+def test_what_nobody_reads_there_is_not_lent(tmp_path: Path) -> None:
+    with pytest.raises(JoulediffError, match="does not read there what it should lend"):
+        open_workshop(in_one).lend((0,), [captured(in_one).ops[1].inputs[1]], tmp_path / "t")
+
+
 def test_recordings_that_are_not_there() -> None:
     workshop = open_workshop(fused)
     for job in (Job(OTHER, (0,)), Job("changed1", (0,)), Job(OWN, (0,), base="changed7")):

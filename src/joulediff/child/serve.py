@@ -7,6 +7,7 @@ the parent, ends the loop.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from joulediff.archive import from_wire, to_wire
@@ -77,6 +78,12 @@ def _do(bench: Workbench, sender: Sender, watch: Watch, command: dict[str, Any],
     if task == "other":
         bench.other = from_wire(attached)
         bench.workshop.take_other(bench.other)
+        return None
+    if task == "lend":
+        bench.workshop.lend(command["ops"], command["values"], Path(command["path"]))
+        return None
+    if task == "borrow":
+        bench.workshop.borrow(Path(command["path"]))
         return None
     if task == "measure":
         found = bench.measure(

@@ -6,6 +6,7 @@ A program that ends, crashes or does not answer raises a `JoulediffError`; what 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from joulediff.archive import to_wire
@@ -109,6 +110,14 @@ class Served:
     def take_other(self, run: Run) -> None:
         """Give the program the other one's recording."""
         self._ask({"do": "other"}, to_wire(run))
+
+    def lend(self, ops: Sequence[int], values: Sequence[int], path: Path) -> None:
+        """Let the program write tensors that operators of its step read to a file."""
+        self._ask({"do": "lend", "ops": list(ops), "values": list(values), "path": str(path)})
+
+    def borrow(self, path: Path) -> None:
+        """Let the program take tensors that the other one wrote."""
+        self._ask({"do": "borrow", "path": str(path)})
 
     def measure(self, *, seconds: float, wait_s: float, settings: Mapping[str, Setting] | None = None) -> Measurement:
         """Return the energy of the step, measured again."""

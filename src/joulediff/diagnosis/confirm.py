@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from joulediff.diagnosis.live import Program, record_fixed
+from joulediff.diagnosis.sides import differ
 from joulediff.diagnosis.suggest import find_fix
-from joulediff.diagnosis.trials import differ
 from joulediff.diffs import Diff
 from joulediff.errors import JoulediffError
 from joulediff.findings import Confirmation, Finding, SideName, WholeRun

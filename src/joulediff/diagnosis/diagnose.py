@@ -189,11 +189,23 @@ class _Diagnosis:
         if not self._is_one_sided(row):
             return False
         readers = self._readers(row)
+        ops = {op for region in row.members for op in ops_of(region, row.expensive)}
         for place, (_, finding) in enumerate(self._drafts):
             others = set(finding.regions) | self._readers_of(finding)
-            if readers and finding.expensive == row.expensive and readers <= others:
+            if finding.expensive == row.expensive and (
+                (readers and readers <= others) or self._is_behind(ops, finding)
+            ):
                 return self._add(at, row, place)
         return False
+
+    def _is_behind(self, ops: set[int], finding: Finding) -> bool:
+        """Return whether operators do nothing but bring what a proven finding's regions make to their outputs."""
+        side = finding.expensive
+        behind: set[int] = set()
+        for number in finding.regions if finding.confirmed else ():
+            region = self.sides.by_id[number]
+            behind.update(self.sides.reach_outputs(region, side, self.sides.slice_of(region, side)))
+        return ops <= behind
 
     def _add(self, at: int, row: Compared, place: int) -> bool:
         """Add a row to a finding that was tried with it."""

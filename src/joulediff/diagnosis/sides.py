@@ -15,7 +15,7 @@ from joulediff.energy.costs import Costs
 from joulediff.findings import Place, Region, SideName
 from joulediff.matching import TOLERANCE, RegionGroup, group_regions
 from joulediff.recorders.workshop import Form
-from joulediff.runs import Frame, Run
+from joulediff.runs import Frame, Run, Signature
 
 # A region with more than this before it, and three times its own operators, is not a matter of a few operators.
 MAX_SLICE = 200
@@ -79,18 +79,26 @@ class Sides:
 
     def slice_of(self, region: Region, side: SideName) -> tuple[int, ...]:
         """Return the operators of one side that lead from shared tensors to the region's outputs, in order."""
-        run, carriers = self.run(side), self.carriers[side]
         found = set(ops_of(region, side))
-        shared = {pair[0 if side == "a" else 1] for pair in region.inputs}
+        values = [value for op in found for value in self.run(side).ops[op].inputs]
+        return self._with_carriers(found, values, {pair[0 if side == "a" else 1] for pair in region.inputs}, side)
+
+    def reach_outputs(self, region: Region, side: SideName, ops: Sequence[int]) -> tuple[int, ...]:
+        """Return operators with those behind them that only bring what they make to the region's outputs."""
+        outputs = [pair[0 if side == "a" else 1] for pair in region.outputs]
+        return self._with_carriers(set(ops), outputs, set(), side)
+
+    def _with_carriers(self, found: set[int], values: list[int], shared: set[int], side: SideName) -> tuple[int, ...]:
+        """Return operators with those that only bring values, back to what is shared."""
+        run, carriers = self.run(side), self.carriers[side]
         most = 3 * len(found) + MAX_SLICE
-        todo = [value for op in found for value in run.ops[op].inputs]
-        while todo and len(found) <= most:
-            value = todo.pop()
+        while values and len(found) <= most:
+            value = values.pop()
             maker = run.values[value].producer
             if value in shared or maker is None or maker in found or maker not in carriers:
                 continue
             found.add(maker)
-            todo += run.ops[maker].inputs
+            values += run.ops[maker].inputs
         return tuple(sorted(found))
 
     def readers_of(self, ops: Iterable[int], side: SideName) -> list[Region]:
@@ -140,3 +148,19 @@ def to_place(run: Run, frame: Frame | None) -> Place | None:
     if frame is None:
         return None
     return Place(frame.file, frame.line, frame.function, run.line_text(frame.file, frame.line))
+
+
+def differ(a: Signature | None, b: Signature | None) -> float | None:
+    """Return how far two tensors lie apart by their signatures, as a share of their norm."""
+    if a is None or b is None or a.count != b.count:
+        return None
+    if (a.nans, a.positive_infs, a.negative_infs) != (b.nans, b.positive_infs, b.negative_infs):
+        return 1.0
+    if not a.sum_abs or not b.sum_abs:
+        return 0.0 if a.sum_abs == b.sum_abs else 1.0
+    gaps = (
+        abs(a.sum_x2 - b.sum_x2) / max(a.sum_x2, b.sum_x2) / 2,
+        abs(a.sum_abs - b.sum_abs) / max(a.sum_abs, b.sum_abs),
+        abs(a.sum_x - b.sum_x) / max(a.sum_abs, b.sum_abs),
+    )
+    return max(gaps)

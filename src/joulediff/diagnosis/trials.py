@@ -9,19 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Protocol
 
 from joulediff.diagnosis.detect import ALPHA, chance
-from joulediff.diagnosis.sides import Sides, form_of, ops_of, other_side
+from joulediff.diagnosis.sides import Sides, differ, form_of, ops_of, other_side
+from joulediff.diagnosis.transplant import Transplant
 from joulediff.diffs import Thresholds
 from joulediff.energy.sums import scale
 from joulediff.errors import JoulediffError
 from joulediff.findings import Place, Region, SideName, Trial
 from joulediff.matching import match
 from joulediff.recorders.walks import Target, Walk
-from joulediff.recorders.workshop import OTHER, OWN, Feed, Job, Weighed
+from joulediff.recorders.workshop import OWN, Feed, Job, Weighed
 from joulediff.records import Energy, Measurement
-from joulediff.runs import Run, Setting, Signature
+from joulediff.runs import Run, Setting
 
 # As near to the cheap side as a change must come.
 NEAR_SHARE = 0.10
@@ -47,6 +50,12 @@ class Lab(Protocol):
 
     def capture(self, settings: Mapping[str, Setting]) -> tuple[str, Run]:
         """Return the recording of the step under other settings, and its name there."""
+
+    def lend(self, ops: Sequence[int], values: Sequence[int], path: Path) -> None:
+        """Write tensors that operators of the step read to a file."""
+
+    def borrow(self, path: Path) -> None:
+        """Take tensors that the other program wrote, for jobs of its operators."""
 
     def walk(self, target: Target) -> Walk | None:
         """Return the lines of a function that the step takes."""
@@ -82,6 +91,8 @@ class Trials:
     made: list[Trial] = field(default_factory=list)
     times: tuple[float, float] | None = None
     """Seconds of the expensive and the cheap side, as weighed."""
+    lent: int = 0
+    """Tensors that the other program lent: weights or constants that only it has."""
     _before: Weighed | None = None
     _other: Weighed | None = None
 
@@ -155,6 +166,7 @@ class Trials:
         return trial
 
     def _try(self, change: str, suspects: Sequence[Suspect]) -> Trial:
+        self.lent = 0
         try:
             after, note = self._change(suspects), None
         except JoulediffError as error:
@@ -212,32 +224,22 @@ class Trials:
 
     def _transplant(self) -> Weighed:
         """Weigh the cheap side's operators on the expensive side's tensors."""
-        own = self.sides.slice_of(self.region, self.expensive)
-        theirs = self.sides.slice_of(self.region, self.cheap)
-        compare = tuple((b, a) for a, b in self._outputs(self.region))
-        feeds = self._feeds(own, theirs, exact=False)
-        found = self._weigh_changed(Job(OTHER, theirs, collect=own, feeds=feeds, compare=compare))
-        if found.energy is None:  # as they lie, the tensors may not suit: then as the cheap side has them
-            feeds = self._feeds(own, theirs, exact=True)
-            found = self._weigh_changed(Job(OTHER, theirs, collect=own, feeds=feeds, compare=compare))
-        return found
+        plan = Transplant(self.sides, self.region, self.expensive)
+        self._borrow(plan)
+        found = self._weigh_changed(plan.job(exact=False))
+        # As they lie, the tensors may not suit: then as the cheap side has them.
+        return self._weigh_changed(plan.job(exact=True)) if found.energy is None else found
 
-    def _feeds(self, own: Sequence[int], theirs: Sequence[int], *, exact: bool) -> tuple[Feed, ...]:
-        """Return which tensor of the expensive side stands for each one that the cheap side's operators read."""
-        run, other = self.sides.run(self.expensive), self.sides.run(self.cheap)
-        shared = {theirs: mine for mine, theirs in self._pairs(self.region)}
-        read = dict.fromkeys(value for op in own for value in run.ops[op].inputs)
-        feeds = []
-        for value in dict.fromkeys(value for op in theirs for value in other.ops[op].inputs):
-            mine = shared.get(value)
-            if mine not in read:
-                mine = _find_equal(run, read, other, value)
-            if mine is None:
-                continue  # made on the way, or not there: the one who runs it will say
-            form, wanted = form_of(run, mine), form_of(other, value)
-            is_kept = (form.shape, form.dtype) == (wanted.shape, wanted.dtype) and not exact
-            feeds.append(Feed(value, mine, None if is_kept or form == wanted else wanted))
-        return tuple(feeds)
+    def _borrow(self, plan: Transplant) -> None:
+        """Have the cheap side lend what only it was given: a constant, weights in one piece."""
+        wanted = plan.find_wanted()
+        if not wanted or self.cheap not in self.labs:
+            return
+        with TemporaryDirectory(prefix="joulediff-") as folder:
+            path = Path(folder) / "tensors"
+            self.labs[self.cheap].lend(plan.theirs, wanted, path)
+            self.labs[self.expensive].borrow(path)
+        self.lent = len(wanted)
 
     def _pairs(self, region: Region) -> list[tuple[int, int]]:
         """Return shared inputs as (expensive, cheap)."""
@@ -278,9 +280,11 @@ class Trials:
         gap = None if after is None else after.difference
         fell = _is_below(energy, before.energy, 1 - self.thresholds.threshold / 2)
         near = _is_below(energy, other.energy, 1 + NEAR_SHARE)
-        stayed = gap is None or gap <= self.thresholds.difference
+        stayed = not self.lent if gap is None else gap <= self.thresholds.difference
         if note is None:
             note = _tell_failure(after, fell=fell, near=near, stayed=stayed)
+        if note is None and self.lent:
+            note = f"with {'a tensor' if self.lent == 1 else f'{self.lent} tensors'} that only the other program has"
         return Trial(
             change,
             before.energy,
@@ -338,42 +342,11 @@ def _measure_now(sides: Sides, side: SideName, labs: Mapping[SideName, Lab]) -> 
     return sides.costs[side].total
 
 
-def differ(a: Signature | None, b: Signature | None) -> float | None:
-    """Return how far two tensors lie apart by their signatures, as a share of their norm."""
-    if a is None or b is None or a.count != b.count:
-        return None
-    if (a.nans, a.positive_infs, a.negative_infs) != (b.nans, b.positive_infs, b.negative_infs):
-        return 1.0
-    if not a.sum_abs or not b.sum_abs:
-        return 0.0 if a.sum_abs == b.sum_abs else 1.0
-    gaps = (
-        abs(a.sum_x2 - b.sum_x2) / max(a.sum_x2, b.sum_x2) / 2,
-        abs(a.sum_abs - b.sum_abs) / max(a.sum_abs, b.sum_abs),
-        abs(a.sum_x - b.sum_x) / max(a.sum_abs, b.sum_abs),
-    )
-    return max(gaps)
-
-
 def saved(trial: Trial, recorded: Energy | None) -> Energy | None:
     """Return what a change saves of a recorded energy, going by how much it saved where it was tried."""
     if recorded is None or trial.before is None or trial.after is None or not trial.before.joules > 0:
         return None
     return scale(recorded, 1 - trial.after.joules / trial.before.joules)
-
-
-def _find_equal(run: Run, among: Mapping[int, None], other: Run, value: int) -> int | None:
-    """Return the tensor that equals one of the other run: a parameter of that name, or one of the same signature."""
-    wanted = other.values[value]
-    sign = other.signature_of(value)
-    for mine in among:
-        found = run.values[mine]
-        if wanted.name is not None and found.name == wanted.name and found.shape == wanted.shape:
-            return mine
-    for mine in among:
-        gap = differ(run.signature_of(mine), sign)
-        if gap is not None and gap < 1e-3 and run.values[mine].shape == wanted.shape:
-            return mine
-    return None
 
 
 def _is_below(energy: Energy | None, other: Energy | None, share: float) -> bool:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from joulediff.diagnosis.detect import Compared, joules
 from joulediff.diagnosis.host import Around, Waits, launch_energy
 from joulediff.diagnosis.redundancy import call_behind
-from joulediff.diagnosis.sides import SIDES, Sides, costliest, ops_of, other_side, to_place
+from joulediff.diagnosis.sides import SIDES, Sides, costliest, differ, ops_of, other_side, to_place
 from joulediff.diagnosis.subject import Lead
 from joulediff.diagnosis.suggest import suggest
-from joulediff.diagnosis.trials import Lab, Trials, differ, saved, without_waiting
+from joulediff.diagnosis.trials import Lab, Trials, saved, without_waiting
 from joulediff.diffs import Thresholds
 from joulediff.energy.sums import add
 from joulediff.findings import Cause, Confirmation, Finding, Place, Region, SideName, Verdict

@@ -6,9 +6,10 @@ to the process in which the program lives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from joulediff.recorders.recorder import Load
@@ -88,6 +89,12 @@ class Workshop(Protocol):
 
     def capture(self, settings: Mapping[str, Setting]) -> tuple[str, Run]:
         """Run the step under other settings and return the name of the recording, and the recording."""
+
+    def lend(self, ops: Sequence[int], values: Sequence[int], path: Path) -> None:
+        """Write tensors that operators of the step read to a file; raises JoulediffError where that cannot be."""
+
+    def borrow(self, path: Path) -> None:
+        """Keep tensors that the other program lent, for jobs of its operators; those lent before are gone."""
 
     def unwaited(self, step: Step, *, file: str, line: int) -> AbstractContextManager[Step]:
         """Give the step without its waits in a line; raises JoulediffError where it has none that can be left out."""

@@ -143,6 +143,8 @@ def _cause_in_full(finding: Finding, files: Mapping[str, str]) -> str:
 def _key_text(cause: Cause) -> str:
     if cause.value_a is None and cause.value_b is None:
         return cause.key or ""
+    if cause.value_a == cause.value_b:
+        return f"{cause.key}, called in another way"
     values = f"{value_text(cause.value_a)} ↔ {value_text(cause.value_b)}"
     if cause.key in (cause.value_a, cause.value_b):  # what is called is the key itself
         return values if None not in (cause.value_a, cause.value_b) else str(cause.key)

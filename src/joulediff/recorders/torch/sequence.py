@@ -1,7 +1,6 @@
 """Run recorded operators one after the other, each on what those before it made.
 
-Values that no operator of the sequence makes are given. A write in place makes a new value of the same memory, so the
-tensor behind a value is looked up through `previous`.
+Values that no operator of the sequence makes are given.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from joulediff.errors import JoulediffError
+from joulediff.recorders.dataflow import Dataflow
 from joulediff.recorders.torch.arguments import Encoder, decode
 from joulediff.recorders.torch.rebuild import find_function
 from joulediff.recorders.workshop import Form
@@ -55,24 +55,21 @@ class OpSequence:
     def __init__(self, run: Run, ops: Sequence[int]) -> None:
         self._run = run
         self._ops = [run.ops[op] for op in ops]
-        self._members = frozenset(ops)
         self._calls = [_Call(op) for op in self._ops]
-        self._known: set[int] = set()
-        needed: dict[int, None] = {}
-        self._sources = [self._find_sources(op, needed) for op in self._ops]
-        self.needed = tuple(needed)
+        self._flow = Dataflow(run, ops)
+        self.needed = self._flow.needed
 
     def __call__(self, given: Mapping[int, torch.Tensor]) -> Tensors:
         """Return every tensor by its value after the last operator has run."""
         known = dict(given)
-        for op, call, sources in zip(self._ops, self._calls, self._sources, strict=True):
+        for op, call, sources in zip(self._ops, self._calls, self._flow.sources, strict=True):
             made = call([known[value] for value in sources])
             known.update(zip(op.outputs, made, strict=False))
         return known
 
     def find(self, known: Mapping[int, torch.Tensor], value: int) -> torch.Tensor | None:
         """Return the tensor of a value after a run; None for one that the sequence does not know."""
-        at = self._locate(value)
+        at = self._flow.locate(value)
         return None if at is None else known.get(at)
 
     @property
@@ -80,26 +77,6 @@ class OpSequence:
         """Given values whose memory the operators write to."""
         memory = {self._run.values[value].storage for op in self._ops for value in op.writes}
         return {value for value in self.needed if self._run.values[value].storage in memory}
-
-    def _find_sources(self, op: Op, needed: dict[int, None]) -> list[int]:
-        """Return under which value each input is known; those that are not known so far become needed."""
-        found = []
-        for value in op.inputs:
-            at = self._locate(value)
-            if at is None:
-                at = value
-                needed[value] = None
-                self._known.add(value)
-            found.append(at)
-        self._known.update(op.outputs)
-        return found
-
-    def _locate(self, value: int) -> int | None:
-        at: int | None = value
-        while at is not None and at not in self._known:
-            found = self._run.values[at]
-            at = found.previous if self._members.intersection(found.writers) else None
-        return at
 
 
 class _Call:

@@ -19,6 +19,7 @@ from joulediff.recorders.torch.capture import capture_step
 from joulediff.recorders.torch.collect import collect_inputs
 from joulediff.recorders.torch.inputs import KeptInputs
 from joulediff.recorders.torch.loads import CudaLoad, HostLoad, as_recorded, failures_told, is_out_of_memory
+from joulediff.recorders.torch.loans import read_tensors, write_tensors
 from joulediff.recorders.torch.models import find_holdings
 from joulediff.recorders.torch.replayer import CACHE_FILLS, HOST_CACHE_BYTES
 from joulediff.recorders.torch.sequence import OpSequence, Tensors, differ, kernel_names, to_form
@@ -58,6 +59,7 @@ class TorchWorkshop:
         self._runs: dict[str, Run] = {OWN: run}
         self._settings: dict[str, Mapping[str, Setting]] = {OWN: {}}
         self._collected: tuple[object, dict[int, KeptInputs]] | None = None
+        self._borrowed: Tensors = {}
 
     def take_other(self, run: Run) -> None:
         self._runs[OTHER] = run
@@ -81,6 +83,16 @@ class TorchWorkshop:
         self._runs[name], self._settings[name] = run, dict(settings)
         return name, run
 
+    def lend(self, ops: Sequence[int], values: Sequence[int], path: Path) -> None:
+        own = _by_value(self._runs[OWN], self._collect(OWN, ops))
+        if not own.keys() >= set(values):
+            raise JoulediffError("the other program does not read there what it should lend")
+        write_tensors(path, {value: own[value] for value in values})
+
+    def borrow(self, path: Path) -> None:
+        self._borrowed = {}
+        self._borrowed = read_tensors(path)
+
     def unwaited(self, step: Step, *, file: str, line: int) -> AbstractContextManager[Step]:
         return unwaited(step, file=file, line=line, root=f"{self._root}{os.sep}", begin=self._begin)
 
@@ -98,6 +110,7 @@ class TorchWorkshop:
     def close(self) -> None:
         """Drop all that was kept."""
         self._collected = None
+        self._borrowed = {}
 
     def _refuse(self, job: Job) -> None:
         for name in (job.run, job.base):
@@ -114,9 +127,12 @@ class TorchWorkshop:
         kept = self._collect(job.base, job.collect)
         sequence = OpSequence(self._runs[job.run], job.ops)
         device = next((base.ops[op].device for op in job.collect if base.ops[op].device != "cpu"), "cpu")
-        size = sum(each.size_bytes for each in kept.values())
+        borrowed = self._borrowed if job.run == OTHER else {}
+        size = sum(each.size_bytes for each in kept.values()) + sum(each.nbytes for each in borrowed.values())
         sets = _copies(kept, _count_copies(size, device))
         given = [self._feed(job, sequence, each, base) for each in sets]
+        # Those take turns too.
+        given[1:] = [_cloned(each, set(borrowed)) for each in given[1:]]
         if job.run != job.base:  # it may write to what this program only reads, and lends
             given = [_cloned(each, sequence.written) for each in given]
         with as_recorded():
@@ -158,6 +174,9 @@ class TorchWorkshop:
         for value in sequence.needed:
             feed = feeds.get(value)
             source = value if feed is None and job.run == job.base else None if feed is None else feed.own
+            if feed is None and job.run == OTHER and value in self._borrowed:
+                found[value] = self._borrowed[value]
+                continue
             if source is None or source not in own:
                 raise JoulediffError("it reads a tensor that this program does not have there")
             found[value] = own[source] if feed is None or feed.form is None else to_form(own[source], feed.form)
