@@ -13,7 +13,7 @@ import torch
 
 from joulediff.archive import load
 from joulediff.energy.ledger import open_books
-from joulediff.errors import JoulediffError
+from joulediff.errors import JoulediffError, MeterFailed
 from joulediff.recorders.recorder import Recorder, open_recorder
 from joulediff.recorders.regions import region
 from joulediff.recorders.torch import trace
@@ -98,6 +98,22 @@ def test_a_step_that_fails_when_measured_again_keeps_what_was_measured() -> None
     with pytest.raises(ValueError, match="no more"):
         record(step, **QUICK, between=between, checkpoint=seen.append)
     assert statuses(seen[-1]) == [("metered", "done")]
+
+
+def test_a_meter_that_fails_the_second_time_leaves_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.ones(8, 8)
+
+    def between(measure_for: Any) -> None:
+        def fail(*_: Any, **__: Any) -> Any:
+            raise MeterFailed("no meter gave a number")
+
+        monkeypatch.setattr("joulediff.session.measure", fail)
+        measure_for(0.1)
+
+    run = record(lambda: x + 1, **QUICK, between=between)
+    assert statuses(run) == [("metered", "done"), ("traced", "done"), ("captured", "done")]
+    assert run.measurement is not None and not run.measurement.trustworthy
+    assert run.measurement.warnings[-1] == "it was measured once and not again: no meter gave a number"
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])

@@ -20,7 +20,7 @@ from joulediff.energy.bench import Bench
 from joulediff.energy.replay import SECONDS as REPLAY_SECONDS
 from joulediff.energy.replay import Replaying
 from joulediff.energy.scales import Scales
-from joulediff.errors import JoulediffError
+from joulediff.errors import JoulediffError, MeterFailed
 from joulediff.metering.combine import combine
 from joulediff.metering.run import SECONDS, measure, resting
 from joulediff.meters import MeterSet, open_meters
@@ -222,6 +222,12 @@ class _Session:
         before, done = self.run.measurement, [each for each in self.run.passes if each.name == "metered"]
         try:
             found = measure_step(keeper)
+        except MeterFailed as error:
+            if before is None:
+                raise
+            told = f"it was measured once and not again: {error.what}"
+            found = replace(before, trustworthy=False, warnings=(*before.warnings, told))
+            before = None
         except BaseException as error:
             if keeper.measurement is not None and before is None:
                 self.run = replace(self.run, measurement=keeper.measurement)
