@@ -83,7 +83,7 @@ def test_a_row_that_parts_to_the_same_functions_is_part_of_what_was_proven() -> 
     assert trial.before is not None and trial.before.joules == pytest.approx(6.0), "the trial tells what was tried"
 
 
-@pytest.mark.parametrize(("after", "saved_j"), [(1.0, 5.0), (0.9, 5.1)])
+@pytest.mark.parametrize(("after", "saved_j"), [(1.0, 5.0), (1.05, 4.95)])
 def test_what_is_saved_grows_with_the_row(after: float, saved_j: float) -> None:
     (found,) = compared(DEAR, LEAN, Lab(DEAR, {"calls": after})).findings
     assert found.confirmation is not None and found.confirmation.saved_j is not None
@@ -91,13 +91,14 @@ def test_what_is_saved_grows_with_the_row(after: float, saved_j: float) -> None:
     assert found.confirmation.saved_share == pytest.approx(found.confirmation.saved_j / 10.0)
 
 
-def test_no_more_than_the_whole_step_is_saved() -> None:
-    """A trial that saves more than its row costs, and a row beside it, promise all of the step at the most."""
+def test_no_more_than_the_steps_lie_apart_is_saved() -> None:
+    """A trial that saves more than its row costs, and a row beside it, promise what both cost more at the most."""
     free = {"mm": 0.01}
     a, b = in_library(record(slow, costs({**SLOW, **free}))), in_library(record(fast, costs({"softplus": 4.0, **free})))
     (found,) = compared(a, b, Lab(a, {"calls": 0.1})).findings
-    assert found.confirmation is not None and found.confirmation.saved_share == pytest.approx(1.0)
-    assert found.confirmation.saved_j == pytest.approx(9.01)
+    assert found.confirmation is not None and found.confirmation.saved_j is not None
+    assert found.confirmation.saved_j == pytest.approx(found.delta_j, rel=0.05)
+    assert found.confirmation.saved_share == pytest.approx(found.confirmation.saved_j / 9.01)
 
 
 def test_the_sides_may_be_exchanged() -> None:

@@ -120,6 +120,7 @@ class Finding:
     where: str
     """`transformer.h.*.mlp.act`; empty outside of modules."""
     regions: tuple[int, ...]
+    """All that belong to it."""
     energy_a: Energy | None
     energy_b: Energy | None
     delta_j: float
@@ -145,3 +146,5 @@ class Finding:
     confirmed: bool
     confirmation: Confirmation | None
     suggestion: str
+    count: int | None = None
+    """How many regions are alike in the row that speaks for it; all of `regions` where not told."""

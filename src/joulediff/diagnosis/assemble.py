@@ -38,6 +38,8 @@ _ROW_NAMES: dict[str, str] = {
     "host": "(host: Python, launches)",
     "waits": "(host waits for a device)",
 }
+# A factor that stands for an end that is not known.
+_MOST_LOG = math.log(1e6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ def assemble(
         delta_high_j=high_j,
         comparable=comparable,
         condition_differences=conditions,
-        explained_share=_explained(signed_j, delta_j, low_j, high_j),
+        explained_share=_explained(signed_j, delta_j, ratio),
         findings=tuple(work.findings),
         regions=_table(sides, rows, work, comparable=comparable and a is not None),
         ledger_a=_ledger(sides, "a"),
@@ -106,17 +108,23 @@ def _compare_totals(
     if a is None or b is None or not (a.joules > 0 and b.joules > 0):
         return None, (None, None, None)
     doubt = spread * CONFIDENCE_SIGMAS
-    below = math.hypot(1 - a.low / a.joules, b.high / b.joules - 1, doubt, doubt)
-    above = math.hypot(a.high / a.joules - 1, 1 - b.low / b.joules, doubt, doubt)
+    # A ratio's ends lie as its logarithm's do: half as much and twice as much are as far from one.
+    below = math.hypot(_log(a.joules, a.low), _log(b.high, b.joules), doubt, doubt)
+    above = math.hypot(_log(a.high, a.joules), _log(b.joules, b.low), doubt, doubt)
     value, delta_j = a.joules / b.joules, a.joules - b.joules
     low_j = delta_j - math.hypot(a.joules - a.low, b.high - b.joules, doubt * a.joules, doubt * b.joules)
     high_j = delta_j + math.hypot(a.high - a.joules, b.joules - b.low, doubt * a.joules, doubt * b.joules)
-    return Ratio(value, value * (1 - below), value * (1 + above)), (delta_j, low_j, high_j)
+    return Ratio(value, value * math.exp(-below), value * math.exp(min(above, _MOST_LOG))), (delta_j, low_j, high_j)
 
 
-def _explained(signed_j: float, delta_j: float | None, low_j: float | None, high_j: float | None) -> float | None:
-    """Return the share of a difference that findings account for; None where there is none to speak of."""
-    if delta_j is None or low_j is None or high_j is None or low_j <= 0 <= high_j:
+def _log(more: float, less: float) -> float:
+    """Return how far one energy is above another, as a logarithm; a low end may be nothing."""
+    return math.log(more / less) if more > 0 and less > 0 else _MOST_LOG
+
+
+def _explained(signed_j: float, delta_j: float | None, ratio: Ratio | None) -> float | None:
+    """Return the share of a difference that findings account for; None where there is none, or they say the reverse."""
+    if not delta_j or ratio is None or ratio.low <= 1.0 <= ratio.high or signed_j / delta_j < 0:
         return None
     return signed_j / delta_j
 

@@ -25,7 +25,7 @@ from joulediff.diagnosis.spinning import find_spinning, write_spinning
 from joulediff.diagnosis.subject import Lead, Subject, add_evidence, make_subject
 from joulediff.diagnosis.trials import Lab, Suspect, Trials, explain
 from joulediff.diagnosis.wholes import join, whole_call, widen
-from joulediff.diagnosis.write import add_around, write_finding, write_waiting
+from joulediff.diagnosis.write import add_around, most_saved, write_finding, write_waiting
 from joulediff.diffs import Diff, RowVerdict, Thresholds
 from joulediff.findings import Finding, Region, SideName
 from joulediff.matching import TOLERANCE, is_view, match
@@ -162,7 +162,8 @@ class _Diagnosis:
         before = finding.confirmation
         if before is not None and before.saved_j is not None and before.saved_share is not None:
             grown = finding.delta_j / max(finding.delta_j - abs(row.delta_j), 1e-30)
-            grown = max(1.0, min(grown, 1 / before.saved_share)) if before.saved_share > 0 else grown
+            most_j = most_saved(self.sides, finding.expensive, finding.delta_j)
+            grown = max(1.0, min(grown, most_j / before.saved_j)) if before.saved_j > 0 else grown
             saved = replace(before, saved_j=before.saved_j * grown, saved_share=before.saved_share * grown)
             self._drafts[place] = (first, replace(finding, confirmation=saved))
         return True
@@ -258,7 +259,7 @@ class _Diagnosis:
             is_here = row.expensive in self.labs
             why = "others cost more, and were tried first" if is_here else "the programs cannot be run again"
             if is_here and weighed is None:
-                why = "nothing reads what it makes"
+                why = "no work that both programs do reads what it makes"
             lead = replace(lead, cause=add_evidence(lead.cause, f"not tried: a change was not measured ({why})"))
         return write_finding(self.sides, row, region, lead, trials, self.limits, confirmed=confirmed)
 

@@ -60,6 +60,7 @@ def write_finding(
         confirmed=confirmed,
         confirmation=None if trials is None else _confirm(sides, row, trials, confirmed=confirmed),
         suggestion=suggest(lead.kind, lead.cause, row.expensive),
+        count=len(row.group.regions),
     )
 
 
@@ -179,8 +180,18 @@ def _confirm(sides: Sides, row: Compared, trials: Trials, *, confirmed: bool) ->
     if gain is not None:
         fewer_s = (costs.time_s(ops) or 0.0) - (sides.costs[other_side(side)].time_s(others) or 0.0)
         saved_j = gain.joules + launch_energy(sides, side, len(ops) - len(others), fewer_s)
-        saved_j = min(saved_j, joules(costs.total))  # replays of a disturbed machine may promise more than there is
+        saved_j = min(
+            saved_j, most_saved(sides, row.expensive, row.delta_j)
+        )  # replays of a disturbed machine may promise more than there is
     return Confirmation(tuple(trials.made), saved_j, None if saved_j is None else _share(saved_j, costs.total))
+
+
+def most_saved(sides: Sides, side: SideName, delta_j: float) -> float:
+    """Return the most that a fix can save on a side: what it costs more, or what the whole steps may lie apart."""
+    mine, other = sides.costs[side].total, sides.costs[other_side(side)].total
+    if mine is None or other is None:
+        return joules(mine)
+    return min(mine.joules, max(abs(delta_j), mine.high - other.low))
 
 
 def _path(sides: Sides, side: SideName, region: Region) -> tuple[Place, ...]:

@@ -6,6 +6,7 @@ import tokenize
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from joulediff.findings import Place
 from joulediff.runs import Frame, SourceText
 
 # Lines shown before and after a recorded one: enough to see the call, and for the user's own code its surroundings.
@@ -16,9 +17,16 @@ MAX_LINE = 300
 MAX_FILE_BYTES = 4_000_000
 
 
-def read_sources(frames: Iterable[Frame], files: Mapping[str, str]) -> tuple[SourceText, ...]:
-    """Return excerpts around the frames' lines, where they can be read; `files` says where each frame's file is."""
+def read_sources(
+    frames: Iterable[Frame], files: Mapping[str, str], places: Iterable[Place] = ()
+) -> tuple[SourceText, ...]:
+    """Return excerpts around the frames' lines, and lines of other places, where they can be read.
+
+    `files` says where each file is.
+    """
     wanted: dict[str, set[int]] = {}
+    for place in places:
+        wanted.setdefault(place.file, set()).add(place.line)
     for frame in frames:
         around = AROUND_OWN if frame.owner is None else AROUND_LIBRARY
         wanted.setdefault(frame.file, set()).update(range(frame.line - around, frame.line + around + 1))

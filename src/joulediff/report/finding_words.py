@@ -45,7 +45,7 @@ class Fact:
 
 def region_text(finding: Finding) -> str:
     """Return the work that differs: `addmm ×48`."""
-    return with_count(finding.region, len(finding.regions))
+    return with_count(finding.region, finding.count or len(finding.regions))
 
 
 def file_names(findings: Iterable[Finding]) -> dict[str, str]:

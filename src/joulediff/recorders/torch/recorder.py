@@ -89,14 +89,17 @@ class TorchRecorder:
         found = capture_step(self._step, holdings=holdings, begin=seed, root=self._root, cpp=self._cpp)
         self._addresses = found.addresses
         spans, notes_on_spans = to_spans(found.flags, run.settings)
+        own = own_files(found.frames, found.files, self._root) if self._source else {}
+        places = find_places(run.settings, own)
+        files = {**found.files, **{shown: str(path) for shown, path in own.items()}}
         run = replace(
             run,
             ops=found.ops,
             values=found.values,
             signatures=found.signatures,
             frames=found.frames,
-            sources=read_sources(found.frames, found.files) if self._source else (),
-            set_places=self._set_places(run, found) if self._source else {},
+            sources=read_sources(found.frames, files, places.values()) if self._source else (),
+            set_places={name: f"{place.file}:{place.line}:{place.function}" for name, place in places.items()},
             spans=spans,
         )
         left = _left_out(found, self._state)
@@ -108,10 +111,6 @@ class TorchRecorder:
         if self._traced is not None:
             run = _with_trace(run, self._traced, join(self._traced, found.ops, compiled_modules=found.compiled_modules))
         return replace(run, notes=(*run.notes, *notes))
-
-    def _set_places(self, run: Run, found: Captured) -> dict[str, str]:
-        places = find_places(run.settings, own_files(found.frames, found.files, self._root))
-        return {name: f"{place.file}:{place.line}:{place.function}" for name, place in places.items()}
 
     def replayer(self, run: Run, begin: Callable[[], None]) -> Replayer:
         return TorchReplayer(self._step, run, begin=begin, addresses=self._addresses)
