@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from case_builders import write_case, write_copies
+from case_builders import write_case, write_copies, write_toml
 from diff_builders import gpt2_diff, side
 from joulediff.archive import load, save
 from joulediff.cases.kept import read_results
@@ -22,6 +22,7 @@ from joulediff.report.diff_json import diff_from_json, diff_to_json
 from run_builders import gpt2_run
 
 SHORT = ("--seconds", "0.5", "--replay-seconds", "3", "--wait", "0", "--meter", "estimated", "--device", "cpu")
+TRIES = 3
 FAILS = "def build():\n    raise ValueError('no such model')\n"
 
 Cases = Callable[..., tuple[int, str, str]]
@@ -91,7 +92,7 @@ def test_one_case(cases: Cases) -> None:
     code, out, _ = cases("show", "copies")
     assert code == 0
     assert out.startswith("copies  A copy that nobody needs\n")
-    assert "joulediff cases run copies" in out and "torch.relu" not in out
+    assert "joulediff cases --library lib run copies" in out and "torch.relu" not in out
     assert "return torch.relu(transpose(x))" in cases("show", "copies", "--programs")[1]
 
 
@@ -101,7 +102,10 @@ def test_one_case(cases: Cases) -> None:
         (("show", "tf31"), "did you mean tf32?"),
         (("run",), "name some, or say --all"),
         (("run", "tf32", "--all"), "name some, or say --all"),
-        (("run", "--all", "--only", "ours"), "there is no such case"),
+        (("run", "--all", "--only", "ours"), "the library has no case that is ours"),
+        (("run", "tf32", "--only", "ours"), "none of these cases is ours"),
+        (("run", "tf32", "--json", "x", "--markdown", "x"), "two reports cannot share x"),
+        (("--library", "empty", "list"), "empty holds no case"),
         (("run", "tf32", "--json", "nowhere/x.json"), "cannot write nowhere/x.json"),
         (("run", "tf32", "--json", "-", "--markdown", "-"), "two reports cannot share standard output"),
         (("run", "tf32", "--keep", "file"), "cannot keep cases in file"),
@@ -113,6 +117,7 @@ def test_one_case(cases: Cases) -> None:
 def test_what_cannot_work_is_refused_before_anything_runs(cases: Cases, words: tuple[str, ...], said: str) -> None:
     write_failing(Path("lib/tf32"))
     Path("file").write_text("")
+    Path("empty").mkdir()
     code, out, err = cases(*words)
     assert (code, out) == (1, "")
     assert err.startswith("joulediff: ") and said in err
@@ -120,23 +125,25 @@ def test_what_cannot_work_is_refused_before_anything_runs(cases: Cases, words: t
 
 def test_a_case_runs_is_judged_and_is_judged_again(cases: Cases) -> None:
     write_copies(Path("lib/copies"))
-    code, out, err = cases("run", "copies", *SHORT, "--keep", "kept", "--markdown", "report.md")
-    (kept,) = read_results(Path("kept"))
-    outcome = "found" if kept.confirmed else "partly"  # on a busy machine what is left out may not be seen to help
-    assert code == (0 if kept.confirmed else 3), out + err
+    for _ in range(TRIES):  # on a busy machine a look may miss it
+        code, out, err = cases("run", "copies", *SHORT, "--keep", "kept", "--markdown", "report.md")
+        (kept,) = read_results(Path("kept"))
+        if kept.outcome == "found":
+            break
+    assert code == 0, out + err
     assert out.startswith("A wasteful") and "\nB lean" in out
-    assert f"\ncopies: {outcome}, " in out and "redundant: contiguous" in out
+    assert "\ncopies: found, " in out and "redundant: contiguous" in out
     assert {path.name for path in Path("kept/copies").iterdir()} == {"a.jd", "b.jd", "diff.json"}
     assert load("kept/copies/a.jd").label == "wasteful"
     assert diff_from_json(Path("kept/copies/diff.json").read_bytes()).b.label == "lean"
-    assert (kept.case, kept.outcome, kept.finding, kept.told_key) == ("copies", outcome, "1", "contiguous")
+    assert (kept.case, kept.outcome, kept.finding, kept.told_key) == ("copies", "found", "1", "contiguous")
     assert kept.rank_energy == kept.rank_time == 1
     assert kept.seconds is not None and kept.versions.startswith("torch ")
     assert "<code>copies</code>" in Path("report.md").read_text()
     code, out, err = cases("judge", "kept", "--json", "-")
-    assert (code, err) == (0 if kept.confirmed else 3, "")
+    assert (code, err) == (0, "")
     assert json.loads(out)["judgements"] == json.loads(Path("kept/results.json").read_text())["judgements"]
-    assert f"{int(kept.confirmed)} of 1 found and confirmed" in cases("judge", "kept")[1]
+    assert "1 of 1 found and confirmed" in cases("judge", "kept")[1]
 
 
 def test_a_case_that_fails_and_one_that_cannot_run(cases: Cases) -> None:
@@ -144,13 +151,13 @@ def test_a_case_that_fails_and_one_that_cannot_run(cases: Cases) -> None:
     write_case(Path("lib/other"), devices=["cuda"])
     code, out, _ = cases("run", "--all", *SHORT, "--keep", "kept")
     assert code == 3
-    assert out.startswith("fails: missed, ")
+    assert out.startswith("fails: failed, ")
     assert "(wasteful: build() in wasteful.py raised ValueError: no such model (wasteful.py:2))\n" in out
     assert "\nother: not run, only on cuda\n" in out
-    assert "0 of 1 found and confirmed, 1 missed, 1 not run" in out
-    assert {each.case: each.outcome for each in read_results(Path("kept"))} == {"fails": "missed", "other": "not run"}
+    assert "0 of 1 found and confirmed, 1 failed, 1 not run" in out
+    assert {each.case: each.outcome for each in read_results(Path("kept"))} == {"fails": "failed", "other": "not run"}
     code, out, _ = cases("judge", "kept")
-    assert code == 3 and "0 of 1 found and confirmed, 1 missed, 1 not run" in out
+    assert code == 3 and "0 of 1 found and confirmed, 1 failed, 1 not run" in out
     code, out, err = cases("run", "other", *SHORT, "--json", "-")
     assert code == 0, "what cannot run here is no failure"
     assert json.loads(out)["judgements"][0]["note"] == "only on cuda"
@@ -210,11 +217,32 @@ def test_what_was_kept_and_is_damaged(cases: Cases) -> None:
     write_case(Path("lib/tf32"))
     keep(Path("kept/tf32"), a="wasteful", b="lean")
     Path("kept/tf32/diff.json").write_text("{}")
-    code, _, err = cases("judge", "kept")
-    assert code == 1 and "cannot read kept/tf32/diff.json: it holds no diff" in err
-    keep(Path("other/unknown"), a="wasteful", b="lean")
-    code, _, err = cases("judge", "other")
-    assert code == 1 and "no case is called unknown" in err
+    write_case(Path("lib/cut"))
+    keep(Path("kept/cut"), a="wasteful", b="lean")
+    Path("kept/cut/a.jd").write_bytes(b"PK")
+    keep(Path("kept/unknown"), a="wasteful", b="lean")
+    write_case(Path("lib/good"))
+    keep(Path("kept/good"), a="wasteful", b="lean")
+    code, out, _ = cases("judge", "kept")
+    assert code == 3
+    assert "tf32: cannot read kept/tf32/diff.json: it holds no diff" in out
+    assert "- cut: " in out and "unknown: the library has no such case" in out
+    assert "1 of 4 found and confirmed, 3 failed" in out
+
+
+def test_a_broken_case_is_no_matter_of_the_others(cases: Cases) -> None:
+    write_case(Path("lib/good"))
+    write_toml(Path("lib/broken"), "title = ")
+    assert cases("show", "good")[0] == 0
+    code, _, err = cases("show", "broken")
+    assert code == 1 and "lib/broken/case.toml" in err
+
+
+def test_tracebacks_on_demand(cases: Cases) -> None:
+    write_failing(Path("lib/fails"))
+    assert "Traceback" not in cases("run", "fails", *SHORT)[2]
+    assert "ValueError: no such model" in cases("run", "fails", *SHORT, "-vv")[2]
+    assert "Traceback" in cases("-vv", "run", "fails", *SHORT)[2]
 
 
 def test_the_lean_program_against_itself(cases: Cases) -> None:
@@ -225,4 +253,5 @@ def test_the_lean_program_against_itself(cases: Cases) -> None:
     assert code == 0, out + err
     assert out.startswith("A lean") and "\nB lean again" in out
     assert "\ncopies: clean, " in out
-    assert "1 of 1 without a finding" in cases("judge", "kept")[1]
+    assert not Path("kept/copies").exists(), "it is no recording of the case"
+    assert "1 of 1 without a finding" in cases("judge", "kept/lean")[1]

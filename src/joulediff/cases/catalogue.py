@@ -9,12 +9,13 @@ from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from joulediff.archive.plain import to_plain
 from joulediff.cases.case import Case, Measured
-from joulediff.cases.judge import kind_text
+from joulediff.cases.judge import kind_text, kinds_text
 from joulediff.report.amounts import count_text, ratio_text
 from joulediff.report.columns import GAP, cut_end, make_table
 from joulediff.report.json import dump
@@ -50,10 +51,16 @@ def print_catalogue(cases: Sequence[Case], lacking: Mapping[str, str | None], co
     print_parts(console, table, Text(), Text(f"{able} of {count_text(len(cases), 'case')} can run here", style="bold"))
 
 
-def print_case(case: Case, lack: str | None, console: Console, *, programs: bool = False) -> None:
+def print_case(
+    case: Case, lack: str | None, console: Console, *, programs: bool = False, library: Path | None = None
+) -> None:
     """Print all that is known of a case, with `programs` the text of its files too."""
     plain = plain_record(_in_lines(case))
-    facts = list(_facts(plain, lack))
+    where = "" if library is None else f"--library {plain_text(str(library))} "
+    facts = [
+        *_facts(plain),
+        ("here", f"joulediff cases {where}run {case.id}" if lack is None else f"cannot run: {lack}"),
+    ]
     keys = max(cell_len(key) for key, _ in facts)
     grid = Table.grid(padding=(0, GAP, 0, 0))
     before = ""
@@ -91,9 +98,9 @@ def _in_lines(case: Case) -> Case:
     return replace(case, **texts)
 
 
-def _facts(case: Case, lack: str | None) -> Iterator[tuple[str, str]]:
+def _facts(case: Case) -> Iterator[tuple[str, str]]:
     yield "system", f"{case.system} ({case.origin})"
-    yield "kind", kind_text(case.kind)
+    yield "kind", kinds_text(case)
     yield from (("key", key) for key in case.keys)
     yield "devices", ", ".join(case.devices)
     if case.needs:
@@ -106,7 +113,6 @@ def _facts(case: Case, lack: str | None) -> Iterator[tuple[str, str]]:
         yield "processes", str(case.processes)
     yield from (("measured", _measured_text(each)) for each in case.measured)
     yield from (("programs", str(path)) for path in (case.wasteful, case.lean))
-    yield "here", f"joulediff cases run {case.id}" if lack is None else f"cannot run: {lack}"
 
 
 def _measured_text(found: Measured) -> str:
@@ -119,7 +125,7 @@ def _listings(case: Case) -> Iterator[RenderableType]:
     for path in sorted(case.folder.glob("*.py"), key=lambda each: (each != case.wasteful, each != case.lean)):
         yield Text()
         yield Text(path.name, style="bold")
-        yield from (Text(f"  {plain_text(line)}", no_wrap=True, overflow="fold") for line in _lines(path))
+        yield from (Padding(Text(plain_text(line), overflow="fold"), (0, 0, 0, 2)) for line in _lines(path))
 
 
 def _lines(path: Path) -> list[str]:

@@ -15,7 +15,7 @@ from joulediff.findings import Finding, FindingKind, Verdict
 from joulediff.report.amounts import count_text
 from joulediff.runs import Run
 
-Outcome = Literal["found", "partly", "missed", "fixed upstream", "not run", "clean", "false alarm"]
+Outcome = Literal["found", "partly", "missed", "failed", "fixed upstream", "not run", "clean", "false alarm"]
 GOOD: tuple[Outcome, ...] = ("found", "fixed upstream", "clean")
 STILL_THERE = "the case says fixed, the waste is still there"
 _PREFIX = "config."
@@ -29,6 +29,7 @@ class Judgement:
     - `found`: a finding against the wasteful program tells the right kind and a right key, and is confirmed.
     - `partly`: there is a finding against it, and one of the three does not hold.
     - `missed`: there is none.
+    - `failed`: a program of it, or what was kept of it, could not be used.
     - `fixed upstream`: the case says so, and the two programs cost the same.
     - `clean`, `false alarm`: the lean program against itself, without and with a finding.
     """
@@ -72,6 +73,9 @@ def judge(case: Case, diff: Diff, wasteful: Run | None, seconds: float | None) -
         return replace(judged, outcome="missed", note="; ".join([*notes, _why_missed(diff)]))
     judged = _of_finding(judged, case, finding, wasteful)
     if judged.kind_right and judged.key_right and judged.confirmed:
+        if diff.ratio is not None and diff.comparable and diff.ratio.high < 1.0:
+            told = f"the lean program uses more: {_energy_text(diff)}"
+            return replace(judged, outcome="partly", note="; ".join([*notes, told]))
         return replace(judged, outcome="found", note="; ".join(notes))
     return replace(judged, outcome="partly", note="; ".join([*notes, _why_partly(case, judged)]))
 
@@ -123,6 +127,11 @@ def kind_text(kind: FindingKind) -> str:
     return _KINDS.get(kind, kind)
 
 
+def kinds_text(case: Case) -> str:
+    """Return the kinds that are right for a case: `API misuse, or redundant`."""
+    return ", or ".join(kind_text(kind) for kind in (case.kind, *case.also))
+
+
 def told_text(kind: FindingKind, key: str | None) -> str:
     """Return what a finding says in a few words: `misconfiguration: allow_tf32`."""
     return f"{kind_text(kind)}: {key or 'no key'}"
@@ -157,7 +166,7 @@ def _why_partly(case: Case, judged: Judgement) -> str:
     assert judged.told_kind is not None
     if judged.kind_right and judged.key_right:
         return "not confirmed"
-    wanted = told_text(case.kind, " or ".join(case.keys))
+    wanted = f"{kinds_text(case)}: {' or '.join(case.keys)}"
     return f"told {told_text(judged.told_kind, judged.told_key)}, and not {wanted}"
 
 

@@ -14,7 +14,6 @@ from joulediff.archive import load
 from joulediff.archive.plain import Document, from_plain, read_json, to_plain
 from joulediff.cases.case import Case
 from joulediff.cases.judge import Judgement, judge, judge_same
-from joulediff.cases.library import pick_cases
 from joulediff.cases.run import DIFF, RUNS, is_same
 from joulediff.diffs import Diff
 from joulediff.errors import ArchiveError, JoulediffError
@@ -80,13 +79,23 @@ def judge_kept(folder: Path, cases: Sequence[Case]) -> tuple[Judgement, ...]:
     if not folder.is_dir():
         raise JoulediffError(f"there is no folder {folder}", fix=_NOT_KEPT)
     known = {each.case: each for each in read_results(folder)}
-    names = [path.parent.name for path in sorted(folder.glob(f"*/{DIFF}"))]
-    for case in pick_cases(names, cases):
-        known[case.id] = judge_diff(case, folder / case.id, known.get(case.id))
+    library = {case.id: case for case in cases}
+    for name in (path.parent.name for path in sorted(folder.glob(f"*/{DIFF}"))):
+        known[name] = _judge_folder(library.get(name), folder / name, known.get(name))
     if not known:
         raise JoulediffError(f"{folder} keeps no case", fix=_NOT_KEPT)
     order = {case.id: at for at, case in enumerate(cases)}
     return tuple(sorted(known.values(), key=lambda each: (order.get(each.case, len(order)), each.case)))
+
+
+def _judge_folder(case: Case | None, folder: Path, before: Judgement | None) -> Judgement:
+    """Return the judgement of what is kept of a case; what cannot be read fails it alone."""
+    if case is None:
+        return Judgement(folder.name, "failed", note="the library has no such case")
+    try:
+        return judge_diff(case, folder, before)
+    except JoulediffError as error:
+        return Judgement(case.id, "failed", note=" ".join(error.what.split()))
 
 
 def judge_diff(case: Case, folder: Path, before: Judgement | None = None) -> Judgement:

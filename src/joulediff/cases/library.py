@@ -11,32 +11,47 @@ from pathlib import Path
 from joulediff.cases.case import FILE, Case, CaseError, DeviceName, read_case
 
 LIBRARY = Path(__file__).parent / "library"
+_FIX = "name a folder that holds a folder for each case"
 _RELEASE = re.compile(r"\d+(?:\.\d+)*")
 
 
-def find_cases(folder: Path | None = None) -> tuple[Case, ...]:
-    """Return the cases in a folder, or else the library's own: the published ones first, then by id."""
+def find_cases(folder: Path | None = None, names: Sequence[str] | None = None) -> tuple[Case, ...]:
+    """Return the cases in a folder, or else the library's own: the published ones first, then by id.
+
+    With `names`, those alone, each once and in that order: one that is broken is no matter of the others.
+    """
     place = LIBRARY if folder is None else folder
     if not place.is_dir():
-        raise CaseError(f"there is no folder {place}", fix="name a folder that holds a folder for each case")
-    found = (read_case(path.parent) for path in place.glob(f"*/{FILE}"))
-    return tuple(sorted(found, key=lambda case: (case.origin != "published", case.id)))
+        raise CaseError(f"there is no folder {place}", fix=_FIX)
+    known = {path.parent.name: path.parent for path in place.glob(f"*/{FILE}")}
+    if not known:
+        raise CaseError(f"{place} holds no case", fix=_FIX)
+    if names is None:
+        found = (read_case(each) for each in known.values())
+        return tuple(sorted(found, key=lambda case: (case.origin != "published", case.id)))
+    _refuse_unknown(names, known)
+    return tuple(read_case(known[name]) for name in dict.fromkeys(names))
 
 
 def find_case(name: str, folder: Path | None = None) -> Case:
     """Return the case of that id."""
-    return pick_cases([name], find_cases(folder))[0]
+    return find_cases(folder, [name])[0]
 
 
 def pick_cases(names: Sequence[str], cases: Iterable[Case]) -> tuple[Case, ...]:
     """Return the cases of these ids, in the order in which they are named, each once."""
     known = {case.id: case for case in cases}
+    _refuse_unknown(names, known)
+    return tuple(known[name] for name in dict.fromkeys(names))
+
+
+def _refuse_unknown(names: Sequence[str], known: Iterable[str]) -> None:
+    ids = sorted(known)
     for name in names:
-        if name not in known:
-            near = [each for each in known if name in each][:3] or difflib.get_close_matches(name, known, cutoff=0.4)
+        if name not in ids:
+            near = [each for each in ids if name in each][:3] or difflib.get_close_matches(name, ids, cutoff=0.4)
             hint = f"did you mean {' or '.join(near)}? " if near else ""
             raise CaseError(f"no case is called {name}", fix=f"{hint}`joulediff cases list` has them all")
-    return tuple(known[name] for name in dict.fromkeys(names))
 
 
 def lacks(case: Case, device: str) -> str | None:

@@ -19,9 +19,9 @@ from joulediff.report.terminal import bullet, print_parts
 _HEADS = ("case", ">step", ">region", ">by J", ">by s", "kind", "key", "proof", "outcome")
 _LONG_HEADS = ("case", "step", "region", "rank by energy", "rank by time", "kind", "key", "confirmed", "outcome")
 # What a narrow terminal does without, one after the other: the notes tell what of them matters.
-_SPARE = ("kind", "proof", ">by s", ">by J")
-# Ids take a quarter of the width at most.
-_CASE_SHARE = 4
+_SPARE = ("proof", "kind", ">by s", ">by J", ">region")
+# Ids are what one types: they stay whole unless they would take more than this of the width.
+_CASE_SHARE = 0.4
 _LEAST_KEY = 14
 _STYLES: Mapping[Outcome, str] = {
     "found": "green",
@@ -29,6 +29,7 @@ _STYLES: Mapping[Outcome, str] = {
     "fixed upstream": "cyan",
     "partly": "yellow",
     "missed": "red",
+    "failed": "red",
     "false alarm": "red",
 }
 
@@ -52,7 +53,7 @@ def _table(table: CasesTable, width: int) -> Iterator[RenderableType]:
         return
     rows = list(zip(*(astuple(line) for line in table.lines), strict=True))
     columns = {head: [str(cell) for cell in cells] for head, cells in zip(_HEADS, rows, strict=True)}
-    columns["case"] = [cut_end(cell, width // _CASE_SHARE) for cell in columns["case"]]
+    columns["case"] = [cut_end(cell, int(width * _CASE_SHARE)) for cell in columns["case"]]
     for spare in _SPARE:
         if _key_room(columns, width) < min(_LEAST_KEY, _widest(columns, "key")):
             del columns[spare]

@@ -25,7 +25,7 @@ class Line:
 
     case: str
     step: str
-    """By how much the wasteful step costs more: `+24%`, with `~` where that is within noise."""
+    """Energy of the wasteful step over that of the lean one: `1.24x`, with `~` where that is within noise."""
     region: str
     rank_energy: str
     rank_time: str
@@ -69,7 +69,7 @@ def judged_text(judged: Judgement) -> str:
     if plain.outcome == "not run":
         return f"{plain.case}: not run, {plain.note}"
     words: list[str] = [plain.outcome]
-    words += [ratio_text(plain.end_to_end.value)] if plain.end_to_end is not None else []
+    words += [step_text(plain.end_to_end)] if plain.end_to_end is not None else []
     words += [told_text(plain.told_kind, plain.told_key)] if plain.told_kind is not None else []
     words += [_seconds_text(plain.seconds)] if plain.seconds is not None else []
     note = f" ({plain.note})" if plain.note and plain.outcome not in _NEEDS_NO_NOTE else ""
@@ -85,7 +85,7 @@ def _line(judged: Judgement) -> Line:
     is_told = judged.told_kind is not None
     return Line(
         judged.case,
-        _step_text(judged.end_to_end),
+        step_text(judged.end_to_end),
         ratio_text(judged.region_ratio) if judged.region_ratio is not None else "only A" if is_told else _NOT_KNOWN,
         _NOT_KNOWN if judged.rank_energy is None else str(judged.rank_energy),
         _NOT_KNOWN if judged.rank_time is None else str(judged.rank_time),
@@ -96,12 +96,11 @@ def _line(judged: Judgement) -> Line:
     )
 
 
-def _step_text(ratio: Ratio | None) -> str:
+def step_text(ratio: Ratio | None) -> str:
+    """Return an energy over another one: `6.31x`, `~1.03x` where that is within noise."""
     if ratio is None or not 0.0 <= ratio.value < 1e6:
         return "?"
-    percent = 100 * (ratio.value - 1.0)
-    noise = "~" if ratio.low <= 1.0 <= ratio.high else ""
-    return f"{noise}{percent:+.0f}%" if abs(percent) >= 10 else f"{noise}{percent:+.1f}%"
+    return f"{'~' if ratio.low <= 1.0 <= ratio.high else ''}{ratio_text(ratio.value)}"
 
 
 def _seconds_text(seconds: float) -> str:

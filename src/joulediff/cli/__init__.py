@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import click
 
+from joulediff.cli.verbose import is_verbose
 from joulediff.errors import JoulediffError
 from joulediff.version import __version__
 
@@ -66,6 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     own = words[: words.index("--")] if "--" in words else words  # what follows is the program's
     verbose = sum(word.count("v") for word in own if re.fullmatch("-v+", word)) + own.count("--verbose") > 1
+    is_verbose.set(verbose)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without ± shows ?, which beats a crash

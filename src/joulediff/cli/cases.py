@@ -58,7 +58,7 @@ def show_command(library: Path | None, name: str, programs: bool) -> int:  # noq
     from joulediff.cli.output import open_console
 
     case = find_case(name, library)
-    print_case(case, _lacking([case])[case.id], open_console(), programs=programs)
+    print_case(case, _lacking([case])[case.id], open_console(), programs=programs, library=library)
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ import click
 
 from joulediff.cli.options import meter_options
 from joulediff.cli.output import StageLines
+from joulediff.cli.verbose import is_verbose
 from joulediff.stability.watch import Watch
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from joulediff.findings import SideName
 
 NOT_FOUND = 3
+LEAN = "lean"
 # With fewer cores, processes that import beside a measurement would disturb it.
 ROOMY = 8
 
@@ -91,7 +94,8 @@ def run_command(
     )
     options = _Options(request, device, size, lean=lean, confirm=confirm)
     with ExitStack() as stack:
-        shelf = _Shelf.open(keep, stack)
+        # A lean program against itself is no recording of the case.
+        shelf = _Shelf.open(str(Path(keep) / LEAN) if keep is not None and lean else keep, stack)
         try:
             with stdout_kept_clean(reports.takes_stdout):
                 _run_all(cases, options, shelf, is_quiet=reports.takes_stdout)
@@ -168,6 +172,8 @@ class Reports:
             refuse_recording(place, option=option)
         if self.json_to == self.markdown_to == "-":
             raise JoulediffError("two reports cannot share standard output", fix="write one of them to a file")
+        if self.json_to is not None and self.json_to == self.markdown_to:
+            raise JoulediffError(f"two reports cannot share {self.json_to}", fix="give each a file of its own")
 
     def write(self, judgements: Sequence[Judgement], *, is_single: bool = False) -> None:
         """Show a table, but of a single case, which is told already, and write what was asked for."""
@@ -196,15 +202,16 @@ def has_nvidia() -> bool:
 
 
 def _choose(library: Path | None, names: Sequence[str], *, every: bool, only: str | None) -> Sequence[Case]:
-    from joulediff.cases.library import find_cases, pick_cases
+    from joulediff.cases.library import find_cases
     from joulediff.errors import JoulediffError
 
     if bool(names) == every:
         raise JoulediffError("which cases to run is not clear", fix="name some, or say --all")
-    cases = find_cases(library)
-    chosen = [case for case in (cases if every else pick_cases(names, cases)) if only in (None, case.origin)]
+    cases = find_cases(library, None if every else names)
+    chosen = [case for case in cases if only in (None, case.origin)]
     if not chosen:
-        raise JoulediffError("there is no such case", fix="`joulediff cases list` has them all")
+        told = f"none of these cases is {only}" if names else f"the library has no case that is {only}"
+        raise JoulediffError(told, fix="`joulediff cases list` has them all")
     return chosen
 
 
@@ -220,12 +227,14 @@ def _run_all(cases: Sequence[Case], options: _Options, shelf: _Shelf, *, is_quie
     jobs = [_Job(case, device, options, shelf.folder / case.id) for case, device in zip(cases, devices, strict=True)]
     runnable = [job for job in jobs if lacks(job.case, job.device) is None]
     with _Queue(runnable) as queue:
-        for job in jobs:
+        for place, job in enumerate(jobs, 1):
             diff, why = None, lacks(job.case, job.device)
             if why is not None:
                 judged = Judgement(job.case.id, "not run", note=why)
             else:
-                judged, diff = _run_one(job, queue)
+                judged, diff = _run_one(
+                    job, queue, f"{job.case.id} ({place} of {len(jobs)}): " if len(jobs) > 1 else ""
+                )
             shelf.add(judged)
             if diff is not None and len(cases) == 1 and not is_quiet:
                 print_diff(diff, open_console())
@@ -317,10 +326,10 @@ class _Watching(Watch):
             self._then()
 
 
-def _run_one(job: _Job, queue: _Queue) -> tuple[Judgement, Diff | None]:
-    """Return the judgement of a case and its diff; one whose program fails is missed, and told why."""
+def _run_one(job: _Job, queue: _Queue, name: str) -> tuple[Judgement, Diff | None]:
+    """Return the judgement of a case and its diff; one whose program fails says why. Stages begin with `name`."""
     with queue.processes_of(job) as ahead:
-        return _judge_one(job, ahead, _Watching(StageLines(), lambda: queue.start_after(job)))
+        return _judge_one(job, ahead, _Watching(StageLines(name), lambda: queue.start_after(job)))
 
 
 def _judge_one(job: _Job, ahead: Mapping[SideName, Served] | None, watch: Watch) -> tuple[Judgement, Diff | None]:
@@ -347,8 +356,10 @@ def _judge_one(job: _Job, ahead: Mapping[SideName, Served] | None, watch: Watch)
     except Stopped:
         raise
     except JoulediffError as error:
+        if is_verbose.get():
+            traceback.print_exc()
         if error.fix:
             click.echo(f"joulediff: {case.id}: {error.fix}", err=True)
         note = " ".join(error.what.split()).replace(f"{case.folder}{os.sep}", "")
-        return Judgement(case.id, "missed", seconds=time.monotonic() - begin_s, note=note), None
+        return Judgement(case.id, "failed", seconds=time.monotonic() - begin_s, note=note), None
     return (judge_same if options.lean else judge)(case, diff, run, seconds), diff

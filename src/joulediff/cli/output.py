@@ -76,7 +76,8 @@ class StageLines(Watch):
     A stage that tells a figure changes with every look: it is shown again when another part of it is done.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "") -> None:
+        self._name = name
         self._shown = ""
         self._share = 0.0
 
@@ -87,7 +88,7 @@ class StageLines(Watch):
             return
         self._shown, self._share = text, share or 0.0
         with suppress(OSError):  # a terminal that was closed must not end what is being recorded
-            sys.stderr.write(f"joulediff: {text}\n")
+            sys.stderr.write(f"joulediff: {self._name}{text}\n")
             sys.stderr.flush()
 
 
