@@ -11,6 +11,7 @@ import json
 import re
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +42,7 @@ _MEASURED = "[[measured]]\n"
 _BEST = 3
 _ISSUE = re.compile(r"https://github\.com/([^/]+/[^/]+)/(?:issues|pull)/(\d+)")
 _RIGHT = ("step", "region", "by J", "by s", "saves")
-_HEADS = ("case", "step", "region", "by J", "by s", "kind", "key", "saves", "confirmed", "outcome")
+_HEADS = ("case", "on", "step", "region", "by J", "by s", "kind", "key", "saves", "confirmed", "outcome")
 _ORIGINS: dict[Origin, tuple[str, str]] = {
     "published": ("Published", "Reported by others: each links to its report."),
     "ours": ("Ours", "Found in released versions of libraries while joulediff was made."),
@@ -54,11 +55,26 @@ A case is a known waste of energy as two programs that compute the same: one was
 one](add-a-case.md) tells what a case holds and how it is judged in full.
 
 ```console
-$ joulediff cases list                                    # which there are, and which can run here
-$ joulediff cases run {id}                                # record both programs, compare, judge
-$ joulediff cases judge {golden}            # the recordings of this page, judged anew without a GPU
-$ joulediff render {golden}/{id}/diff.json  # the whole report of one, as it was there
+$ joulediff cases list                              # which there are, and which can run here
+$ joulediff cases show {id:<29}# what is known of one; --programs shows both
+$ joulediff cases run {id:<30}# record both programs, compare, judge
+$ joulediff cases run --all --keep kept             # all that can run here: half a minute each
+$ joulediff cases judge kept                        # judge again what was kept, without the device
 ```
+
+| option of `run` | meaning |
+| --- | --- |
+| `--all`, `--only published` or `ours` | every case, or those of one origin |
+| `--device cuda` or `cpu` | where; the GPU if there is one, unless told |
+| `--size small` or `large` | how much work; `large` on a GPU, unless told |
+| `--lean` | the lean program on both sides: nothing must be found |
+| `--confirm` | each fix that can be applied from outside is tried on the whole program too |
+| `--keep FOLDER` | keeps recordings, diffs and `results.json` |
+| `--json FILE`, `--markdown FILE` | the table, written there |
+
+Exit code 0: every case that ran is found or fixed upstream; 3: one is not; 1: nothing could be begun.
+The recordings of this page are in `{golden}`: `joulediff cases judge` judges them anew, and
+`joulediff render` shows each diff as it was.
 
 **Found** means: a finding against the wasteful program has the right kind (a misconfiguration, a misused API, redundant
 work, the host) and names the right key (the setting, call or operator), and it is confirmed: that one thing was
@@ -67,6 +83,7 @@ changed in the wasteful program's own work, and its energy was measured. **Partl
 
 | column | meaning |
 | --- | --- |
+| on | the device; where it has no sensor, energy is estimated |
 | step | energy of a whole step, wasteful over lean, with its 95 % interval; `~` where that holds 1 |
 | region | energy of the finding's region, wasteful over lean; `only A` where the lean program has none of it |
 | by J, by s | the place of the finding's costliest operators in a profile of A, by energy and by time |
@@ -128,7 +145,7 @@ def _make_page(cases: Sequence[Case], recorded: Mapping[str, Recorded]) -> str:
     best = best_of(recorded)
     example = best[0].case.id if best else cases[0].id
     golden = GOLDEN / MACHINES[0]
-    introduction = _INTRODUCTION.format(id=example, golden=golden.as_posix()).rstrip()
+    introduction = _INTRODUCTION.format(id=example, golden=f"{golden.as_posix()}/").rstrip()
     parts = [introduction, _wrap(f"{_totals(cases, recorded)}. {_WRITTEN}")]
     for origin, (head, about) in _ORIGINS.items():
         own = [case for case in cases if case.origin == origin]
@@ -140,10 +157,12 @@ def _make_page(cases: Sequence[Case], recorded: Mapping[str, Recorded]) -> str:
 
 def _make_part(cases: Sequence[Case], recorded: Mapping[str, Recorded]) -> str:
     """Return the README's part: how cases went, and the best of them in a line each."""
-    text = (
-        f"{count_text(len(cases), 'known waste')}, each as two programs. {_totals(cases, recorded)}; [every case with "
-    )
-    text += "its numbers](docs/cases.md), and [how to add one](docs/add-a-case.md)."
+    outcomes = Counter(found.judged.outcome for found in recorded.values())
+    counts = [f"{outcomes['found']} found and confirmed"]
+    counts += [f"{count} {outcome}" for outcome, count in outcomes.items() if outcome != "found"]
+    counts += [f"{missing} {NOT_RECORDED}"] if (missing := len(cases) - len(recorded)) else []
+    text = f"{count_text(len(cases), 'known waste')}, each as two programs that anyone can run: {', '.join(counts)}. "
+    text += "[Every case with its numbers](docs/cases.md), and [how to add one](docs/add-a-case.md)."
     lines = [_wrap(_best_text(found), first="- ", hang="  ") for found in best_of(recorded)]
     return "\n\n".join(filter(None, [_wrap(text), "\n".join(lines)]))
 
@@ -232,7 +251,8 @@ def _cells(judged: Judgement) -> list[str]:
     saves = "-" if judged.saved_share is None else format_share(judged.saved_share)
     ranks = [line.rank_energy, line.rank_time]
     step = _ratio_text(judged.end_to_end)
-    return [step, line.region, *ranks, line.kind, key, saves, line.confirmed, line.outcome]
+    machine = judged.device.removeprefix("NVIDIA ").partition(",")[0]
+    return [machine, step, line.region, *ranks, line.kind, key, saves, line.confirmed, line.outcome]
 
 
 def _row(cells: Sequence[str]) -> str:
@@ -290,7 +310,14 @@ def _best_text(found: Recorded) -> str:
 def _is_shown(found: Recorded) -> bool:
     judged, energy = found.judged, found.diff.a.step.energy
     is_metered = energy is not None and energy.source == "metered"
-    return is_metered and judged.outcome == "found" and judged.verdict == "waste" and judged.saved_share is not None
+    is_real = not found.case.faithful  # nothing stands for what the report is about
+    return (
+        is_metered
+        and is_real
+        and judged.outcome == "found"
+        and judged.verdict == "waste"
+        and judged.saved_share is not None
+    )
 
 
 def _is_noise(ratio: Ratio) -> bool:

@@ -106,7 +106,12 @@ def _entries(diff: Diff, *, top: int, every: bool) -> Iterator[_Entry]:
     ):
         yield from _row_entries(by_verdict.get(verdict, []), most, words, sign)
     for kind in _BOOKS:
-        yield from (_book_entry(row, diff) for row in rest if row.kind == kind)
+        yield from (_book_entry(row, diff) for row in rest if row.kind == kind and (every or not _is_nothing(row)))
+
+
+def _is_nothing(row: Row) -> bool:
+    """Return whether a part of the books is known to hold nothing on either side."""
+    return all(energy is not None and energy.joules == 0.0 for energy in (row.energy_a, row.energy_b))
 
 
 def _rows_by_finding(diff: Diff) -> dict[str, list[Row]]:

@@ -17,6 +17,8 @@ def make_model():
         vocab_size=pick(500, 51200),
         activation_function="gelu_pytorch_tanh",
         use_cache=False,
+        bos_token_id=0,
+        eos_token_id=0,
     )
     with torch.device(DEVICE):
         return CodeGenModel(config).to(torch.float32 if DEVICE == "cpu" else torch.float16).eval()
