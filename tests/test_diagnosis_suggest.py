@@ -87,6 +87,15 @@ def test_a_suggestion_names_the_line_and_the_value(case: str, expensive: Any) ->
 def test_without_a_line_it_says_so() -> None:
     nowhere = replace(cause("kernel", None, "x", "y"), location_a=None)
     assert "not known" in suggest("unknown", nowhere, "a")
+
+
+def test_what_is_written_out_is_one_call() -> None:
+    found = cause("call_path", "tanh", "tanh", "gelu")
+    text = suggest("api_misuse", found, "a", written_out=8)
+    assert text.startswith("Call gelu in place of 8 operators (") and "tanh" not in text.partition("(")[0]
+
+
+def test_without_a_place_nothing_is_made_up() -> None:
     assert "None" not in suggest("redundant", Cause("redundancy", "clone", "clone", None, None, None), "a")
 
 

@@ -12,8 +12,11 @@ T = TypeVar("T")
 _COPIES = ("contiguous", "clone")
 
 
-def suggest(kind: FindingKind, cause: Cause, expensive: SideName) -> str:
-    """Return one or two sentences; of what is unknown, where to look."""
+def suggest(kind: FindingKind, cause: Cause, expensive: SideName, *, written_out: int = 0) -> str:
+    """Return one or two sentences; of what is unknown, where to look.
+
+    `written_out` is how many operators the expensive side has for one of the other, where the key is one of them.
+    """
     here, there = _sides(cause.location_a, cause.location_b, expensive)
     mine, other = _sides(cause.value_a, cause.value_b, expensive)
     if kind == "unknown" or cause.key is None:
@@ -36,6 +39,8 @@ def suggest(kind: FindingKind, cause: Cause, expensive: SideName) -> str:
             f"Do not wait for the device there: {cause.key}{_where(here)} stops the program until it is done. "
             "Keep the numbers on the device and read them once, after the loop."
         )
+    if written_out:
+        return f"Call {other} in place of {written_out} operators{_where(here)}, as the other side does{_where(there)}."
     return _path(cause, kind, mine, other, here, there)
 
 

@@ -15,7 +15,11 @@ from joulediff.diagnosis.trials import Lab, Trials, saved, without_waiting
 from joulediff.diffs import Thresholds
 from joulediff.energy.sums import add
 from joulediff.findings import Cause, Confirmation, Finding, Place, Region, SideName, Verdict
+from joulediff.matching import is_view
 from joulediff.records import Energy
+
+# So many operators for one are that one, written out.
+_WRITTEN_OUT = 3
 
 
 def write_finding(
@@ -59,9 +63,19 @@ def write_finding(
         cause=lead.cause,
         confirmed=confirmed,
         confirmation=None if trials is None else _confirm(sides, row, trials, confirmed=confirmed),
-        suggestion=suggest(lead.kind, lead.cause, row.expensive),
+        suggestion=suggest(lead.kind, lead.cause, row.expensive, written_out=_count_written(sides, row, region, lead)),
         count=len(row.group.regions),
     )
+
+
+def _count_written(sides: Sides, row: Compared, region: Region, lead: Lead) -> int:
+    """Return how many operators stand for one of the other side, where a call of one of them is the cause; else 0."""
+    mine, theirs = (
+        [sides.run(side).ops[op].name for op in ops_of(region, side) if not is_view(sides.run(side), op)]
+        for side in (row.expensive, other_side(row.expensive))
+    )
+    is_one = any(str(lead.cause.key).strip("_") in name for name in mine)
+    return len(mine) if lead.by_call and is_one and len(mine) >= _WRITTEN_OUT and len(theirs) == 1 else 0
 
 
 def write_waiting(
