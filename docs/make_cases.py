@@ -19,7 +19,7 @@ from pathlib import Path
 from joulediff.cases.case import FILE, Case, Measured, Origin
 from joulediff.cases.judge import Judgement, kind_text
 from joulediff.cases.kept import judge_diff
-from joulediff.cases.library import find_cases, pick_cases
+from joulediff.cases.library import find_cases
 from joulediff.cases.run import DIFF
 from joulediff.cases.table import WRONG, cases_table, totals_text
 from joulediff.diffs import Diff, Ratio
@@ -136,7 +136,8 @@ def _make_texts(root: Path) -> dict[Path, str]:
 def _read_recorded(folder: Path, cases: Sequence[Case]) -> dict[str, Recorded]:
     """Return what a folder holds of cases, by id, in their order."""
     kept = {path.parent.name: path.parent for each in reversed(MACHINES) for path in folder.glob(f"{each}/*/{DIFF}")}
-    pick_cases(sorted(kept), cases)  # raises for one that the library does not know
+    if unknown := kept.keys() - {case.id for case in cases}:
+        raise SystemExit(f"{folder} keeps {', '.join(sorted(unknown))}, which the library does not have")
     return {case.id: _read_one(case, kept[case.id]) for case in cases if case.id in kept}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -364,25 +365,18 @@ def test_held_programs_without_room_for_both_are_recorded_alone(programs: Any) -
 
 
 @pytest.mark.parametrize("side", ["a", "b"])
-def test_a_held_program_that_fails_to_build_names_itself(programs: Any, side: str) -> None:
-    bodies = {"a": STAY, "b": STAY, side: BEGIN + "s.failed(Failure('raised', 'build() raised ValueError: no'))"}
+@pytest.mark.parametrize(
+    ("begin", "said"),
+    [(BEGIN, "build() raised ValueError: no"), ("", "p.py raised ImportError: no")],
+    ids=["building", "importing"],
+)
+def test_a_held_program_that_fails_names_itself(programs: Any, side: str, begin: str, said: str) -> None:
+    """Whether it fails when it builds its step, or before it is held."""
+    bodies = {"a": STAY, "b": STAY, side: begin + f"s.failed(Failure('raised', {said!r}))"}
     made, _, _ = programs(bodies["a"], bodies["b"])
     with (
         started(made, hold=True) as served,
-        pytest.raises(ProgramError, match=rf"^{side}: build\(\) raised ValueError: no"),
-        recorded(made, {}, watch=Watch(), ahead=served),
-    ):
-        pass
-
-
-@pytest.mark.parametrize("side", ["a", "b"])
-def test_a_held_program_that_fails_before_it_is_held_names_itself(programs: Any, side: str) -> None:
-    body = "s.failed(Failure('raised', 'p.py raised ImportError: no'))"
-    bodies = {"a": STAY, "b": STAY, side: body}
-    made, _, _ = programs(bodies["a"], bodies["b"])
-    with (
-        started(made, hold=True) as served,
-        pytest.raises(ProgramError, match=rf"^{side}: p.py raised ImportError: no"),
+        pytest.raises(ProgramError, match=rf"^{side}: {re.escape(said)}"),
         recorded(made, {}, watch=Watch(), ahead=served),
     ):
         pass

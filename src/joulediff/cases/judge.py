@@ -27,7 +27,7 @@ class Judgement:
     """How a case went. What is None is not known, or there is no finding that could tell it.
 
     - `found`: a finding against the wasteful program tells the right kind and a right key, and is confirmed.
-    - `partly`: there is a finding against it, and one of the three does not hold.
+    - `partly`: there is a finding against it, and one of the three does not hold, or its step surely costs less.
     - `missed`: there is none.
     - `failed`: a program of it, or what was kept of it, could not be used.
     - `fixed upstream`: the case says so, and the two programs cost the same.

@@ -38,13 +38,6 @@ def find_case(name: str, folder: Path | None = None) -> Case:
     return find_cases(folder, [name])[0]
 
 
-def pick_cases(names: Sequence[str], cases: Iterable[Case]) -> tuple[Case, ...]:
-    """Return the cases of these ids, in the order in which they are named, each once."""
-    known = {case.id: case for case in cases}
-    _refuse_unknown(names, known)
-    return tuple(known[name] for name in dict.fromkeys(names))
-
-
 def _refuse_unknown(names: Sequence[str], known: Iterable[str]) -> None:
     ids = sorted(known)
     for name in names:

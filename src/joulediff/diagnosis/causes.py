@@ -13,7 +13,7 @@ from dataclasses import replace
 from joulediff.diagnosis.detect import joules
 from joulediff.diagnosis.layout import find_differences, find_origin
 from joulediff.diagnosis.paths import find_by_path, find_by_size
-from joulediff.diagnosis.redundancy import call_behind, calls_in
+from joulediff.diagnosis.redundancy import COPIES, call_behind, calls_in
 from joulediff.diagnosis.settings import differing_settings, set_place
 from joulediff.diagnosis.sides import SIDES, ops_of, to_place
 from joulediff.diagnosis.subject import Lead, Subject
@@ -26,8 +26,7 @@ from joulediff.runs import Run, Setting
 _ABOUT = 0.8
 # Settings that may be changed while a program runs; the one who tries will say.
 _SWITCHES = "torch."
-# A layout that a program asked for: leaving the call out is what mends it.
-_CLONE, _COPIES = "aten::clone", ("contiguous", "clone")
+_CLONE = "aten::clone"
 
 
 def find_leads(subject: Subject, labs: Mapping[SideName, Lab]) -> list[Lead]:
@@ -108,9 +107,7 @@ def _copy_behind(run: Run, op: int) -> str | None:
     """Return the call that copied a tensor to another layout, if one was written."""
     frame = run.place_of(op)
     text = None if frame is None else run.line_text(frame.file, frame.line)
-    return (
-        next((name for name in calls_in(text or "") if name in _COPIES), None) if run.ops[op].name == _CLONE else None
-    )
+    return next((name for name in calls_in(text or "") if name in COPIES), None) if run.ops[op].name == _CLONE else None
 
 
 def _same_call(subject: Subject) -> tuple[int, int] | None:

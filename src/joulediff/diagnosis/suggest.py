@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from joulediff.diagnosis.redundancy import COPIES
 from joulediff.diagnosis.settings import TOLD_BY
 from joulediff.findings import Cause, Finding, FindingKind, Place, SideName
 from joulediff.runs import Setting
 
 T = TypeVar("T")
-_COPIES = ("contiguous", "clone")
 
 
 def suggest(kind: FindingKind, cause: Cause, expensive: SideName, *, written_out: int = 0) -> str:
@@ -28,7 +28,7 @@ def suggest(kind: FindingKind, cause: Cause, expensive: SideName, *, written_out
         )
     if cause.type == "setting":
         return f"Set {cause.key} to {_say(other)}; it is {_say(mine)}{_where(here)}."
-    if cause.type == "layout" and cause.key in _COPIES:
+    if cause.type == "layout" and cause.key in COPIES:
         return f"Leave out {cause.key}{_where(here)}: the other side reads the tensor as it lies, with {other}."
     if cause.type == "layout":
         return _layout(cause.key, mine, other, here, there)

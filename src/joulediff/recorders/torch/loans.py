@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MAX_BYTES = 512 << 20
 _MAX_HEADER = 1 << 20
 _LENGTH = struct.Struct("<Q")
-_BROKEN = JoulediffError("what the other program lent cannot be read")
+_BROKEN = "what the other program lent cannot be read"
 
 
 def write_tensors(path: Path, tensors: Mapping[int, torch.Tensor]) -> None:
@@ -54,7 +54,7 @@ def read_tensors(path: Path) -> dict[int, torch.Tensor]:
         with path.open("rb") as file:
             (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
             if length > _MAX_HEADER:
-                raise _BROKEN
+                raise JoulediffError(_BROKEN)
             entries = json.loads(file.read(length))
             left = path.stat().st_size - _LENGTH.size - length
             found = {}
@@ -64,12 +64,12 @@ def read_tensors(path: Path) -> dict[int, torch.Tensor]:
                 count = math.prod(form.shape) * each_bytes
                 left -= count
                 if left < 0 or _count_bytes(form.shape, form.strides, each_bytes) > MAX_BYTES:
-                    raise _BROKEN
+                    raise JoulediffError(_BROKEN)
                 flat = torch.frombuffer(bytearray(file.read(count)) or bytearray(1), dtype=torch.uint8)[:count]
                 tensor = flat.view(_type_of(form)).reshape(form.shape).to(device)
                 found[int(entry["value"])] = to_form(tensor, form)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, struct.error) as error:
-        raise _BROKEN from error
+        raise JoulediffError(_BROKEN) from error
     return found
 
 
@@ -86,7 +86,7 @@ def _describe(value: int, tensor: torch.Tensor) -> dict[str, Any]:
 def _form_of(entry: Mapping[str, Any]) -> Form:
     shape, strides = (tuple(int(each) for each in entry[name]) for name in ("shape", "strides"))
     if min((*shape, *strides), default=0) < 0 or len(shape) != len(strides):
-        raise _BROKEN
+        raise JoulediffError(_BROKEN)
     return Form(shape, strides, str(entry["dtype"]))
 
 
@@ -102,5 +102,5 @@ def _type_of(form: Form) -> torch.dtype:
 
     found = getattr(torch, form.dtype, None)
     if not isinstance(found, torch.dtype):
-        raise _BROKEN
+        raise JoulediffError(_BROKEN)
     return cast("torch.dtype", found)

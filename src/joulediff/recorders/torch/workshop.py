@@ -127,11 +127,11 @@ class TorchWorkshop:
         kept = self._collect(job.base, job.collect)
         sequence = OpSequence(self._runs[job.run], job.ops)
         device = next((base.ops[op].device for op in job.collect if base.ops[op].device != "cpu"), "cpu")
-        borrowed = self._borrowed if job.run == OTHER else {}
+        borrowed = self._borrowed_for(job, sequence)
         size = sum(each.size_bytes for each in kept.values()) + sum(each.nbytes for each in borrowed.values())
         sets = _copies(kept, _count_copies(size, device))
-        given = [self._feed(job, sequence, each, base) for each in sets]
-        # Those take turns too.
+        given = [self._feed(job, sequence, each, base, borrowed) for each in sets]
+        # What is borrowed takes turns as the rest does: one copy for all would stay in the cache.
         given[1:] = [_cloned(each, set(borrowed)) for each in given[1:]]
         if job.run != job.base:  # it may write to what this program only reads, and lends
             given = [_cloned(each, sequence.written) for each in given]
@@ -166,17 +166,25 @@ class TorchWorkshop:
             self._collected = (key, kept)
         return self._collected[1]
 
-    def _feed(self, job: Job, sequence: OpSequence, kept: Mapping[int, KeptInputs], base: Run) -> Tensors:
-        """Return the tensors that a job needs, out of the collected ones."""
+    def _borrowed_for(self, job: Job, sequence: OpSequence) -> Tensors:
+        """Return what the other program lent for a job of its operators."""
+        if job.run != OTHER:
+            return {}
+        fed = {feed.value for feed in job.feeds}
+        return {v: self._borrowed[v] for v in sequence.needed if v in self._borrowed and v not in fed}
+
+    def _feed(
+        self, job: Job, sequence: OpSequence, kept: Mapping[int, KeptInputs], base: Run, borrowed: Tensors
+    ) -> Tensors:
+        """Return the tensors that a job needs, out of the collected and the borrowed ones."""
         own = _by_value(base, kept)
         feeds = {feed.value: feed for feed in job.feeds}
-        found: Tensors = {}
+        found = dict(borrowed)
         for value in sequence.needed:
+            if value in borrowed:
+                continue
             feed = feeds.get(value)
             source = value if feed is None and job.run == job.base else None if feed is None else feed.own
-            if feed is None and job.run == OTHER and value in self._borrowed:
-                found[value] = self._borrowed[value]
-                continue
             if source is None or source not in own:
                 raise JoulediffError("it reads a tensor that this program does not have there")
             found[value] = own[source] if feed is None or feed.form is None else to_form(own[source], feed.form)
