@@ -16,12 +16,15 @@ from joulediff.diagnosis.diagnose import diagnose
 from joulediff.diagnosis.host import Around, find_around, find_launches, find_waits, part_energy
 from joulediff.diagnosis.sides import Sides
 from joulediff.findings import Finding
+from joulediff.recorders.workshop import Job, Weighed
 from joulediff.runs import Run, Wait
 from rewrites.nodes import gelu_decomposed
 from run_builders import energy, measurement
 
 X, W = draw(16, 32), draw(32, 32, seed=1)
 REST_W = 100.0
+# What the operators of a solver cost more than the other one's.
+OWN_J = 0.9 - 0.2
 
 
 def looking() -> tuple[torch.Tensor, float]:
@@ -50,6 +53,16 @@ def by_hand() -> torch.Tensor:
 def built_in() -> torch.Tensor:
     with torch.no_grad():
         return functional.gelu(X @ W, approximate="tanh")
+
+
+def by_logarithm() -> torch.Tensor:
+    with torch.no_grad():
+        return functional.log_softmax(X @ W, -1).exp()
+
+
+def by_softmax() -> torch.Tensor:
+    with torch.no_grad():
+        return functional.softmax(X @ W, -1)
 
 
 def run_of(step: Callable[[], Any], *, step_s: float, each_j: float = 0.05, **changes: Any) -> Run:
@@ -172,6 +185,15 @@ def launching_pair(hand_j: float = 0.1) -> tuple[Run, Run]:
     return run_of(by_hand, step_s=40e-3, each_j=hand_j), run_of(built_in, step_s=10e-3, table=gelu_j)
 
 
+def solving_pair() -> tuple[Run, Run]:
+    """Return a program with an operator that waits for the device again and again, and one that does without."""
+    a = run_of(by_logarithm, step_s=40e-3, table={"_log_softmax": 0.8, "exp": 0.1})
+    b = run_of(by_softmax, step_s=10e-3, table={"_softmax": 0.2})
+    at = next(op.id for op in a.ops if op.name == "aten::_log_softmax")
+    waits = tuple(Wait("cudaStreamSynchronize", number * 1e-3, 1e-4, at, 0) for number in range(9))
+    return replace(a, waits=waits), b
+
+
 def test_the_row_with_most_of_the_operators() -> None:
     sides, around = around_of(*launching_pair())
     rows = compare_rows(sides)
@@ -193,6 +215,47 @@ def test_many_launches_are_a_finding_if_they_show_when_weighed() -> None:
     assert (found.kind, found.expensive, found.confirmed) == ("api_misuse", "a", True)
     assert any("more operators are more work for the host" in text for text in found.cause.evidence)
     assert found.delta_j == pytest.approx(3.0, rel=0.1)
+
+
+def test_launches_are_weighed_at_the_pace_of_the_host() -> None:
+    """A graph of all operators would have no gaps between them."""
+
+    class Pacing(Lab):
+        def weigh(self, job: Job, *, window_s: float, as_other: bool = False) -> Weighed:
+            assert job.paced
+            return super().weigh(job, window_s=window_s, as_other=as_other)
+
+    a, b = launching_pair()
+    diff = diagnose(a, b, labs={"a": Pacing(a, {"own": 3.0, "calls": 0.8}), "b": Pacing(b)})
+    assert [found.confirmed for found in diff.findings] == [True]
+
+
+def test_an_operator_that_has_the_device_wait_takes_the_energy_around_it() -> None:
+    """A solver that works on the host: its kernels cost little, and its trial shows what all of it does."""
+    a, b = solving_pair()
+    _, around = around_of(a, b)
+    found = only(a, b, Lab(a, {"own": 3.5, "calls": 0.2}))
+    assert found.confirmed and any("while the device waits" in text for text in found.cause.evidence)
+    assert found.delta_j == pytest.approx(OWN_J + around.delta_j)
+    assert found.confirmation is not None and found.confirmation.saved_j == pytest.approx(found.delta_j)
+
+
+def only_its_own(a: Run, b: Run, mine: Lab) -> None:
+    """Assert that the one finding is on operators alone, and that nothing is told of the device that idles."""
+    diff = diagnose(a, b, labs={"a": mine, "b": Lab(b)})
+    assert [found.delta_j for found in diff.findings] == pytest.approx([OWN_J])
+    assert [row.finding for row in diff.regions if row.kind == "idle"] == [None]
+
+
+@pytest.mark.parametrize(("own_j", "calls_j"), [(0.9, 0.2), (3.5, 3.4)])
+def test_a_trial_that_saves_no_more_than_the_kernels_takes_nothing_around_them(own_j: float, calls_j: float) -> None:
+    a, b = solving_pair()
+    only_its_own(a, b, Lab(a, {"own": own_j, "calls": calls_j}))
+
+
+def test_an_operator_that_does_not_wait_takes_nothing_around_it() -> None:
+    a, b = solving_pair()
+    only_its_own(replace(a, waits=()), b, Lab(a, {"own": 3.5, "calls": 0.2}))
 
 
 def test_many_launches_are_no_finding_offline_or_where_they_do_not_show() -> None:

@@ -65,7 +65,8 @@ def test_work_that_the_other_side_lacks_has_no_ratio() -> None:
     [
         ({}, True),
         ({"region": "mm"}, True),
-        ({"cause": replace(TF32, location_a=ELSEWHERE)}, False),
+        ({"cause": replace(TF32, location_a=ELSEWHERE)}, True),
+        ({"cause": replace(TF32, type="layout")}, False),
         ({"cause": replace(TF32, key="other")}, False),
         ({"cause": replace(TF32, location_b=ELSEWHERE)}, True),
         ({"verdict": "tradeoff"}, False),
@@ -74,6 +75,11 @@ def test_work_that_the_other_side_lacks_has_no_ratio() -> None:
 )
 def test_which_findings_have_one_cause(changes: dict[str, Any], same: bool) -> None:
     assert (identity(found(3.0, 1.0)) == identity(found(2.0, 1.0, **changes))) is same
+
+
+def test_a_layout_is_one_cause_only_in_one_line() -> None:
+    first = found(3.0, 1.0, cause=replace(TF32, type="layout"))
+    assert identity(first) != identity(replace(first, cause=replace(first.cause, location_a=ELSEWHERE)))
 
 
 @pytest.mark.parametrize(

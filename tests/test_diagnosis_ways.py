@@ -1,4 +1,4 @@
-"""Rows that part to the same functions of a library are proven once; waits belong to the function that waits."""
+"""Rows of the same functions of a library, or of one setting, are proven once; waits belong to what waits."""
 
 from __future__ import annotations
 
@@ -179,6 +179,51 @@ def _outside(run: Run, frame: int | None, names: set[str]) -> int | None:
 def test_a_row_that_is_not_sure_must_show_by_itself() -> None:
     lean = in_library(record(fast, costs({"silu": 2.8})))
     assert [found.delta_j for found in each_alone(DEAR, lean, Lab(DEAR, {"calls": 1.0}))] == pytest.approx([5.0, 0.2])
+
+
+WIDE, BIAS, BACK = draw(32, 64, seed=2), draw(16, 8, seed=3), draw(64, 8, seed=4)
+
+
+def products() -> tuple[torch.Tensor, torch.Tensor]:
+    with torch.no_grad():
+        wide = X @ WIDE
+        return torch.addmm(BIAS, wide, BACK), X @ W
+
+
+def under(value: int, joules: dict[str, float]) -> Run:
+    """Return products under a setting, each in a module of its own and with its own kernel."""
+    run = record(products, costs(joules), kernel=lambda op: f"{value}_{op.name}", settings={"torch.x": value})
+    return replace(run, ops=tuple(replace(op, module=f"part_{'xyz'[at]}") for at, op in enumerate(run.ops)))
+
+
+SET, UNSET = {"mm": 1.0, "addmm": 1.0}, {"mm": 4.0, "addmm": 3.0}
+
+
+def test_a_setting_is_proven_once_for_each_operator() -> None:
+    a, b = under(1, UNSET), under(2, SET)
+    lab = Lab(a, {"torch.x = 2": 1.0})
+    diff = compared(a, b, lab)
+    (found,) = diff.findings
+    assert (found.cause.key, found.confirmed) == ("torch.x", True)
+    assert lab.asked.count("torch.x = 2") == 2, "one product of each kind"
+    assert found.delta_j == pytest.approx(3.0 + 3.0 + 2.0)
+    assert found.confirmation is not None and found.confirmation.saved_j == pytest.approx(8.0)
+    assert [row.finding for row in diff.regions if row.kind == "equal"] == ["1"] * 3
+
+
+def test_a_setting_that_explains_one_operator_is_not_proven_for_another() -> None:
+    a, b = under(1, UNSET), under(2, SET)
+    lab = Lab(a, {"torch.x = 2": [1.0, 30.0]})
+    (found,) = compared(a, b, lab).findings
+    assert lab.asked.count("torch.x = 2") == 2
+    assert not found.confirmed, "a quarter of the difference is not explained"
+
+
+def test_a_setting_is_looked_for_with_every_product_until_it_is_proven() -> None:
+    a, b = under(1, UNSET), under(2, SET)
+    lab = Lab(a, {"torch.x = 2": 30.0})
+    assert not any(found.confirmed for found in compared(a, b, lab).findings)
+    assert lab.asked.count("torch.x = 2") == 3
 
 
 def waiting(x: torch.Tensor) -> torch.Tensor:

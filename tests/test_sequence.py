@@ -333,6 +333,14 @@ def test_tensors_of_one_distribution_are_not_equal_for_being_sorted() -> None:
     assert differ(a, b.reshape(100, 1000)) == pytest.approx(ordered, rel=1e-3), "there is no other order to go by"
 
 
+def test_rounding_in_another_order_may_be_larger_where_there_are_few_elements() -> None:
+    """Eigenvalues of two solvers; of many more elements, other ones may lie as near to each other."""
+    values = torch.randn(512, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert differ(values, (values * (1 + 5e-4)).flip(0)) == pytest.approx(5e-4, rel=0.01)
+    many = torch.randn(100_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert differ(many, (many * (1 + 5e-4)).flip(0)) > 1.0
+
+
 def test_rounding_in_the_same_order_is_told_as_it_is() -> None:
     close = X.double() * (1 + 1e-6)
     assert differ(X, close) == pytest.approx(1e-6, rel=0.1)

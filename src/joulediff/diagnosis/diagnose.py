@@ -25,9 +25,9 @@ from joulediff.diagnosis.spinning import find_spinning, write_spinning
 from joulediff.diagnosis.subject import Lead, Subject, add_evidence, make_subject
 from joulediff.diagnosis.trials import Lab, Suspect, Trials, explain
 from joulediff.diagnosis.wholes import join, whole_call, widen
-from joulediff.diagnosis.write import add_around, most_saved, write_finding, write_waiting
+from joulediff.diagnosis.write import add_around, most_saved, saved_by_trial, write_finding, write_waiting
 from joulediff.diffs import Diff, RowVerdict, Thresholds
-from joulediff.findings import Finding, Region, SideName
+from joulediff.findings import Cause, Finding, Region, SideName
 from joulediff.matching import TOLERANCE, is_view, match
 from joulediff.runs import Run
 from joulediff.stability.watch import Watch
@@ -104,7 +104,7 @@ class _Diagnosis:
     _drafts: list[tuple[int, Finding]] = field(default_factory=list)
     _tried: int = 0
     _ways: dict[object, int] = field(default_factory=dict)
-    """The draft that was proven for two functions of a library that ways part to."""
+    """The draft that was proven for two functions of a library that ways part to, or for an operator's setting."""
     _wholes: dict[int, set[int]] = field(default_factory=dict)
     """Regions that a draft was tried with, by its place."""
 
@@ -124,37 +124,48 @@ class _Diagnosis:
         waiting = None
         if around is not None and waits is not None and not self._add_waits(around, waits):
             waiting = write_waiting(self.sides, around, waits, self.labs, self.limits)
-        elif around is not None and waits is None:
+        elif around is not None and waits is None and not self._add_inside(around):
             self._explain_launches(rows, around)
         spinning = find_spinning(self.sides, self.limits.threshold)
         others = [] if spinning is None else [write_spinning(self.sides, spinning, self.labs, self.limits)]
         self._number(waiting, others)
 
     def _take(self, at: int, row: Compared, *, sure: bool) -> None:
-        way = self._way(row)
-        if way is not None and sure and self._add_proven(at, row, way):
+        subject = make_subject(self.sides, self._typical(row), row.expensive)
+        if sure and self._add_proven(at, row, subject):
             return
         made = self._diagnose(row, sure=sure)
         if made is not None:
+            way = self._way(subject) or self._switch(subject, made.cause)
             if made.confirmed and way is not None:
                 self._ways[way] = len(self._drafts)
             self._drafts.append((at, made))
         elif sure:
             self.settled[at] = "changed"
 
-    def _way(self, row: Compared) -> object:
+    def _switch(self, subject: Subject, cause: Cause) -> object:
+        """Return a setting and the operator that runs under it; None for another cause."""
+        op = subject.op(subject.expensive)
+        if cause.type != "setting" or op is None:
+            return None
+        name = self.sides.run(subject.expensive).ops[op].name
+        return (subject.expensive, cause.key, cause.value_a, cause.value_b, name)
+
+    def _way(self, subject: Subject) -> object:
         """Return the two functions of a library that the ways of a row part to; None where they do not part in one."""
-        subject = make_subject(self.sides, self._typical(row), row.expensive)
         if subject.op_a is None or subject.op_b is None:
             return None
         found = find_deviation(self.sides.a.call_path(subject.op_a), self.sides.b.call_path(subject.op_b))
         if found is None or found.common_a.owner is None or found.first_a is None or found.first_b is None:
             return None
         functions = [(frame.file, frame.function) for frame in (found.first_a, found.first_b)]
-        return None if functions[0] == functions[1] else (row.expensive, *functions)
+        return None if functions[0] == functions[1] else (subject.expensive, *functions)
 
-    def _add_proven(self, at: int, row: Compared, way: object) -> bool:
-        """Add a row to a finding whose ways part to the same two functions: what they cost was tried there."""
+    def _add_proven(self, at: int, row: Compared, subject: Subject) -> bool:
+        """Add a row to a finding of the same two functions, or of a setting for its operator: that was tried."""
+        if subject.op_a is None or subject.op_b is None:
+            return False
+        way = self._way(subject) or self._switch(subject, find_leads(subject, {})[0].cause)
         place = self._ways.get(way)
         if place is None or not self._add(at, row, place):
             return False
@@ -232,7 +243,7 @@ class _Diagnosis:
         """Return what a row amounts to; None where it is not there when looked at again, or pays elsewhere.
 
         A row whose recording is not `sure` of it must show it when weighed: its own operators, or, where it is a
-        matter of how many there are, whole `slices`.
+        matter of how many there are, whole `slices` at the host's pace.
         """
         is_alone = self.alone is not None and self.alone.is_about(row)
         region = self._typical(self.alone.lacking(row) if self.alone is not None and is_alone else row)
@@ -243,13 +254,13 @@ class _Diagnosis:
         is_live = weighed is not None and row.expensive in self.labs and self._tried < TRIED and not is_alone
         if not is_live and not sure and not is_alone:
             return None
-        trials = Trials(self.sides, row.expensive, weighed or region, self.labs, self.limits)
+        trials = Trials(self.sides, row.expensive, weighed or region, self.labs, self.limits, paced=slices)
         if is_live and not self._shows_again(trials, row, region, sure=sure, slices=slices):
             return None
         self._tried += is_live
         leads = find_leads(subject, self.labs if is_live else {})
         lead, confirmed = leads[0], False
-        whole = self._try_whole(subject, leads[0]) if is_live else None
+        whole = self._try_whole(subject, leads[0], paced=slices) if is_live else None
         if whole is not None and (made := whole.made[-1]).explains:
             lead, confirmed, trials = leads[0], True, whole
         elif is_live:
@@ -321,7 +332,7 @@ class _Diagnosis:
                 return join_leads(chosen), True
         return leads[0], False
 
-    def _try_whole(self, subject: Subject, lead: Lead) -> Trials | None:
+    def _try_whole(self, subject: Subject, lead: Lead, *, paced: bool) -> Trials | None:
         """Try all that a call of the user's own code does at once; None where that is one region, or not the cause."""
         if not lead.by_call:
             return None
@@ -329,7 +340,8 @@ class _Diagnosis:
         members = widen(self.sides, members)
         if [region.id for region in members] == [subject.region.id]:
             return None
-        trials = Trials(self.sides, subject.expensive, join(self.sides, members), self.labs, self.limits)
+        whole = join(self.sides, members)
+        trials = Trials(self.sides, subject.expensive, whole, self.labs, self.limits, paced=paced)
         trials.change([Suspect(f"the calls of the other side, for all of {lead.cause.key}", calls=True)])
         if trials.made[-1].explains:
             self._wholes[len(self._drafts)] = {region.id for region in members}
@@ -343,6 +355,19 @@ class _Diagnosis:
             is_same = [(f.file, f.function) for f in waiting] == [(p.file, p.function) for p in path[-1:]]
             if is_same and finding.expensive == around.expensive and finding.cause.type == "call_path":
                 why = "the host waits there for the device"
+                self._drafts[place] = (first, add_around(self.sides, finding, around, why))
+                self.around = f"with {first}"
+                return True
+        return False
+
+    def _add_inside(self, around: Around) -> bool:
+        """Count the energy around operators to a finding on one that has the device wait, if its trial shows it."""
+        waiting = {wait.op for wait in self.sides.run(around.expensive).waits}
+        for place, (first, finding) in enumerate(self._drafts):
+            ops = {op for number in finding.regions for op in ops_of(self.sides.by_id[number], around.expensive)}
+            more_j = saved_by_trial(finding) - finding.delta_j
+            if finding.expensive == around.expensive and ops & waiting and more_j > around.delta_j / 2:
+                why = "the host works within it while the device waits"
                 self._drafts[place] = (first, add_around(self.sides, finding, around, why))
                 self.around = f"with {first}"
                 return True

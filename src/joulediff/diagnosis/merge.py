@@ -32,7 +32,8 @@ def identity(finding: Finding) -> object:
         here = cause.location_a if finding.expensive == "a" else cause.location_b
         if not configured:
             return (cause.type, cause.key, here, finding.expensive, finding.region)
-    location = cause.location_a if finding.expensive == "a" else cause.location_b
+    # A switch is thrown in one place, wherever the operators run that it is about.
+    location = None if cause.type == "setting" else cause.location_a if finding.expensive == "a" else cause.location_b
     return (cause.type, cause.key, cause.value_a, cause.value_b, location, finding.expensive, finding.verdict)
 
 

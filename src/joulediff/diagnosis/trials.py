@@ -93,6 +93,8 @@ class Trials:
     """Seconds of the expensive and the cheap side, as weighed."""
     lent: int = 0
     """Tensors that the other program lent: weights or constants that only it has."""
+    paced: bool = False
+    """Operators run at the host's pace: what is tried is how many there are."""
     _before: Weighed | None = None
     _other: Weighed | None = None
 
@@ -270,7 +272,7 @@ class Trials:
 
     def _ask(self, side: SideName, job: Job, *, as_other: bool) -> Weighed:
         try:
-            return self.labs[side].weigh(job, window_s=WINDOW_S, as_other=as_other)
+            return self.labs[side].weigh(replace(job, paced=self.paced), window_s=WINDOW_S, as_other=as_other)
         except JoulediffError as error:  # the program is gone
             return Weighed(None, None, note=error.what)
 

@@ -200,6 +200,15 @@ def _confirm(sides: Sides, row: Compared, trials: Trials, *, confirmed: bool) ->
     return Confirmation(tuple(trials.made), saved_j, None if saved_j is None else _share(saved_j, costs.total))
 
 
+def saved_by_trial(finding: Finding) -> float:
+    """Return what a trial saved, weighed as it ran, for all regions of a finding; nothing where none explains it."""
+    trials = () if finding.confirmation is None or not finding.confirmed else finding.confirmation.trials
+    found = next((trial for trial in trials if trial.explains), None)
+    return (
+        0.0 if found is None else (joules(found.before) - joules(found.after)) * (finding.count or len(finding.regions))
+    )
+
+
 def most_saved(sides: Sides, side: SideName, delta_j: float) -> float:
     """Return the most that a fix can save on a side: what it costs more, or what the whole steps may lie apart."""
     mine, other = sides.costs[side].total, sides.costs[other_side(side)].total

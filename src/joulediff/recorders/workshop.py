@@ -45,7 +45,8 @@ class Job:
 
     `run` names the recording they are of: the program's own, a changed one of it (`capture`), or the other program's.
     Inputs are collected from the program's own operators `collect`, of the recording `base`. `compare` has pairs of a
-    value of the job and one that the operators `collect` make: both are run, and should be equal.
+    value of the job and one that the operators `collect` make: both are run, and should be equal. A `paced` job goes
+    at the pace of the host, operator by operator, with the gaps that this leaves on a device.
     """
 
     run: str
@@ -55,6 +56,7 @@ class Job:
     feeds: tuple[Feed, ...] = ()
     compare: tuple[tuple[int, int], ...] = ()
     settings: Mapping[str, Setting] = field(default_factory=dict)
+    paced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

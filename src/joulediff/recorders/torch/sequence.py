@@ -5,6 +5,7 @@ Values that no operator of the sequence makes are given.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,9 @@ from joulediff.runs import Op, Run
 if TYPE_CHECKING:
     import torch
 
-# Closer than any two tensors of one distribution lie when sorted, up to a hundred million elements.
-_ROUNDING = 1e-4
+# Closer than any two tensors of one distribution lie when sorted: for n elements these are 1 to 3 / sqrt(n) apart, and
+# 0.27 the nearest of 400 (even, normal and exponential ones).
+_ROUNDING, _SORTED_APART, _SORTED_MOST = 1e-4, 0.1, 5e-3
 # What the host does beside the work of an operator.
 _NO_WORK = frozenset(
     f"aten::{name}"
@@ -172,7 +174,8 @@ def differ(a: torch.Tensor, b: torch.Tensor) -> float:
     if left.is_complex() != right.is_complex():
         left, right = left.to(torch.complex128), right.to(torch.complex128)
     ordered = _gap(_ordered(left), _ordered(right))
-    return ordered if ordered <= _ROUNDING or a.shape != b.shape else gap
+    near = max(_ROUNDING, min(_SORTED_MOST, _SORTED_APART / math.sqrt(max(1, left.numel()))))
+    return ordered if ordered <= near or a.shape != b.shape else gap
 
 
 def _numbers(tensor: torch.Tensor) -> torch.Tensor:

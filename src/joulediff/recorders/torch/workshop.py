@@ -146,7 +146,7 @@ class TorchWorkshop:
             else:
                 # Where the host waits for the device nothing can be captured, and a library may break when it is tried.
                 waiting = {wait.op for wait in self._runs[job.run].waits}
-                may_capture = waiting.isdisjoint(job.ops)
+                may_capture = not job.paced and waiting.isdisjoint(job.ops)
                 load = CudaLoad(calls, device=device, inputs="real", ring=1, may_capture=may_capture, renew=renew)
         return TorchPiece(load, device, kernels, difference)
 
