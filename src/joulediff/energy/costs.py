@@ -31,8 +31,8 @@ class Costs:
         return None if times is None else sum(times.get(kernel, 0.0) for op in ops for kernel in self.kernels[op])
 
     def names(self, ops: Iterable[int]) -> tuple[str, ...]:
-        """Return what the devices ran for operators, in order."""
-        return tuple(self.run.kernels[kernel].name for op in ops for kernel in self.kernels[op])
+        """Return what the devices ran for operators, in order and each once: one solver launches 6,000 of a few."""
+        return tuple(dict.fromkeys(self.run.kernels[kernel].name for op in ops for kernel in self.kernels[op]))
 
     @property
     def total(self) -> Energy | None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from joulediff.errors import JoulediffError
@@ -213,7 +212,7 @@ def _gap(left: torch.Tensor, right: torch.Tensor) -> float:
 
 
 def kernel_names(call: Callable[[], object], device: str) -> tuple[str, ...]:
-    """Return what a device runs for a call, in order; of the host, the operators that call no others to work."""
+    """Return what a device runs for a call, each once; of the host, the operators that call no others to work."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
@@ -229,9 +228,9 @@ def kernel_names(call: Callable[[], object], device: str) -> tuple[str, ...]:
     events = profiler.events()
     if on_gpu:
         found = [event for event in events if event.device_type == torch.autograd.DeviceType.CUDA]
-        return tuple(event.name for event in sorted(found, key=lambda event: event.time_range.start))
+        return tuple(dict.fromkeys(e.name for e in sorted(found, key=lambda event: event.time_range.start)))
     working = [event for event in events if _works(event) and not any(map(_works, event.cpu_children))]
-    return tuple(name for name, _ in groupby(event.name for event in working))
+    return tuple(dict.fromkeys(event.name for event in working))
 
 
 def _works(event: Any) -> bool:
