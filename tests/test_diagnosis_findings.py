@@ -258,6 +258,23 @@ def test_work_that_one_side_does_without() -> None:
     assert found.confirmation is not None and found.confirmation.saved_j == pytest.approx(3.0)
 
 
+def test_what_is_saved_goes_by_readers_like_the_one_that_was_tried() -> None:
+    """A copy is read by a softmax and by a product; the trial is one of the first, and says nothing of the other."""
+
+    def read_twice(copy: bool) -> tuple[torch.Tensor, ...]:
+        with torch.no_grad():
+            y = X.t().contiguous() if copy else X.t()
+            return torch.softmax(y, -1), y @ W[:16], torch.tanh(W)
+
+    table = {"mm": 20.0}
+    a = record(lambda: read_twice(copy=True), costs({"clone": 3.0, "tanh": 10.0, **table}), kernel=slow_kernel)
+    b = record(lambda: read_twice(copy=False), costs(table))
+    diff = diff_of(a, b, {"calls": 1.0})
+    found = next(each for each in diff.findings if each.kind == "redundant")
+    assert found.confirmed and found.delta_j == pytest.approx(3.0)
+    assert found.confirmation is not None and found.confirmation.saved_j == pytest.approx(3.0)
+
+
 def test_work_that_pays_elsewhere_is_no_finding() -> None:
     a, b = record(copied, costs({"clone": 1.0})), record(plain, costs({"_softmax": 3.0}))
     for diff in (diff_of(a, b, {"calls": 3.0}), diagnose(a, b)):

@@ -184,8 +184,10 @@ def _confirm(sides: Sides, row: Compared, trials: Trials, *, confirmed: bool) ->
     regions: Sequence[Region] = row.members
     if trials.region not in sides.regions:  # several regions as one
         regions = [trials.region]
-    elif trials.region not in row.members:  # work that one side lacks, weighed with what reads it
-        regions = sides.readers_of((op for region in row.members for op in ops_of(region, side)), side)
+    elif trials.region not in row.members:  # work that one side lacks, weighed with what reads it: that, and its like
+        readers = sides.readers_of((op for region in row.members for op in ops_of(region, side)), side)
+        alike = next(group.regions for group in sides.groups if trials.region.id in group.regions)
+        regions = [region for region in readers if region.id in alike]
     ops, others = (
         sorted({op for region in regions for op in sides.slice_of(region, each)}) for each in (side, other_side(side))
     )
@@ -210,11 +212,11 @@ def saved_by_trial(finding: Finding) -> float:
 
 
 def most_saved(sides: Sides, side: SideName, delta_j: float) -> float:
-    """Return the most that a fix can save on a side: what it costs more, or what the whole steps may lie apart."""
+    """Return the most that a fix can save on a side: what it costs more, or what the whole steps lie apart."""
     mine, other = sides.costs[side].total, sides.costs[other_side(side)].total
     if mine is None or other is None:
         return joules(mine)
-    return min(mine.joules, max(abs(delta_j), mine.high - other.low))
+    return min(mine.joules, max(abs(delta_j), mine.joules - other.joules))
 
 
 def _path(sides: Sides, side: SideName, region: Region) -> tuple[Place, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -168,7 +169,8 @@ class CudaLoad:
 
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.device(self._device), as_recorded():
+            with torch.cuda.device(self._device), as_recorded(), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # views launch nothing
                 with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                     self._launch()
                 graph.replay()

@@ -112,6 +112,7 @@ def start_peer(program):
 
 
 def connect(store, rank):
+    torch.set_num_threads(1)  # as torchrun does: ranks share the cores
     dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS, timeout=_PATIENCE)
 
 
