@@ -14,7 +14,6 @@ from types import MappingProxyType
 from joulediff.archive import load
 from joulediff.diagnosis.alone import Alone, find_alone, prove
 from joulediff.diagnosis.assemble import Outcome, assemble
-from joulediff.diagnosis.callpath import find_deviation
 from joulediff.diagnosis.causes import find_leads
 from joulediff.diagnosis.conditions import compare_conditions
 from joulediff.diagnosis.detect import SPREAD, Compared, compare_rows, is_different, joules, may_differ
@@ -24,10 +23,11 @@ from joulediff.diagnosis.sides import SIDES, Sides, ops_of, other_side
 from joulediff.diagnosis.spinning import find_spinning, write_spinning
 from joulediff.diagnosis.subject import Lead, Subject, add_evidence, make_subject
 from joulediff.diagnosis.trials import Lab, Suspect, Trials, explain
+from joulediff.diagnosis.ways import expected_way, proven_way
 from joulediff.diagnosis.wholes import join, whole_call, widen
 from joulediff.diagnosis.write import add_around, most_saved, saved_by_trial, write_finding, write_waiting
 from joulediff.diffs import Diff, RowVerdict, Thresholds
-from joulediff.findings import Cause, Finding, Region, SideName
+from joulediff.findings import Finding, Region, SideName
 from joulediff.matching import TOLERANCE, is_view, match
 from joulediff.runs import Run
 from joulediff.stability.watch import Watch
@@ -136,37 +136,16 @@ class _Diagnosis:
             return
         made = self._diagnose(row, sure=sure)
         if made is not None:
-            way = self._way(subject) or self._switch(subject, made.cause)
-            if made.confirmed and way is not None:
+            way = proven_way(subject, made.cause) if made.confirmed else None
+            if way is not None:
                 self._ways[way] = len(self._drafts)
             self._drafts.append((at, made))
         elif sure:
             self.settled[at] = "changed"
 
-    def _switch(self, subject: Subject, cause: Cause) -> object:
-        """Return a setting and the operator that runs under it; None for another cause."""
-        op = subject.op(subject.expensive)
-        if cause.type != "setting" or op is None:
-            return None
-        name = self.sides.run(subject.expensive).ops[op].name
-        return (subject.expensive, cause.key, cause.value_a, cause.value_b, name)
-
-    def _way(self, subject: Subject) -> object:
-        """Return the two functions of a library that the ways of a row part to; None where they do not part in one."""
-        if subject.op_a is None or subject.op_b is None:
-            return None
-        found = find_deviation(self.sides.a.call_path(subject.op_a), self.sides.b.call_path(subject.op_b))
-        if found is None or found.common_a.owner is None or found.first_a is None or found.first_b is None:
-            return None
-        functions = [(frame.file, frame.function) for frame in (found.first_a, found.first_b)]
-        return None if functions[0] == functions[1] else (subject.expensive, *functions)
-
     def _add_proven(self, at: int, row: Compared, subject: Subject) -> bool:
         """Add a row to a finding of the same two functions, or of a setting for its operator: that was tried."""
-        if subject.op_a is None or subject.op_b is None:
-            return False
-        way = self._way(subject) or self._switch(subject, find_leads(subject, {})[0].cause)
-        place = self._ways.get(way)
+        place = self._ways.get(expected_way(subject))
         if place is None or not self._add(at, row, place):
             return False
         first, finding = self._drafts[place]
