@@ -105,7 +105,8 @@ def test_costs_of_operators_sum_to_those_of_all(run: Run) -> None:
     assert whole is None or sum(known) == pytest.approx(whole.joules, abs=1e-12)
     times = [costs.time_s([op]) for op in ops]
     assert costs.time_s(ops) == (None if None in times else pytest.approx(sum(t or 0.0 for t in times))) or not times
-    assert costs.names(ops) == tuple(run.kernels[kernel].name for op in ops for kernel in op_kernels(run)[op])
+    launched = [run.kernels[kernel].name for op in ops for kernel in op_kernels(run)[op]]
+    assert costs.names(ops) == tuple(dict.fromkeys(launched)), "each once, in order"
 
 
 def test_costs_of_replayed_operators() -> None:
@@ -114,7 +115,7 @@ def test_costs_of_replayed_operators() -> None:
     costs = Costs(run)
     found = costs.of([0])
     assert found is not None and found.joules == pytest.approx(1.0)
-    assert costs.names([0, 1]) == ("gemm", "gemm", "add")
+    assert costs.names([0, 1]) == ("gemm", "add")
     assert costs.time_s([0]) == pytest.approx(4e-3)
     assert run.measurement is not None and costs.total == run.measurement.energy
 
