@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from fakes import GPU, counter_domain
 from joulediff.energy.bench import MIN_PARTS, PART_S, Bench, Shot
-from joulediff.errors import JoulediffError, MeterFailed
+from joulediff.errors import JoulediffError, MeterFailed, NotCovered
 from replay_fakes import ADD, FULL_MHZ, LIMIT_W, MM, REST_W, FakeLoad, Lab, Work
 
 REST = {"gpu0": REST_W}
@@ -73,6 +74,36 @@ def test_readings_that_come_late_are_waited_for() -> None:
     load = lab.load(ADD)
     joules, half_j = energy_of(shoot(lab, load, window_s=0.2), load)
     assert abs(joules - ADD.energy_j()) <= half_j
+
+
+class Stalled(Bench):
+    """A bench on a machine that stops now and then: the first windows are lost."""
+
+    lost = 1
+
+    def _measure(self, repeater: Any, sampler: Any, domains: Any, window_s: float) -> Shot:
+        self.lost -= 1
+        if self.lost >= 0:
+            raise NotCovered("gpu0: no whole step was covered by the meter")
+        return super()._measure(repeater, sampler, domains, window_s)
+
+
+def test_what_the_meter_did_not_cover_is_measured_once_more_and_for_longer() -> None:
+    lab = Lab()
+    once, load = shoot(lab, lab.load(ADD)), lab.load(ADD)
+    lab.bench = Stalled([lab.meter], clock=lab.clock)
+    again = shoot(lab, load)
+    joules, half_j = energy_of(again, load)
+    assert abs(joules - ADD.energy_j()) <= half_j
+    assert again.bursts > 2 * once.bursts
+
+
+def test_what_is_never_covered_says_so() -> None:
+    lab = Lab()
+    lab.bench = Stalled([lab.meter], clock=lab.clock)
+    lab.bench.lost = 2
+    with pytest.raises(NotCovered):
+        shoot(lab, lab.load(ADD))
 
 
 def test_a_call_that_is_longer_than_the_window() -> None:

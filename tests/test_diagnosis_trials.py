@@ -117,6 +117,13 @@ def test_what_does_not_explain_says_why(answer: Any, note: str) -> None:
     assert trial.note == note
 
 
+def test_a_part_that_cannot_be_weighed_as_it_is_says_so() -> None:
+    trials, _ = make({"torch.one = True": 4.0, "own": "the meter fell silent"})
+    trial = trials.change([ONE])
+    assert not trial.explains and trial.before is None
+    assert trial.note == "as it is, it could not be weighed: the meter fell silent"
+
+
 def test_a_program_that_ends_is_a_trial_that_failed() -> None:
     trials, _ = make({}, lab=DeadLab)
     trial = trials.change([CALLS])

@@ -283,6 +283,8 @@ class Trials:
         fell = _is_below(energy, before.energy, 1 - self.thresholds.threshold / 2)
         near = _is_below(energy, other.energy, 1 + NEAR_SHARE)
         stayed = not self.lent if gap is None else gap <= self.thresholds.difference
+        if note is None and before.energy is None and energy is not None:
+            note = f"as it is, it could not be weighed: {before.note or 'it has no energy'}"
         if note is None:
             note = _tell_failure(after, fell=fell, near=near, stayed=stayed)
         if note is None and self.lent:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from joulediff.errors import JoulediffError
+from joulediff.errors import JoulediffError, NotCovered
 from joulediff.metering.edges import mean_clocks
 from joulediff.metering.perstep import PerStep, joules_per_step
 from joulediff.meters.curve import Curve
@@ -29,6 +29,8 @@ PART_S = 0.1
 # An operator that draws next to nothing above rest is not known better than this many times itself.
 MAX_AMPLIFICATION = 100.0
 MIN_PARTS = 3
+# What the meter did not cover is measured once more, for so many times as long.
+AGAIN = 3
 # A look at a load takes this long, after the 50 ms of its warm-up; what it shows last counts.
 PROBE_S = 0.06
 PROBE_PARTS = 4
@@ -61,7 +63,7 @@ class Bench:
     def measure(self, run: Callable[[], None], rest_w: Mapping[str, float], *, window_s: float) -> Shot:
         """Return the energy of one call of `run` in each domain of `rest_w`, above the power that is given there.
 
-        It is measured for `window_s`, or as long as a few calls take.
+        It is measured for `window_s`, or as long as a few calls take; once more if the meter covered none of them.
         """
         repeater = Repeater(run, clock=self._clock)
         with Sampler(self._meters, clock=self._clock) as sampler:
@@ -69,7 +71,10 @@ class Bench:
             if not wanted:
                 raise JoulediffError(f"no meter sees {' or '.join(rest_w)}")
             with _failures_told():
-                return self._measure(repeater, sampler, wanted, window_s)
+                try:
+                    return self._measure(repeater, sampler, wanted, window_s)
+                except NotCovered:  # a busy machine may have stopped all of it for that long
+                    return self._measure(repeater, sampler, wanted, AGAIN * window_s)
 
     def probe(
         self, run: Callable[[], None], domain: str, *, seconds: float = PROBE_S
