@@ -201,6 +201,14 @@ def test_a_profile_that_tells_nothing_is_left_alone(bad: tuple[float, ...]) -> N
     assert attribute(odd, "gpu0") == attribute(run, "gpu0")
 
 
+def test_a_kernel_that_began_at_no_time_has_no_part_of_the_profile() -> None:
+    run = gpu_run(("a", 1e-3, None), ("b", 3e-3, None))
+    lost = replace(run, traced_s=4e-3, kernels=tuple(replace(each, start_s=math.nan) for each in run.kernels))
+    assert lost.measurement is not None
+    profiled = replace(lost, measurement=replace(lost.measurement, profiles={"gpu0": (200.0, 600.0)}))
+    assert attribute(profiled, "gpu0") == attribute(lost, "gpu0")
+
+
 def test_the_host_draws_the_power_of_the_step() -> None:
     (found,) = known(attribute(cpu_run(2e-3, joules=1.0), "cpu"))
     assert found.joules == pytest.approx(0.2)

@@ -122,12 +122,12 @@ def _weights(run: Run, domain: str, work: Work) -> Sequence[float]:
     if not (len(profile) and np.isfinite(profile).all() and (profile >= 0.0).all() and 0.0 < span_s < math.inf):
         return work.times_s
     with np.errstate(all="ignore"):
-        power = _mean_power(
-            profile / profile.mean(),
-            np.array([kernel.start_s for kernel in kernels]) / span_s,
-            np.array([kernel.start_s + kernel.duration_s for kernel in kernels]) / span_s,
-        )
-        weights = np.array(work.times_s) * power
+        levels = profile / profile.mean()
+        starts = np.array([kernel.start_s for kernel in kernels]) / span_s
+        ends = np.array([kernel.start_s + kernel.duration_s for kernel in kernels]) / span_s
+        if not all(np.isfinite(each).all() for each in (levels, starts, ends)):
+            return work.times_s
+        weights = np.array(work.times_s) * _mean_power(levels, starts, ends)
     good = np.isfinite(weights).all() and weights.sum() > 0.0
     return [float(weight) for weight in weights] if good else work.times_s
 
