@@ -360,6 +360,25 @@ def test_outputs_under_other_settings_are_compared_by_their_signatures() -> None
     assert trials.change([ONE]).difference == pytest.approx(0.0005, rel=0.01)
 
 
+@pytest.mark.parametrize(("seen", "told"), [(0.0, 0.0005), (0.003, 0.003), (float("nan"), float("nan")), (0.3, 0.3)])
+def test_the_largest_difference_of_outputs_counts(seen: float, told: float) -> None:
+    """Of those by signatures, to the cheap side and to what was, and of the tensors themselves."""
+    trials, lab = make({"torch.one = True": Weighed(energy(4.0), 1e-3, difference=seen)})
+    near = tuple(replace(each, sum_abs=each.sum_abs * 1.0005) for each in lab.run.signatures)
+    lab.changed = replace(lab.run, signatures=near)
+    trial = trials.change([ONE])
+    assert trial.difference == pytest.approx(told, rel=0.01, nan_ok=True)
+    assert trial.explains is (told < 0.01)
+
+
+def test_outputs_that_left_those_of_the_program_are_told_although_they_meet_the_other_sides() -> None:
+    trials, lab = make({"torch.one = True": Weighed(energy(4.0), 1e-3, difference=None)})
+    near = tuple(replace(each, sum_abs=each.sum_abs * 1.0005) for each in trials.sides.b.signatures)
+    trials.sides = Sides(trials.sides.a, replace(trials.sides.b, signatures=near), trials.sides.regions)
+    lab.changed = replace(lab.run, signatures=near)
+    assert trials.change([ONE]).difference == pytest.approx(0.0005, rel=0.01)
+
+
 SIGN = Signature(100, 0, 0, 0, 0, False, -1.0, 1.0, 10.0, 50.0, 40.0, 5.0, 20.0)
 
 

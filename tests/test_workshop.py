@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -281,6 +281,38 @@ def test_an_operator_that_fails_is_a_reason() -> None:
     feeds = tuple(Feed(value, own.ops[0].inputs[0]) for value in run.ops[1].inputs)
     with pytest.raises(JoulediffError, match="it failed when run again: "):
         open_workshop(fused, other=other).open_piece(Job(OTHER, (1,), collect=(0,), feeds=feeds))
+
+
+@torch.library.custom_op("joulediff_test::round_if_told", mutates_args=())
+def round_if_told(x: torch.Tensor) -> torch.Tensor:
+    """Stands for a product in TF32: a setting costs it digits."""
+    return x.half().float() if torch.are_deterministic_algorithms_enabled() else x.clone()
+
+
+def rounding() -> torch.Tensor:
+    return round_if_told(X * 2)
+
+
+def under_setting(known: Mapping[str, Any], *, ops: tuple[int, ...] = (1,)) -> float | None:
+    """Return how far the outputs of an operator change with a setting, by what a recording knows of it."""
+    run = replace(captured(rounding), settings=known)
+    workshop = TorchWorkshop(rounding, run, names=rounding, begin=seed, root=Path.cwd())
+    name, changed = workshop.capture({DETERMINISTIC: True})
+    out = changed.ops[1].outputs[0]
+    job = Job(name, ops, base=name, collect=ops, compare=((out, out),), settings={DETERMINISTIC: True})
+    with closing(workshop.open_piece(job)) as piece:
+        assert not torch.are_deterministic_algorithms_enabled()
+        return piece.difference
+
+
+def test_outputs_under_a_setting_are_compared_with_those_without() -> None:
+    gap = under_setting({DETERMINISTIC: False})
+    assert gap is not None and 1e-5 < gap < 1e-3, "half precision has three digits"
+    assert under_setting({DETERMINISTIC: True}) == 0.0, "the program has it so already"
+
+
+def test_a_setting_that_the_recording_does_not_know_compares_nothing() -> None:
+    assert under_setting({}) is None
 
 
 def test_settings_hold_only_meanwhile() -> None:

@@ -6,6 +6,7 @@ cannot be run is no explanation, and its reason is kept.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -186,9 +187,8 @@ class Trials:
         changed = self._match_changed(run)
         region = self._find_again(changed)
         weighed = self._lay_out(name, region, changed, aspects, settings)
-        if weighed.difference is None:
-            return replace(weighed, difference=self._signed_difference(changed, region))
-        return weighed
+        gaps = [gap for gap in (weighed.difference, *self._signed_differences(changed, region)) if gap is not None]
+        return replace(weighed, difference=_most(gaps))
 
     def _match_changed(self, run: Run) -> Sides:
         a, b = (run, self.sides.b) if self.expensive == "a" else (self.sides.a, run)
@@ -220,7 +220,7 @@ class Trials:
                 feeds.append(Feed(mine, mine, form))
         if aspects and not feeds:
             raise JoulediffError("the layout comes about within the part itself")
-        compare = tuple((mine, mine) for mine, _ in self._outputs(region)) if aspects else ()
+        compare = tuple((mine, mine) for mine, _ in self._outputs(region)) if aspects or settings else ()
         job = Job(name, ops, base=name, collect=ops, feeds=tuple(feeds), compare=compare, settings=settings)
         return self._weigh_changed(job)
 
@@ -250,11 +250,16 @@ class Trials:
     def _outputs(self, region: Region) -> list[tuple[int, int]]:
         return [(a, b) if self.expensive == "a" else (b, a) for a, b in region.outputs]
 
-    def _signed_difference(self, changed: Sides, region: Region) -> float | None:
-        run, other = changed.run(self.expensive), self.sides.run(self.cheap)
-        found = (differ(run.signature_of(a), other.signature_of(b)) for a, b in self._outputs(region))
-        gaps = [gap for gap in found if gap is not None]
-        return max(gaps, default=None)
+    def _signed_differences(self, changed: Sides, region: Region) -> list[float | None]:
+        """Return how far outputs of the changed run lie from the cheap side's, and from those before, by signatures."""
+        run, other, own = changed.run(self.expensive), self.sides.run(self.cheap), self.sides.run(self.expensive)
+        before = {theirs: mine for mine, theirs in self._outputs(self.region)}
+        found = []
+        for mine, theirs in self._outputs(region):
+            found.append(differ(run.signature_of(mine), other.signature_of(theirs)))
+            if theirs in before:
+                found.append(differ(run.signature_of(mine), own.signature_of(before[theirs])))
+        return found
 
     def _weigh_changed(self, job: Job) -> Weighed:
         """Weigh a changed part: with the change the program would run as the other one does, clock and all."""
@@ -355,6 +360,11 @@ def saved(trial: Trial, recorded: Energy | None) -> Energy | None:
 
 def _is_below(energy: Energy | None, other: Energy | None, share: float) -> bool:
     return energy is not None and other is not None and energy.joules <= share * other.joules
+
+
+def _most(gaps: Sequence[float]) -> float | None:
+    """Return the largest gap; what is no number is larger than all."""
+    return next((gap for gap in gaps if math.isnan(gap)), max(gaps, default=None))
 
 
 def _least(energies: Sequence[Energy]) -> Energy:

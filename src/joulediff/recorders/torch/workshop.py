@@ -193,18 +193,34 @@ class TorchWorkshop:
     def _compare(
         self, job: Job, sequence: OpSequence, given: Tensors, kept: Mapping[int, KeptInputs], base: Run
     ) -> float | None:
-        """Return how far what the job makes lies from what the program's own operators make."""
+        """Return how far what the job makes lies from what the program's own operators make, as it sets them."""
         made = sequence(_cloned(given, sequence.written))
         if not job.compare:
             return None
         own = OpSequence(base, job.collect)
-        before = own(_cloned({v: t for v, t in _by_value(base, kept).items() if v in own.needed}, own.written))
+        read = _cloned({v: t for v, t in _by_value(base, kept).items() if v in own.needed}, own.written)
+        before = self._run_as_set(own, read, job.settings)
+        if before is None:
+            return None
         gaps = []
         for value, mine in job.compare:
             left, right = own.find(before, mine), sequence.find(made, value)
             if left is not None and right is not None:
                 gaps.append(differ(left, right))
         return max(gaps) if gaps else None
+
+    def _run_as_set(self, own: OpSequence, given: Tensors, settings: Mapping[str, Setting]) -> Tensors | None:
+        """Run operators with settings as the program has them; None where they do not run so."""
+        known = self._runs[OWN].settings
+        if not settings:
+            return own(given)
+        if not settings.keys() <= known.keys():
+            return None
+        try:
+            with changed({name: known[name] for name in settings}):
+                return own(given)
+        except (JoulediffError, RuntimeError):  # operators that are there for the other settings alone
+            return None
 
 
 def _by_value(run: Run, kept: Mapping[int, KeptInputs]) -> Tensors:
