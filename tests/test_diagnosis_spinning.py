@@ -219,9 +219,16 @@ def test_a_change_that_proves_nothing(after: Measurement | str, note: str) -> No
 
 def test_a_step_that_gets_slower_by_sleeping_is_a_trade_off() -> None:
     slow_s = 1.02 * (RUN.traced_s or 0.0)
-    assert tried(after=measured(1.0, step_s=slow_s)).verdict == "tradeoff"
-    assert tried(after=measured(1.0, step_s=slow_s), limits=Thresholds(slower=0.05)).verdict == "waste"
-    assert tried(after=measured(3.0, step_s=slow_s)).verdict == "waste", "it did not sleep"
+    slow = replace(BLOCK, measurement=measured(1.0, step_s=slow_s))
+
+    def verdict(after: Measurement, limits: Thresholds = LIMITS, b: Run = slow) -> str:
+        return written(b=b, labs={"a": Lab(SPIN, steps={SLEEP: after}), "b": Lab(b)}, limits=limits).verdict
+
+    assert verdict(measured(1.0, step_s=slow_s)) == "tradeoff"
+    assert verdict(measured(1.0, step_s=slow_s), Thresholds(slower=0.05)) == "waste"
+    assert verdict(measured(3.0, step_s=slow_s)) == "waste", "it did not sleep"
+    assert verdict(measured(1.0)) == "waste", "the trial is no slower"
+    assert verdict(measured(1.0, step_s=slow_s), b=BLOCK) == "waste", "the other program is no slower"
 
 
 def whole_diff(*, after: float = 1.0) -> Diff:

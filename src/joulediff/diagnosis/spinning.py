@@ -70,6 +70,9 @@ def write_spinning(sides: Sides, found: Spinning, labs: Mapping[SideName, Lab], 
         "setting", found.setting, values["a"], values["b"], places["a"], places["b"], tuple(_evidence(sides, found))
     )
     trial, is_slower = _try(sides, found, labs, limits)
+    spins_s, sleeps_s = (_step_s(runs[name].measurement) or 0.0 for name in (side, other_side(side)))
+    # One look at a step repeats no better than the limit: both programs must show it, too.
+    is_slower = is_slower and sleeps_s > spins_s * (1 + limits.slower)
     whole_j = joules(sides.costs[side].total) + _uncounted_j(runs[side], found)
     saved_j = None
     if trial is not None and trial.explains and trial.before is not None and trial.after is not None:
