@@ -132,7 +132,7 @@ class _Diagnosis:
 
     def _take(self, at: int, row: Compared, *, sure: bool) -> None:
         subject = make_subject(self.sides, self._typical(row), row.expensive)
-        if sure and self._add_proven(at, row, subject):
+        if sure and self._ways and self._add_proven(at, row, subject):
             return
         made = self._diagnose(row, sure=sure)
         if made is not None:
@@ -329,27 +329,21 @@ class _Diagnosis:
     def _add_waits(self, around: Around, waits: Waits) -> bool:
         """Count the energy around operators to a finding on the function that waits, if there is one."""
         waiting = self.sides.run(around.expensive).call_path(waits.op)[-1:]
-        for place, (first, finding) in enumerate(self._drafts):
+        for place, (_, finding) in enumerate(self._drafts):
             path = finding.path_a if around.expensive == "a" else finding.path_b
             is_same = [(f.file, f.function) for f in waiting] == [(p.file, p.function) for p in path[-1:]]
             if is_same and finding.expensive == around.expensive and finding.cause.type == "call_path":
-                why = "the host waits there for the device"
-                self._drafts[place] = (first, add_around(self.sides, finding, around, why))
-                self.around = f"with {first}"
-                return True
+                return self._give_around(place, around, "the host waits there for the device")
         return False
 
     def _add_inside(self, around: Around) -> bool:
         """Count the energy around operators to a finding on one that has the device wait, if its trial shows it."""
         waiting = {wait.op for wait in self.sides.run(around.expensive).waits}
-        for place, (first, finding) in enumerate(self._drafts):
+        for place, (_, finding) in enumerate(self._drafts):
             ops = {op for number in finding.regions for op in ops_of(self.sides.by_id[number], around.expensive)}
             more_j = saved_by_trial(finding) - finding.delta_j
             if finding.expensive == around.expensive and ops & waiting and more_j > around.delta_j / 2:
-                why = "the host works within it while the device waits"
-                self._drafts[place] = (first, add_around(self.sides, finding, around, why))
-                self.around = f"with {first}"
-                return True
+                return self._give_around(place, around, "the host works within it while the device waits")
         return False
 
     def _explain_launches(self, rows: Sequence[Compared], around: Around) -> None:
@@ -367,10 +361,14 @@ class _Diagnosis:
                 return
             place = len(self._drafts)
             self._drafts.append((at, made))
+        self._give_around(place, around, "more operators are more work for the host")
+
+    def _give_around(self, place: int, around: Around, why: str) -> bool:
+        """Count the energy around operators to a finding."""
         first, finding = self._drafts[place]
-        why = "more operators are more work for the host"
         self._drafts[place] = (first, add_around(self.sides, finding, around, why))
         self.around = f"with {first}"
+        return True
 
     def _number(self, waiting: Finding | None, others: Sequence[Finding]) -> None:
         """Put findings of one cause together, those with the most joules first, and number them.

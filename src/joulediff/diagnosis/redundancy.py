@@ -11,9 +11,9 @@ import re
 
 from joulediff.runs import Frame, Run
 
-# Calls that run an operator of another name, the likeliest first.
 # Calls that lay a tensor out anew: leaving one out is what mends its layout.
 COPIES = ("contiguous", "clone")
+# Calls that run an operator of another name, the likeliest first.
 _BEHIND = {
     "clone": ("contiguous", "repeat_interleave", "clone", "reshape", "flatten", "repeat", "tile"),
     "copy_": ("copy_", "to", "contiguous", "repeat_interleave", "pad"),

@@ -196,9 +196,8 @@ def _confirm(sides: Sides, row: Compared, trials: Trials, *, confirmed: bool) ->
     if gain is not None:
         fewer_s = (costs.time_s(ops) or 0.0) - (sides.costs[other_side(side)].time_s(others) or 0.0)
         saved_j = gain.joules + launch_energy(sides, side, len(ops) - len(others), fewer_s)
-        saved_j = min(
-            saved_j, most_saved(sides, row.expensive, row.delta_j)
-        )  # replays of a disturbed machine may promise more than there is
+        # Replays of a disturbed machine may promise more than there is.
+        saved_j = min(saved_j, most_saved(sides, side, row.delta_j))
     return Confirmation(tuple(trials.made), saved_j, None if saved_j is None else _share(saved_j, costs.total))
 
 
@@ -206,9 +205,8 @@ def saved_by_trial(finding: Finding) -> float:
     """Return what a trial saved, weighed as it ran, for all regions of a finding; nothing where none explains it."""
     trials = () if finding.confirmation is None or not finding.confirmed else finding.confirmation.trials
     found = next((trial for trial in trials if trial.explains), None)
-    return (
-        0.0 if found is None else (joules(found.before) - joules(found.after)) * (finding.count or len(finding.regions))
-    )
+    each_j = 0.0 if found is None else joules(found.before) - joules(found.after)
+    return each_j * (finding.count or len(finding.regions))
 
 
 def most_saved(sides: Sides, side: SideName, delta_j: float) -> float:
