@@ -15,7 +15,7 @@ from pathlib import Path
 
 from joulediff.archive import load
 from joulediff.diagnosis.diagnose import diagnose
-from joulediff.runs import Run
+from joulediff.model.run import Run
 
 
 def main() -> int:

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import torch
 
-from joulediff.metering import measure, measure_idle
-from joulediff.meters import MeterSet
-from joulediff.meters.meter import RealClock
-from joulediff.meters.nvml import NvmlMeter, open_nvml
-from joulediff.stability.repeats import Repeater
+from joulediff.measuring.meters import MeterSet
+from joulediff.measuring.meters.meter import RealClock
+from joulediff.measuring.meters.nvml import NvmlMeter, open_nvml
+from joulediff.measuring.repeater import Repeater
+from joulediff.measuring.step import measure, measure_idle
 
 CLOCK = RealClock()
 ONE_SECOND = 0.88  # leaves room in one second for warm-up and the last samples

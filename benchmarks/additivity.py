@@ -17,10 +17,10 @@ from pathlib import Path
 
 import torch
 
-from joulediff.energy.bench import Bench
-from joulediff.meters import open_meters
-from joulediff.meters.meter import RealClock
-from joulediff.recorders.torch.loads import spin, time_on_device
+from joulediff.energy.burst_meter import Bench
+from joulediff.frameworks.torch.replay.bursts import spin, time_on_device
+from joulediff.measuring.meters import open_meters
+from joulediff.measuring.meters.meter import RealClock
 
 DEVICE = "cuda:0"
 # Copies take turns, so that each call finds its inputs cold.

@@ -22,8 +22,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from joulediff.recorders.torch.capture import capture_step
-from joulediff.recorders.torch.signature import Signers
+from joulediff.frameworks.torch.capture.capture import capture_step
+from joulediff.frameworks.torch.capture.signature import Signers
 
 Step = Callable[[], object]
 Row = dict[str, Any]

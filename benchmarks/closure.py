@@ -23,16 +23,16 @@ from pathlib import Path
 import torch
 
 from joulediff.archive import load, save
-from joulediff.energy.bench import Bench
+from joulediff.energy.burst_meter import Bench
+from joulediff.energy.gpu_clock import Pace
 from joulediff.energy.ledger import open_books
-from joulediff.energy.pace import Pace
 from joulediff.energy.replay import Replaying
-from joulediff.meters import open_meters
-from joulediff.meters.meter import RealClock
-from joulediff.recorders.torch.capture import capture_step
-from joulediff.recorders.torch.replayer import TorchReplayer
-from joulediff.session import record
-from joulediff.stability.watch import Watch
+from joulediff.frameworks.torch.capture.capture import capture_step
+from joulediff.frameworks.torch.replay.replayer import TorchReplayer
+from joulediff.measuring.meters import open_meters
+from joulediff.measuring.meters.meter import RealClock
+from joulediff.model.progress import Watch
+from joulediff.session.record import record
 
 LARGEST = 10
 # Enough for every operator of these programs.

@@ -31,11 +31,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from archive_mutants import KINDS, mutate
 from archive_runs import large_run, small_run
 from joulediff.archive import from_wire, load, to_wire
-from joulediff.archive.container import pack
-from joulediff.archive.limits import FREE_BYTES, MEMORY_FACTOR
+from joulediff.archive.container import FREE_BYTES, MEMORY_FACTOR, pack
 from joulediff.archive.writer import to_entries
-from joulediff.errors import ArchiveError
-from joulediff.runs import Run
+from joulediff.model.errors import ArchiveError
+from joulediff.model.run import Run
 
 LIMIT_S = 10.0
 MAKE_LIMIT_S = 300.0

@@ -48,9 +48,9 @@ def print_start_up() -> None:
 
 def sampling_share(seconds: float) -> tuple[float, list[str]]:
     """Return the CPU time of the whole sampling thread as a share of one core, and the meters it polled."""
-    from joulediff.meters import open_meters
-    from joulediff.meters.meter import RealClock
-    from joulediff.meters.sampler import Sampler
+    from joulediff.measuring.meters import open_meters
+    from joulediff.measuring.meters.meter import RealClock
+    from joulediff.measuring.sampler import Sampler
 
     with open_meters("auto") as opened, Sampler(opened.meters, clock=RealClock()):
         thread = next(t for t in threading.enumerate() if t.name == "joulediff-sampler")

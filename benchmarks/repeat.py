@@ -8,9 +8,9 @@ from __future__ import annotations
 import argparse
 import statistics
 
-from joulediff.metering import measure
-from joulediff.meters import open_meters
-from joulediff.programs import load_step
+from joulediff.measuring.meters import open_meters
+from joulediff.measuring.step import measure
+from joulediff.pysource.programs import load_step
 
 
 def main() -> None:

@@ -17,12 +17,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import torch
-from accuracy import operators
 
-from joulediff.meters.meter import RealClock
-from joulediff.meters.nvml import NvmlMeter, open_nvml
-from joulediff.meters.probe import probe
-from joulediff.stability.repeats import Repeater
+from accuracy import operators
+from joulediff.measuring.doctor import probe
+from joulediff.measuring.meters.meter import RealClock
+from joulediff.measuring.meters.nvml import NvmlMeter, open_nvml
+from joulediff.measuring.repeater import Repeater
 
 CLOCK = RealClock()
 REST_S = 0.3

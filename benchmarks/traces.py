@@ -12,8 +12,9 @@ from pathlib import Path
 from statistics import mean
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-from joulediff.metering.perstep import joules_per_step
 from test_golden_h200 import TRACES, progress_of, sample_curve, tick_curve
+
+from joulediff.measuring.windows import joules_per_step
 
 
 def joules(make_curve, run, start_s: float, end_s: float, *, capped: bool = False):

@@ -18,8 +18,8 @@ from pathlib import Path
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from joulediff.metering import measure, measure_idle
-from joulediff.meters import open_meters
+from joulediff.measuring.meters import open_meters
+from joulediff.measuring.step import measure, measure_idle
 
 
 def build():

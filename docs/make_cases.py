@@ -22,14 +22,14 @@ from joulediff.cases.kept import judge_diff
 from joulediff.cases.library import find_cases
 from joulediff.cases.run import DIFF
 from joulediff.cases.table import WRONG, cases_table, totals_text
-from joulediff.diffs import Diff, Ratio
-from joulediff.findings import Finding
-from joulediff.report.amounts import count_text, ratio_text
-from joulediff.report.diff_json import diff_from_json
-from joulediff.report.diff_words import headline, side_texts
-from joulediff.report.finding_words import file_names, finding_facts, mark_text
-from joulediff.report.plain import plain_record
-from joulediff.units import format_share
+from joulediff.model.diff import Diff, Ratio
+from joulediff.model.finding import Finding
+from joulediff.model.units import format_share
+from joulediff.report.json.diff import diff_from_json
+from joulediff.report.sanitize import plain_record
+from joulediff.report.views.amounts import count_text, ratio_text
+from joulediff.report.views.diff_sentences import headline, side_texts
+from joulediff.report.views.finding_sentences import file_names, finding_facts, mark_text
 
 ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = Path("tests/golden/cases")

@@ -18,8 +18,7 @@ from io import BytesIO
 from typing import Any
 
 from archive_parquet import Page, Parts, put_together, set_body, take_apart, varint
-from joulediff.archive.container import NO_TIME, pack, unpack
-from joulediff.archive.limits import MANIFEST, table_entry
+from joulediff.archive.container import MANIFEST, NO_TIME, pack, table_entry, unpack
 from joulediff.archive.schema import TABLES
 from joulediff.archive.thrift import BINARY, I16, I32, I64, LIST, STRUCT, Struct, Typed
 

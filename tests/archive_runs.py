@@ -12,20 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from joulediff.archive import load
-from joulediff.errors import ArchiveError
-from joulediff.records import Condition, DeviceState, DomainEnergy, Energy, IdlePower, Measurement
-from joulediff.runs import (
-    Frame,
-    Kernel,
-    Op,
-    Pass,
-    Replay,
-    Run,
-    Signature,
-    SourceText,
-    Value,
-    Wait,
-)
+from joulediff.model.energy import Energy
+from joulediff.model.errors import ArchiveError
+from joulediff.model.measurement import Condition, DeviceState, DomainEnergy, IdlePower, Measurement
+from joulediff.model.run import Frame, Kernel, Op, Pass, Replay, Run, SourceText, Value, Wait
+from joulediff.model.signature import Signature
 
 DAMAGED = "copy it again from where it was recorded, or record the program again"
 NAN, INF = float("nan"), float("inf")

@@ -6,17 +6,9 @@ from typing import Any, get_args
 
 from hypothesis import strategies as st
 
-from joulediff.records import (
-    Condition,
-    DeviceState,
-    DomainEnergy,
-    Energy,
-    IdlePower,
-    Kind,
-    Measurement,
-    Source,
-)
-from joulediff.runs import (
+from joulediff.model.energy import Energy, Source
+from joulediff.model.measurement import Condition, DeviceState, DomainEnergy, IdlePower, Kind, Measurement
+from joulediff.model.run import (
     Frame,
     How,
     Inputs,
@@ -31,12 +23,12 @@ from joulediff.runs import (
     Replay,
     Run,
     SettingSpan,
-    Signature,
     SourceText,
     Value,
     ValueKind,
     Wait,
 )
+from joulediff.model.signature import Signature
 
 # Half surrogate pairs cannot be stored; `save` replaces them, which has a test of its own.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

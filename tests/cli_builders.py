@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from joulediff.meters.scripted import save_script
-from joulediff.records import Domain, Reading
-from joulediff.stability.conditions import CpuUse
+from joulediff.measuring.conditions import CpuUse
+from joulediff.measuring.meters.scripted import save_script
+from joulediff.model.measurement import Domain, Reading
 
 SAMPLE_S = 0.01
 
@@ -73,6 +73,6 @@ def forget_programs(folder: Path, before: set[str]) -> None:
 
 def make_machine_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take the real machine's CPU out of the verdict, and look at it only briefly."""
-    monkeypatch.setattr("joulediff.stability.idle.read_cpu_use", lambda: CpuUse(0.0, 0.0, 0.0))
-    monkeypatch.setattr("joulediff.stability.idle.WINDOW_S", 0.2)
-    monkeypatch.setattr("joulediff.stability.checkup.PROBE_S", 0.2)
+    monkeypatch.setattr("joulediff.measuring.idle.read_cpu_use", lambda: CpuUse(0.0, 0.0, 0.0))
+    monkeypatch.setattr("joulediff.measuring.idle.WINDOW_S", 0.2)
+    monkeypatch.setattr("joulediff.measuring.doctor.PROBE_S", 0.2)

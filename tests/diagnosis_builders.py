@@ -12,17 +12,19 @@ from typing import Any
 
 import torch
 
-from joulediff.diagnosis.detect import Compared
-from joulediff.diagnosis.sides import Sides
-from joulediff.diffs import Diff
-from joulediff.energy.costs import Costs
-from joulediff.errors import JoulediffError
-from joulediff.findings import Region
+import paths
+from joulediff.diagnosis.comparison import Sides
+from joulediff.diagnosis.significance import Compared
+from joulediff.energy.op_costs import Costs
+from joulediff.frameworks.jobs import OTHER, Job, Weighed
 from joulediff.matching import RegionGroup, match
-from joulediff.recorders.walks import Target, Walk
-from joulediff.recorders.workshop import OTHER, Job, Weighed
-from joulediff.records import Energy, Measurement
-from joulediff.runs import Frame, Kernel, Op, Replay, Run, Setting, SourceText
+from joulediff.model.diff import Diff
+from joulediff.model.energy import Energy
+from joulediff.model.errors import JoulediffError
+from joulediff.model.finding import Region
+from joulediff.model.measurement import Measurement
+from joulediff.model.run import Frame, Kernel, Op, Replay, Run, Setting, SourceText
+from joulediff.pysource.line_trace import Target, Walk
 from rewrites.programs import record_step
 from run_builders import domain_energy, energy, measurement
 
@@ -100,9 +102,14 @@ def measured(
     return replace(run, **{**facts, **changes})
 
 
+def _find(file: str) -> Path:
+    """Return the file of the tests that a recording names, wherever in their folders it lies."""
+    return next(paths.TESTS.rglob(Path(file).name), Path(file))
+
+
 def _sources(run: Run) -> tuple[SourceText, ...]:
     files = {frame.file for frame in run.frames if frame.owner is None}
-    found = ((file, Path(__file__).parent / Path(file).name) for file in sorted(files))
+    found = ((file, _find(file)) for file in sorted(files))
     return tuple(SourceText(file, 1, path.read_text(encoding="utf-8")) for file, path in found if path.exists())
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from joulediff.diffs import (
+from joulediff.model.diff import (
     SCHEMA,
     ConditionDifference,
     Diff,
@@ -22,15 +22,9 @@ from joulediff.diffs import (
     StepCost,
     Thresholds,
 )
-from joulediff.findings import (
-    Cause,
-    Confirmation,
-    Finding,
-    Place,
-    Trial,
-    WholeRun,
-)
-from joulediff.records import Energy, Source
+from joulediff.model.energy import Energy, Source
+from joulediff.model.finding import Cause, Confirmation, Finding, Trial, WholeRun
+from joulediff.model.place import Place
 
 ACT = "/venv/lib/python3.11/site-packages/transformers/activations.py"
 MODEL = "/venv/lib/python3.11/site-packages/transformers/models/gpt2/modeling_gpt2.py"

@@ -7,8 +7,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from joulediff.records import DeviceState, DomainEnergy, Energy, Measurement
-from joulediff.runs import Replay, Run
+from joulediff.model.energy import Energy
+from joulediff.model.measurement import DeviceState, DomainEnergy, Measurement
+from joulediff.model.run import Replay, Run
 from run_builders import RunBuilder, domain_energy, measurement
 
 STEP_S = 10e-3

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from joulediff.errors import MeterFailed
-from joulediff.meters.meter import Meter
-from joulediff.meters.scripted import FakeClock
-from joulediff.records import Domain, Reading
+from joulediff.measuring.meters.meter import Meter
+from joulediff.measuring.meters.scripted import FakeClock
+from joulediff.model.errors import MeterFailed
+from joulediff.model.measurement import Domain, Reading
 
 GPU = Domain(
     name="gpu0",

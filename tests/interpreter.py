@@ -16,11 +16,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from joulediff.archive import from_wire, to_wire
-from joulediff.recorders.torch.capture import Captured, capture_step
-from joulediff.recorders.torch.geometry import extent_of
-from joulediff.recorders.torch.rebuild import rebuild
-from joulediff.recorders.torch.signature import Signers
-from joulediff.runs import Op, Run, Signature, Value
+from joulediff.frameworks.torch.capture.capture import Captured, capture_step
+from joulediff.frameworks.torch.capture.geometry import extent_of
+from joulediff.frameworks.torch.capture.signature import Signers
+from joulediff.frameworks.torch.replay.rebuild import rebuild
+from joulediff.model.run import Op, Run, Value
+from joulediff.model.signature import Signature
 
 Tensors = dict[int, torch.Tensor]
 SEED = 7

@@ -12,16 +12,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fakes import GPU, DeviceMeter, FakeDevice
-from joulediff.energy.bench import Bench
-from joulediff.energy.card import Card, Facts
-from joulediff.energy.pace import Pace
+from joulediff.energy.burst_meter import Bench
+from joulediff.energy.distinct_ops import Distances
+from joulediff.energy.gpu_clock import Card, Facts, Pace
 from joulediff.energy.replay import Replaying
-from joulediff.energy.reuse import Distances
-from joulediff.errors import JoulediffError
-from joulediff.meters.scripted import FakeClock
-from joulediff.records import DeviceState, Domain, DomainEnergy, Measurement, Reading
-from joulediff.runs import How, Inputs, Op, Replay, Run
-from joulediff.stability.watch import Watch
+from joulediff.measuring.meters.scripted import FakeClock
+from joulediff.model.errors import JoulediffError
+from joulediff.model.measurement import DeviceState, Domain, DomainEnergy, Measurement, Reading
+from joulediff.model.progress import Watch
+from joulediff.model.run import How, Inputs, Op, Replay, Run
 from run_builders import RunBuilder, domain_energy, measurement
 
 REST_W, LIMIT_W, FULL_MHZ = 120.0, 700.0, 1980.0

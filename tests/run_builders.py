@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from joulediff.records import Condition, DeviceState, DomainEnergy, Energy, IdlePower, Measurement
-from joulediff.runs import Frame, Kernel, Op, Pass, Run, SourceText, Value, Wait
+from joulediff.model.energy import Energy
+from joulediff.model.measurement import Condition, DeviceState, DomainEnergy, IdlePower, Measurement
+from joulediff.model.run import Frame, Kernel, Op, Pass, Run, SourceText, Value, Wait
 
 MODEL_FILE = "transformers/models/gpt2/modeling_gpt2.py"
 ACTIVATION_FILE = "transformers/activations.py"

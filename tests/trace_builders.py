@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from joulediff.runs import Op
+from joulediff.model.run import Op
 
 PROCESS = 100
 STEP_THREAD = 1

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from joulediff.metering import measure
+from joulediff.measuring.doctor import check_machine
+from joulediff.measuring.step import measure
 from joulediff.report.terminal import print_checkup, print_measurement
-from joulediff.stability.checkup import check_machine
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

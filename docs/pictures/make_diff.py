@@ -9,8 +9,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from joulediff.report.diff_json import diff_from_json
-from joulediff.report.diff_terminal import print_diff
+from joulediff.report.json.diff import diff_from_json
+from joulediff.report.terminal.diff import print_diff
 
 WIDTH = 118
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from joulediff.archive import load
-from joulediff.report.run_terminal import print_run
+from joulediff.report.terminal.run import print_run
 
 
 def main():

@@ -18,16 +18,17 @@ from joulediff.version import __version__
 if TYPE_CHECKING:
     from joulediff.archive import load, save
     from joulediff.diagnosis.diagnose import diff
-    from joulediff.diffs import Diff
-    from joulediff.errors import JoulediffError
-    from joulediff.findings import Finding
-    from joulediff.metering import measure
-    from joulediff.recorders.regions import region
-    from joulediff.records import Checkup, Energy, Measurement
-    from joulediff.report.diff_render import render
-    from joulediff.runs import Run
-    from joulediff.session import record
-    from joulediff.stability.checkup import check_machine
+    from joulediff.frameworks.named_regions import region
+    from joulediff.measuring.doctor import check_machine
+    from joulediff.measuring.step import measure
+    from joulediff.model.diff import Diff
+    from joulediff.model.energy import Energy
+    from joulediff.model.errors import JoulediffError
+    from joulediff.model.finding import Finding
+    from joulediff.model.measurement import Checkup, Measurement
+    from joulediff.model.run import Run
+    from joulediff.report.render import render
+    from joulediff.session.record import record
 
 __all__ = [
     "Checkup",
@@ -49,20 +50,20 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Checkup": "joulediff.records",
-    "Diff": "joulediff.diffs",
-    "Energy": "joulediff.records",
-    "Finding": "joulediff.findings",
-    "JoulediffError": "joulediff.errors",
-    "Measurement": "joulediff.records",
-    "Run": "joulediff.runs",
-    "check_machine": "joulediff.stability.checkup",
+    "Checkup": "joulediff.model.measurement",
+    "Diff": "joulediff.model.diff",
+    "Energy": "joulediff.model.energy",
+    "Finding": "joulediff.model.finding",
+    "JoulediffError": "joulediff.model.errors",
+    "Measurement": "joulediff.model.measurement",
+    "Run": "joulediff.model.run",
+    "check_machine": "joulediff.measuring.doctor",
     "diff": "joulediff.diagnosis.diagnose",
     "load": "joulediff.archive",
-    "measure": "joulediff.metering",
-    "record": "joulediff.session",
-    "region": "joulediff.recorders.regions",
-    "render": "joulediff.report.diff_render",
+    "measure": "joulediff.measuring.step",
+    "record": "joulediff.session.record",
+    "region": "joulediff.frameworks.named_regions",
+    "render": "joulediff.report.render",
     "save": "joulediff.archive",
 }
 

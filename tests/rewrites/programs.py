@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 
-from joulediff.findings import Region
-from joulediff.matching.classes import find_classes
+from joulediff.frameworks.named_regions import region
+from joulediff.frameworks.torch.capture.capture import capture_step
+from joulediff.matching.equivalence import find_classes
 from joulediff.matching.features import find_features
 from joulediff.matching.graph import to_graph
-from joulediff.recorders.regions import region
-from joulediff.recorders.torch.capture import capture_step
-from joulediff.runs import Run
+from joulediff.model.finding import Region
+from joulediff.model.run import Run
 from rewrites.nodes import KINDS, NOTHINGS, Tensor
 
 TOKENS, WIDTH = 24, 32

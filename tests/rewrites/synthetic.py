@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import random
 
-from joulediff.runs import Op, Run, Signature, Value
+from joulediff.model.run import Op, Run, Value
+from joulediff.model.signature import Signature
 
 OPS = 8
 

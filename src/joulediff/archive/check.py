@@ -5,15 +5,15 @@ They work on plain cells, whatever brought them, so the file and the wire are he
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
 from types import NoneType
 from typing import Any, cast
 
-from joulediff.archive.plain import is_unicode, shown
-from joulediff.archive.replays import check_replays
+from joulediff.archive.codec import is_unicode, shown
 from joulediff.archive.schema import FORMAT, SCHEMA, TABLES, Column, Tables
-from joulediff.archive.sizes import parse_sizes
-from joulediff.errors import ArchiveError
+from joulediff.model.errors import ArchiveError
 
 # The longest thing worth a cell: a source file, or the arguments of an operator that was given a long list.
 MAX_TEXT_CHARS = 2**24
@@ -123,3 +123,64 @@ def _check_numbers(
         for at, cell in enumerate(cells):
             if cell is not None and cell >= at:
                 raise ArchiveError(f"{place}, row {at} refers to row {cell}, which is not above it")
+
+
+_ENERGY = ("energy_j", "low_j", "high_j")
+
+
+def check_replays(columns: Mapping[str, Sequence[Any]], referred: Sequence[int | None]) -> None:
+    """Raise ArchiveError where replays contradict each other, themselves, or `referred`, the operators' references."""
+    for row, cells in enumerate(zip(*(columns[name] for name in _ENERGY), strict=True)):
+        _check_energy(row, *cells)
+    ops = columns["op"]
+    _check_order(ops, columns["domain"])
+    for op, first in enumerate(referred):
+        if first is not None and not _is_first(ops, first):
+            raise ArchiveError(f"its operator {op} refers to row {first} in replays, which is not the first of its own")
+
+
+def _check_energy(row: int, energy_j: float | None, low_j: float | None, high_j: float | None) -> None:
+    place = f"its table replays, row {row}"
+    if energy_j is low_j is high_j is None:
+        return
+    if energy_j is None or low_j is None or high_j is None:
+        raise ArchiveError(f"{place} has an energy without an interval, or an interval without an energy")
+    if not all(map(math.isfinite, (energy_j, low_j, high_j))):
+        raise ArchiveError(f"{place} has an energy or an interval that is not finite")
+    if not low_j <= energy_j <= high_j:
+        raise ArchiveError(f"{place} is impossible: energy {energy_j} J outside its interval {low_j}..{high_j} J")
+
+
+def _check_order(ops: Sequence[int], domains: Sequence[str]) -> None:
+    begun: set[int] = set()
+    of_one: set[str] = set()
+    for row, (op, domain) in enumerate(zip(ops, domains, strict=True)):
+        if _is_first(ops, row):
+            if op in begun:
+                raise ArchiveError(f"its table replays, row {row} is apart from the others of operator {op}")
+            begun.add(op)
+            of_one = set()
+        if domain in of_one:
+            raise ArchiveError(f"its table replays, row {row} is a second one of operator {op} for {shown(domain)}")
+        of_one.add(domain)
+
+
+def _is_first(ops: Sequence[int], row: int) -> bool:
+    return row == 0 or ops[row] != ops[row - 1]
+
+
+# PyTorch allows 64 dimensions (TensorIterator, `at::kMaxDims`), NumPy 64, XLA and TensorFlow fewer.
+MAX_SIZES = 64
+_SIZES = re.compile(rf"-?[0-9]{{1,19}}(?:,-?[0-9]{{1,19}}){{0,{MAX_SIZES - 1}}}")
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """Return the numbers in a text; raises ValueError where it holds anything else."""
+    if not text:
+        return ()
+    if not _SIZES.fullmatch(text):
+        raise ValueError(f"{text[:40]!r} is no list of up to {MAX_SIZES} sizes")
+    sizes = tuple(map(int, text.split(",")))
+    if not -(2**63) <= min(sizes) <= max(sizes) < 2**63:
+        raise ValueError(f"{text[:40]!r} holds a size beyond 64 bits")
+    return sizes

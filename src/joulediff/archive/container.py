@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
-from joulediff.archive.plain import shown
-from joulediff.errors import ArchiveError
+from joulediff.archive.codec import shown
+from joulediff.model.errors import ArchiveError
 
 BEGIN = b"PK\x03\x04"
 # Nine tables and a manifest, with room for later versions.
@@ -110,3 +110,26 @@ def _begin_of_data(view: memoryview, name: bytes, flags: int, begin: int, direct
     if mark != BEGIN or own_flags != flags or own_method or own_name != name:
         raise ArchiveError(f"its entry {name.decode()} is not where its list of entries says")
     return begin + _LOCAL.size + int(named) + int(extra)
+
+
+MANIFEST = "manifest.json"
+PADDING = "padding"
+# Well below where ZIP needs its 64-bit form; a run of 50,000 operators takes a thirtieth.
+MAX_FILE_BYTES = 2**30
+# A usual manifest takes 4 kB. A byte of it may become 32 in memory (`[[],[],[]]`).
+MAX_MANIFEST_BYTES = 2**20
+JSON_FACTOR = 32
+# Enough for about 10,000 operators, however well they are packed.
+FREE_BYTES = 64 * 2**20
+MEMORY_FACTOR = 10
+
+
+def table_entry(table: str) -> str:
+    """Return the name of a table's entry in the container."""
+    return f"{table}.parquet"
+
+
+def missing_bytes(size_bytes: int, memory_bytes: int) -> int:
+    """Return by how much a file is too small for the memory that reading it takes, beside itself."""
+    needed = -(-(memory_bytes - FREE_BYTES) // (MEMORY_FACTOR - 1))
+    return max(0, needed - size_bytes)

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from joulediff.archive import footer
+from joulediff.archive.codec import shown
 from joulediff.archive.footer import Footer, read_footer
-from joulediff.archive.plain import shown
 from joulediff.archive.schema import TABLES, Column
 from joulediff.archive.thrift import Malformed
-from joulediff.errors import ArchiveError
+from joulediff.model.errors import ArchiveError
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,22 +13,23 @@ from pathlib import Path
 from typing import Any
 
 from joulediff.archive.check import check_version, sound
-from joulediff.archive.container import BEGIN, unpack
-from joulediff.archive.footer import Footer
-from joulediff.archive.limits import (
+from joulediff.archive.codec import read_json, shown
+from joulediff.archive.container import (
+    BEGIN,
     JSON_FACTOR,
     MANIFEST,
     MAX_FILE_BYTES,
     MAX_MANIFEST_BYTES,
     missing_bytes,
     table_entry,
+    unpack,
 )
+from joulediff.archive.footer import Footer
 from joulediff.archive.parquet import inspect, memory_bytes, open_table
-from joulediff.archive.plain import read_json, shown
 from joulediff.archive.schema import TABLES, Tables
 from joulediff.archive.tables import from_tables
-from joulediff.errors import ArchiveError
-from joulediff.runs import Run
+from joulediff.model.errors import ArchiveError
+from joulediff.model.run import Run
 
 _NAME_ONE = "name a .jd file that joulediff recorded"
 _DAMAGED = "copy it again from where it was recorded, or record the program again"

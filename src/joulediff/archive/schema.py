@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from joulediff.records import Source
-from joulediff.runs import How, Inputs, Join, KernelKind, Phase, ValueKind
+from joulediff.model.energy import Source
+from joulediff.model.run import How, Inputs, Join, KernelKind, Phase, ValueKind
 
 SCHEMA = "joulediff.run"
 FORMAT = 2

@@ -6,19 +6,19 @@ A record's fields are its table's columns. The tuples of references in `Op` and 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from itertools import accumulate, compress, pairwise
 from types import NoneType
 from typing import Any, get_type_hints
 
-from joulediff.archive.check import TYPES, sound
-from joulediff.archive.plain import from_plain, to_plain, to_scalar
+from joulediff.archive.check import TYPES, parse_sizes, sound
+from joulediff.archive.codec import from_plain, read_json, to_plain, to_scalar
 from joulediff.archive.schema import FORMAT, MIN_READER, SCHEMA, TABLES, Column, Tables
-from joulediff.archive.sizes import parse_sizes
-from joulediff.archive.spans import check_spans
-from joulediff.errors import ArchiveError
-from joulediff.runs import Frame, Kernel, Op, Replay, Run, Signature, SourceText, Value, Wait
+from joulediff.model.errors import ArchiveError
+from joulediff.model.run import Frame, Kernel, Op, Replay, Run, SettingSpan, SourceText, Value, Wait
+from joulediff.model.signature import Signature
 
 RECORDS: dict[str, type] = {
     "ops": Op,
@@ -140,3 +140,36 @@ def _from_columns(name: str, columns: dict[str, list[Any]]) -> tuple[Any, ...]:
             sizes = {text: None if text is None else parse_sizes(text) for text in set(cells)}
             columns[column.name] = [sizes[text] for text in cells]
     return tuple(map(RECORDS[name], *(columns[field.name] for field in fields(RECORDS[name]))))
+
+
+def check_spans(spans: Sequence[SettingSpan], ops: int) -> None:
+    """Raise ArchiveError for a span outside of so many operators, a reversed one, or one that begins too early."""
+    free = 0
+    for row, span in enumerate(spans):
+        if not 0 <= span.first <= span.last < ops:
+            raise ArchiveError(f"spans[{row}] in its manifest is from {span.first} to {span.last} of {ops} operators")
+        if span.first < free:
+            raise ArchiveError(f"spans[{row}] in its manifest begins before the one above it ends")
+        free = span.last + 1
+
+
+_FIX = "record again, with the same version of joulediff on both sides"
+
+
+def to_wire(run: Run) -> bytes:
+    """Return a run as JSON text of plain ASCII."""
+    tables = to_tables(run)
+    return json.dumps({"manifest": tables.manifest, "tables": tables.columns}, separators=(",", ":")).encode("ascii")
+
+
+def from_wire(data: bytes) -> Run:
+    """Return the run in bytes that `to_wire` made; raises ArchiveError for any others."""
+    try:
+        found = read_json(data)
+        if not isinstance(found, dict) or not isinstance(found.get("tables"), dict):
+            raise ArchiveError("it holds no recorded run")
+        return from_tables(check_tables(found.get("manifest"), found["tables"]))
+    except ArchiveError as error:
+        raise ArchiveError(f"the run that was sent cannot be read: {error.what}", fix=error.fix or _FIX) from error
+    except MemoryError as error:
+        raise ArchiveError("the run that was sent needs more memory than there is", fix=_FIX) from error

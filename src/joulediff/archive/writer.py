@@ -9,20 +9,20 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
-from joulediff.archive.container import pack
-from joulediff.archive.limits import (
+from joulediff.archive.container import (
     JSON_FACTOR,
     MANIFEST,
     MAX_FILE_BYTES,
     MAX_MANIFEST_BYTES,
     PADDING,
     missing_bytes,
+    pack,
     table_entry,
 )
 from joulediff.archive.parquet import encode, inspect, memory_bytes
 from joulediff.archive.tables import to_tables
-from joulediff.errors import ArchiveError
-from joulediff.runs import Run
+from joulediff.model.errors import ArchiveError
+from joulediff.model.run import Run
 
 _ELSEWHERE = "name a file in a folder that exists, is writable and has room"
 _REPORT = "the recorder contradicts itself: please report it, with this message"

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
-from joulediff.archive.plain import Document, from_plain, shown
-from joulediff.errors import ArchiveError, JoulediffError
-from joulediff.findings import FindingKind
+from joulediff.archive.codec import Document, from_plain, shown
+from joulediff.model.errors import ArchiveError, JoulediffError
+from joulediff.model.finding import FindingKind
 
 if sys.version_info >= (3, 11):
     import tomllib

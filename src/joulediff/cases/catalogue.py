@@ -13,14 +13,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from joulediff.archive.plain import to_plain
+from joulediff.archive.codec import to_plain
 from joulediff.cases.case import Case, Measured
 from joulediff.cases.judge import kind_text, kinds_text
-from joulediff.report.amounts import count_text, ratio_text
 from joulediff.report.columns import GAP, cut_end, make_table
 from joulediff.report.json import dump
-from joulediff.report.plain import plain_record, plain_text
+from joulediff.report.sanitize import plain_record, plain_text
 from joulediff.report.terminal import print_parts
+from joulediff.report.views.amounts import count_text, ratio_text
 
 SCHEMA = "joulediff.case-list/1"
 # What a narrow terminal does without.

@@ -5,15 +5,18 @@ Nothing is measured here: the same judgement can be made of a kept diff at any t
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from joulediff.cases.case import Case
-from joulediff.cases.rank import rank_finding
-from joulediff.diffs import Diff, Ratio
-from joulediff.findings import Finding, FindingKind, Verdict
-from joulediff.report.amounts import count_text
-from joulediff.runs import Run
+from joulediff.energy.ledger import open_books
+from joulediff.model.diff import Diff, Ratio
+from joulediff.model.finding import Finding, FindingKind, Verdict
+from joulediff.model.run import Run
+from joulediff.report.views.amounts import count_text
+from joulediff.report.views.grouping import Row, group_rows
 
 Outcome = Literal["found", "partly", "missed", "failed", "fixed upstream", "not run", "clean", "false alarm"]
 GOOD: tuple[Outcome, ...] = ("found", "fixed upstream", "clean")
@@ -182,3 +185,39 @@ def _versions(case: Case, run: Run) -> str:
     names = dict.fromkeys(["torch", *case.needs])
     found = {name: run.settings.get(f"package.{name}") for name in names}
     return ", ".join(f"{name} {version}" for name, version in found.items() if version is not None)
+
+
+_NUMBERS = re.compile(r"(?<![^.])\d+(?![^.])")
+
+
+def rank_finding(run: Run, finding: Finding) -> tuple[int | None, int | None]:
+    """Return the place of the finding's costliest operators in run A, by energy and by time of the device.
+
+    Operators are grouped as `joulediff show` does. A finding has the names of its operators and their module, so its
+    group is the costliest one of these; None for findings without operators, and for what was not measured.
+    """
+    if finding.kind == "host" or not finding.ops_a:
+        return None, None
+    rows = group_rows(run, "op", open_books(run))
+    named = [row for row in rows if row.name in finding.ops_a]
+    here = [row for row in named if _fold(row.where) == _fold(finding.where)]
+    own = max(here or named, key=lambda row: (_joules(row), _seconds(row)), default=None)
+    if own is None:
+        return None, None
+    return _place(_joules(own), map(_joules, rows)), _place(_seconds(own), map(_seconds, rows))
+
+
+def _fold(where: str) -> str:
+    return _NUMBERS.sub("*", where)
+
+
+def _joules(row: Row) -> float:
+    return 0.0 if row.energy is None else row.energy.joules
+
+
+def _seconds(row: Row) -> float:
+    return row.kernel_s or 0.0
+
+
+def _place(cost: float, costs: Iterable[float]) -> int | None:
+    return 1 + sum(other > cost for other in costs) if cost > 0.0 else None

@@ -11,14 +11,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from joulediff.archive import load
-from joulediff.archive.plain import Document, from_plain, read_json, to_plain
+from joulediff.archive.codec import Document, from_plain, read_json, to_plain
 from joulediff.cases.case import Case
 from joulediff.cases.judge import Judgement, judge, judge_same
 from joulediff.cases.run import DIFF, RUNS, is_same
-from joulediff.diffs import Diff
-from joulediff.errors import ArchiveError, JoulediffError
-from joulediff.report.diff_json import diff_from_json
+from joulediff.model.diff import Diff
+from joulediff.model.errors import ArchiveError, JoulediffError
 from joulediff.report.json import dump
+from joulediff.report.json.diff import diff_from_json
 from joulediff.version import __version__
 
 SCHEMA = "joulediff.cases/1"

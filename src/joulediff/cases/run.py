@@ -16,17 +16,17 @@ from typing import Literal
 
 from joulediff.archive import save
 from joulediff.cases.case import Case, DeviceName
-from joulediff.child.endings import explain_silence
-from joulediff.child.interpreter import find_interpreter
-from joulediff.child.request import Request
-from joulediff.child.served import Served
-from joulediff.diagnosis.compare import compare_programs
-from joulediff.diagnosis.live import Program
-from joulediff.diffs import Diff, Thresholds
-from joulediff.findings import SideName
-from joulediff.report.diff_json import diff_to_json
-from joulediff.runs import Run
-from joulediff.stability.watch import Watch
+from joulediff.diagnosis.compare_programs import compare_programs
+from joulediff.diagnosis.interleaved_recording import Program
+from joulediff.model.diff import Diff, Thresholds
+from joulediff.model.finding import SideName
+from joulediff.model.progress import Watch
+from joulediff.model.run import Run
+from joulediff.process.client import Served
+from joulediff.process.exit_reasons import explain_silence
+from joulediff.process.interpreter import find_interpreter
+from joulediff.process.request import Request
+from joulediff.report.json.diff import diff_to_json
 
 Size = Literal["small", "large"]
 SECONDS, REPLAY_SECONDS, WAIT_S = 2.0, 10.0, 10.0

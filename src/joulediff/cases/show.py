@@ -12,7 +12,7 @@ from rich.text import Text
 from joulediff.cases.judge import Judgement, Outcome
 from joulediff.cases.table import WRONG, CasesTable, cases_table
 from joulediff.report.columns import GAP, cut_begin, cut_end, make_table
-from joulediff.report.diff_markdown import code, escape
+from joulediff.report.markdown import code, escape
 from joulediff.report.terminal import bullet, print_parts
 
 # In the order of the fields of a line; `>` sets to the right.

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import get_args
 
 from joulediff.cases.judge import GOOD, Judgement, Outcome, kind_text, told_text
-from joulediff.diffs import Ratio
-from joulediff.report.amounts import ratio_text
-from joulediff.report.plain import plain_record
+from joulediff.model.diff import Ratio
+from joulediff.report.sanitize import plain_record
+from joulediff.report.views.amounts import ratio_text
 
 WRONG = "✗"
 # What their cells say already.

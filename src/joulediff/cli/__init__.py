@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import click
 
 from joulediff.cli.verbose import is_verbose
-from joulediff.errors import JoulediffError
+from joulediff.model.errors import JoulediffError
 from joulediff.version import __version__
 
 COMMANDS = {

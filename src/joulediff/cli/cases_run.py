@@ -17,17 +17,17 @@ import click
 from joulediff.cli.options import meter_options
 from joulediff.cli.output import StageLines
 from joulediff.cli.verbose import is_verbose
-from joulediff.stability.watch import Watch
+from joulediff.model.progress import Watch
 
 if TYPE_CHECKING:
     from joulediff.cases.case import Case, DeviceName
     from joulediff.cases.judge import Judgement
     from joulediff.cases.run import Size
-    from joulediff.child.request import Request
-    from joulediff.child.served import Served
-    from joulediff.diagnosis.live import Program
-    from joulediff.diffs import Diff
-    from joulediff.findings import SideName
+    from joulediff.diagnosis.interleaved_recording import Program
+    from joulediff.model.diff import Diff
+    from joulediff.model.finding import SideName
+    from joulediff.process.client import Served
+    from joulediff.process.request import Request
 
 NOT_FOUND = 3
 LEAN = "lean"
@@ -76,8 +76,8 @@ def run_command(
     Exit code 0: every case that ran is found, or fixed upstream; 3: one is not.
     """
     from joulediff.cases.table import all_good
-    from joulediff.child.request import Request
     from joulediff.cli.output import stdout_kept_clean
+    from joulediff.process.request import Request
 
     cases = _choose(library, names, every=every, only=only)
     reports = Reports(json_to, markdown_to)
@@ -128,7 +128,7 @@ class _Shelf:
     def open(cls, keep: str | None, stack: ExitStack) -> _Shelf:
         """Return a shelf in a folder of the user's, or in one that is gone afterwards."""
         from joulediff.cases.kept import read_results
-        from joulediff.errors import JoulediffError
+        from joulediff.model.errors import JoulediffError
 
         if keep is None:
             return cls(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="joulediff-"))), is_kept=False)
@@ -165,7 +165,7 @@ class Reports:
     def refuse(self) -> None:
         """Raise where a report cannot be written, before anything runs for it."""
         from joulediff.cli.output import refuse_recording, refuse_unwritable
-        from joulediff.errors import JoulediffError
+        from joulediff.model.errors import JoulediffError
 
         for option, place in (("--json", self.json_to), ("--markdown", self.markdown_to)):
             refuse_unwritable(place, option=option)
@@ -191,8 +191,8 @@ class Reports:
 
 def has_nvidia() -> bool:
     """Return whether a program here sees an NVIDIA GPU, without starting CUDA."""
-    from joulediff.errors import MeterUnavailable
-    from joulediff.meters.nvml import open_nvml
+    from joulediff.measuring.meters.nvml import open_nvml
+    from joulediff.model.errors import MeterUnavailable
 
     try:
         open_nvml().close()
@@ -203,7 +203,7 @@ def has_nvidia() -> bool:
 
 def _choose(library: Path | None, names: Sequence[str], *, every: bool, only: str | None) -> Sequence[Case]:
     from joulediff.cases.library import find_cases
-    from joulediff.errors import JoulediffError
+    from joulediff.model.errors import JoulediffError
 
     if bool(names) == every:
         raise JoulediffError("which cases to run is not clear", fix="name some, or say --all")
@@ -220,7 +220,7 @@ def _run_all(cases: Sequence[Case], options: _Options, shelf: _Shelf, *, is_quie
     from joulediff.cases.library import choose_device, lacks
     from joulediff.cases.table import judged_text
     from joulediff.cli.output import open_console
-    from joulediff.report.diff_terminal import print_diff
+    from joulediff.report.terminal.diff import print_diff
 
     has_gpu = options.device is None and has_nvidia()
     devices = [options.device or choose_device(case, has_gpu=has_gpu) for case in cases]
@@ -298,8 +298,8 @@ class _Queue:
 
     def start_after(self, job: _Job) -> None:
         """Start the processes of the case that comes after this one."""
-        from joulediff.diagnosis.live import started
-        from joulediff.errors import JoulediffError
+        from joulediff.diagnosis.interleaved_recording import started
+        from joulediff.model.errors import JoulediffError
 
         following = self._jobs[self._jobs.index(job) + 1 :][:1]
         if not self._is_roomy or not following or following[0].device == "cpu" or job.device == "cpu":
@@ -336,8 +336,8 @@ def _judge_one(job: _Job, ahead: Mapping[SideName, Served] | None, watch: Watch)
     from joulediff.archive import load
     from joulediff.cases.judge import Judgement, judge, judge_same
     from joulediff.cases.run import run_case
-    from joulediff.child.endings import Stopped
-    from joulediff.errors import JoulediffError
+    from joulediff.model.errors import JoulediffError
+    from joulediff.process.exit_reasons import Stopped
 
     case, options, begin_s = job.case, job.options, time.monotonic()
     try:

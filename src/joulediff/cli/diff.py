@@ -14,11 +14,11 @@ import click
 from joulediff.cli.options import ProgramCommand, meter_options, program_arguments, read_share
 
 if TYPE_CHECKING:
-    from joulediff.child.request import Request
-    from joulediff.diagnosis.live import Program
-    from joulediff.diffs import Diff, Thresholds
-    from joulediff.findings import SideName
-    from joulediff.runs import Run
+    from joulediff.diagnosis.interleaved_recording import Program
+    from joulediff.model.diff import Diff, Thresholds
+    from joulediff.model.finding import SideName
+    from joulediff.model.run import Run
+    from joulediff.process.request import Request
 
 TOO_MUCH = 3
 
@@ -81,10 +81,10 @@ def command(
     of its own and in turns, and tried with afterwards: each finding's fix is applied and measured. What follows -- is
     the sys.argv of both.
     """
-    from joulediff.child.request import Request
     from joulediff.cli.output import open_console, stdout_kept_clean
-    from joulediff.diffs import Thresholds
-    from joulediff.report.diff_terminal import print_diff
+    from joulediff.model.diff import Thresholds
+    from joulediff.process.request import Request
+    from joulediff.report.terminal.diff import print_diff
 
     places = _Places(output, json_to, markdown_to)
     places.refuse(first, second)
@@ -143,9 +143,9 @@ class _Side:
         return replace(run, label=self.label) if self.label else run
 
     def program(self, request: Request, folder: Path) -> Program:
-        from joulediff.child.interpreter import find_interpreter
-        from joulediff.diagnosis.live import Program
-        from joulediff.programs import label_of
+        from joulediff.diagnosis.interleaved_recording import Program
+        from joulediff.process.interpreter import find_interpreter
+        from joulediff.pysource.programs import label_of
 
         self.folder = folder
         label = self.label or label_of(self.target)
@@ -171,11 +171,11 @@ def _compare(
 ) -> Diff:
     from joulediff.cli.output import StageLines
     from joulediff.diagnosis.diagnose import diagnose
-    from joulediff.errors import JoulediffError
+    from joulediff.model.errors import JoulediffError
 
     if all(side.is_archive for side in sides.values()):
         return diagnose(sides["a"].load(), sides["b"].load(), thresholds=thresholds, tolerance=tolerance)
-    from joulediff.diagnosis.compare import compare_programs
+    from joulediff.diagnosis.compare_programs import compare_programs
 
     with ExitStack() as stack:
         folder = _open_folder(keep, stack)
@@ -191,7 +191,7 @@ def _compare(
 
 
 def _open_folder(keep: str | None, stack: ExitStack) -> Path:
-    from joulediff.errors import JoulediffError
+    from joulediff.model.errors import JoulediffError
 
     if keep is None:
         return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="joulediff-")))
@@ -223,7 +223,7 @@ def _rescue(sides: dict[SideName, _Side], keep: str | None) -> list[str]:
 
 
 def _next(diff: Diff, sides: dict[SideName, _Side], places: _Places) -> str | None:
-    from joulediff.diagnosis.suggest import find_fix
+    from joulediff.diagnosis.build import find_fix
 
     names = " ".join(shlex.quote(side.target) for side in sides.values())
     is_tried = any(finding.confirmation is not None for finding in diff.findings)
@@ -255,7 +255,7 @@ class _Places:
         """Raise where a report cannot be written, before anything is recorded for it."""
         from joulediff.cli.output import refuse_recording, refuse_unwritable
         from joulediff.cli.render import form_of
-        from joulediff.errors import JoulediffError
+        from joulediff.model.errors import JoulediffError
 
         options = {"-o": self.output, "--json": self.json_to, "--markdown": self.markdown_to}
         for option, place in options.items():
@@ -271,7 +271,7 @@ class _Places:
     def write(self, diff: Diff, *, top: int, every: bool) -> None:
         from joulediff.cli.output import write_text
         from joulediff.cli.render import form_of
-        from joulediff.report.diff_render import render
+        from joulediff.report.render import render
 
         wanted = [(self.json_to, "json"), (self.markdown_to, "markdown")]
         if self.output is not None:
@@ -282,7 +282,7 @@ class _Places:
 
 
 def _is_same_file(target: str, place: str) -> bool:
-    from joulediff.child.request import file_of
+    from joulediff.process.request import file_of
 
     path = Path(file_of(target))
     return path.exists() and Path(place).exists() and path.samefile(place)

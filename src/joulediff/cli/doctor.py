@@ -17,7 +17,7 @@ def command(wait_s: float, meter: str, cpu_watts: float | None, clock_offset: fl
     Exit code 0: measures and is quiet; 2: only estimates, or not quiet; 1: nothing can be measured.
     """
     from joulediff.cli.output import Progress, open_console, refuse_unwritable, write_json
-    from joulediff.stability.checkup import check_machine
+    from joulediff.measuring.doctor import check_machine
 
     refuse_unwritable(json_to)
     with Progress() as progress:

@@ -28,8 +28,8 @@ def command(first: str, second: str, top: int, tolerance: float, json_to: str | 
     from joulediff.archive import load
     from joulediff.cli.output import open_console, refuse_recording, refuse_unwritable, write_text
     from joulediff.matching import match
-    from joulediff.report.match_rows import report_match
-    from joulediff.report.match_terminal import print_match
+    from joulediff.report.terminal.match import print_match
+    from joulediff.report.views.match_rows import report_match
 
     refuse_unwritable(json_to)
     refuse_recording(json_to, first, second)
@@ -38,7 +38,7 @@ def command(first: str, second: str, top: int, tolerance: float, json_to: str | 
     if json_to != "-":
         print_match(report, open_console(), top=top)
     if json_to is not None:
-        from joulediff.report.match_json import match_to_json
+        from joulediff.report.json.match import match_to_json
 
         write_text(match_to_json(report), json_to)
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from joulediff.cli.options import meter_options, output_options, read_share
-from joulediff.records import Measurement
+from joulediff.model.measurement import Measurement
 
 
 @click.command("measure")
@@ -33,8 +33,8 @@ def command(
     arguments. FILE.py:name and package.module:name name another builder.
     """
     from joulediff.cli.output import Progress, refuse_unwritable, stdout_kept_clean
-    from joulediff.metering import measure
-    from joulediff.programs import label_of, load_step
+    from joulediff.measuring.step import measure
+    from joulediff.pysource.programs import label_of, load_step
 
     refuse_unwritable(json_to)
     with Progress() as progress:
@@ -65,7 +65,7 @@ def command(
 
 def _name_culprit(error: BaseException, failure: tuple[BaseException, int] | None) -> None:
     """Raise a sentence about the user's step where it was the step that raised `error`."""
-    from joulediff.programs import UserCodeFailed, describe
+    from joulediff.pysource.programs import UserCodeFailed, describe
 
     if failure is not None and failure[0] is error and not isinstance(error, KeyboardInterrupt):
         raise UserCodeFailed(f"the step raised {describe(error)} in its call number {failure[1]}") from error

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from joulediff.units import parse_share
+from joulediff.model.units import parse_share
 
 _OWN = "joulediff.program.arguments"
 _F = TypeVar("_F", bound=Callable[..., Any])

@@ -14,11 +14,11 @@ from rich.console import Console
 from rich.live import Live
 from rich.spinner import Spinner
 
-from joulediff.errors import JoulediffError
-from joulediff.records import Checkup, Measurement
+from joulediff.model.errors import JoulediffError
+from joulediff.model.measurement import Checkup, Measurement
+from joulediff.model.progress import Watch
+from joulediff.model.units import format_share
 from joulediff.report.json import to_json
-from joulediff.stability.watch import Watch
-from joulediff.units import format_share
 
 # A report in a pipe or a log is not wrapped to the width of a terminal that is not there.
 PIPE_WIDTH = 120

@@ -14,7 +14,7 @@ from joulediff.cli.options import ProgramCommand, meter_options, program_argumen
 
 if TYPE_CHECKING:
     from joulediff.energy.ledger import Books
-    from joulediff.runs import Run
+    from joulediff.model.run import Run
 
 # File systems allow 255 bytes, and a letter may take four.
 NAME_CHARS = 60
@@ -63,13 +63,13 @@ def command(
     arguments. FILE.py:name and package.module:name name another builder. What follows -- is
     the program's own sys.argv.
     """
-    from joulediff.child.endings import ProgramRaised
-    from joulediff.child.interpreter import find_interpreter
-    from joulediff.child.launch import record_in_child
-    from joulediff.child.request import Request, file_of
     from joulediff.cli.output import StageLines, refuse_output
-    from joulediff.errors import JoulediffError
-    from joulediff.programs import label_of
+    from joulediff.model.errors import JoulediffError
+    from joulediff.process.exit_reasons import ProgramRaised
+    from joulediff.process.interpreter import find_interpreter
+    from joulediff.process.process import record_in_child
+    from joulediff.process.request import Request, file_of
+    from joulediff.pysource.programs import label_of
 
     if not no_replay and not 0 < replay_seconds < float("inf"):
         raise JoulediffError(f"cannot replay for {replay_seconds:g} seconds", fix="give seconds, or --no-replay")
@@ -139,9 +139,9 @@ def _summarise(run: Run, file: _File, *, strict: bool) -> int:
 
     from joulediff.cli.output import open_console
     from joulediff.energy.ledger import open_books
-    from joulediff.report.doubts import is_trustworthy
+    from joulediff.model.units import format_si, format_time
     from joulediff.report.terminal import format_interval
-    from joulediff.units import format_si, format_time
+    from joulediff.report.views.warnings import is_trustworthy
 
     console, found, books = open_console(), run.measurement, open_books(run)
     lines = [_count(run), *_tell_energy(run, books, console.width)]
@@ -163,14 +163,14 @@ def _summarise(run: Run, file: _File, *, strict: bool) -> int:
 
 
 def _tell_energy(run: Run, books: Books, width: int) -> list[str]:
-    from joulediff.report.plain import plain_text
-    from joulediff.report.summary import tell_largest, tell_parts
+    from joulediff.report.sanitize import plain_text
+    from joulediff.report.views.run_summary import tell_largest, tell_parts
 
     return [plain_text(line) for line in (tell_parts(books), tell_largest(run, books, width)) if line is not None]
 
 
 def _tell_doubts(run: Run, books: Books) -> list[str]:
-    from joulediff.report.doubts import is_trustworthy, tell_open_books
+    from joulediff.report.views.warnings import is_trustworthy, tell_open_books
 
     if run.measurement is None or is_trustworthy(run, books):
         return []

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from joulediff.errors import JoulediffError
+from joulediff.model.errors import JoulediffError
 
 if TYPE_CHECKING:
-    from joulediff.diffs import Diff
+    from joulediff.model.diff import Diff
 
 _FORMS = {".txt": "terminal", ".json": "json", ".md": "markdown", ".markdown": "markdown"}
 
@@ -30,8 +30,8 @@ _FORMS = {".txt": "terminal", ".json": "json", ".md": "markdown", ".markdown": "
 @click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks.")
 def command(saved: str, output: str | None, form: str | None, top: int, every: bool) -> int:  # noqa: FBT001
     """Show a diff that was saved as JSON, or write it as another report. - is standard input or output."""
-    from joulediff.report.diff_render import render
-    from joulediff.report.diff_terminal import print_diff
+    from joulediff.report.render import render
+    from joulediff.report.terminal.diff import print_diff
 
     place = None if output == "-" else output
     form = form or form_of(place)
@@ -49,7 +49,7 @@ def command(saved: str, output: str | None, form: str | None, top: int, every: b
 
 def read_diff(saved: str) -> Diff:
     """Return the diff in a JSON file, or on standard input for `-`."""
-    from joulediff.report.diff_json import MAX_DIFF_BYTES, diff_from_json
+    from joulediff.report.json.diff import MAX_DIFF_BYTES, diff_from_json
 
     try:
         if saved == "-":

@@ -26,7 +26,7 @@ def command(recorded: str, by: str, top: int, strict: bool, json_to: str | None)
     """
     from joulediff.archive import load
     from joulediff.cli.output import open_console, refuse_recording, refuse_unwritable, write_text
-    from joulediff.report.run_terminal import print_run
+    from joulediff.report.terminal.run import print_run
 
     refuse_unwritable(json_to)
     refuse_recording(json_to, recorded)
@@ -34,12 +34,12 @@ def command(recorded: str, by: str, top: int, strict: bool, json_to: str | None)
     if json_to != "-":
         print_run(run, open_console(), by=by, top=top, path=recorded)  # type: ignore[arg-type]
     if json_to is not None:
-        from joulediff.report.run_json import run_to_json
+        from joulediff.report.json.run import run_to_json
 
         write_text(run_to_json(run), json_to)
     if strict:
         from joulediff.energy.ledger import open_books
-        from joulediff.report.doubts import is_trustworthy
+        from joulediff.report.views.warnings import is_trustworthy
 
         return 0 if is_trustworthy(run, open_books(run)) else 2
     return 0

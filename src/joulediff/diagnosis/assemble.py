@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
-from joulediff.diagnosis.detect import Compared
-from joulediff.diagnosis.host import part_energy
-from joulediff.diagnosis.sides import SIDES, Sides, ops_of
-from joulediff.diffs import (
+from joulediff.diagnosis.comparison import SIDES, Sides, ops_of
+from joulediff.diagnosis.evidence.host import part_energy
+from joulediff.diagnosis.significance import Compared
+from joulediff.model.diff import (
     SCHEMA,
     ConditionDifference,
     Diff,
@@ -25,10 +25,9 @@ from joulediff.diffs import (
     StepCost,
     Thresholds,
 )
-from joulediff.energy.sums import add, to_energy
-from joulediff.findings import Finding, SideName
-from joulediff.records import Energy
-from joulediff.stats import CONFIDENCE_SIGMAS
+from joulediff.model.energy import Energy, add, to_energy
+from joulediff.model.finding import Finding, SideName
+from joulediff.model.stats import CONFIDENCE_SIGMAS
 from joulediff.version import __version__
 
 # So many names of what has no counterpart are told.

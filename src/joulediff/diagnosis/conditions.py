@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from joulediff.diffs import ConditionDifference
-from joulediff.records import DeviceState, Measurement
-from joulediff.runs import Run, Setting
+from joulediff.model.diff import ConditionDifference
+from joulediff.model.measurement import DeviceState, Measurement
+from joulediff.model.run import Run, Setting
 
 # A card that is this much warmer leaks noticeably more.
 HEAT_C = 15.0

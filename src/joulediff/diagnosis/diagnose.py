@@ -12,25 +12,25 @@ from pathlib import Path
 from types import MappingProxyType
 
 from joulediff.archive import load
-from joulediff.diagnosis.alone import Alone, find_alone, prove
 from joulediff.diagnosis.assemble import Outcome, assemble
-from joulediff.diagnosis.causes import find_leads
+from joulediff.diagnosis.build import add_around, most_saved, saved_by_trial, write_finding, write_waiting
+from joulediff.diagnosis.comparison import SIDES, Sides, ops_of, other_side
 from joulediff.diagnosis.conditions import compare_conditions
-from joulediff.diagnosis.detect import SPREAD, Compared, compare_rows, is_different, joules, may_differ
-from joulediff.diagnosis.host import READS, Around, Waits, find_around, find_launches, find_waits
+from joulediff.diagnosis.evidence.busy_wait import find_spinning, write_spinning
+from joulediff.diagnosis.evidence.find_leads import find_leads
+from joulediff.diagnosis.evidence.host import READS, Around, Waits, find_around, find_launches, find_waits
+from joulediff.diagnosis.lead import Lead, Subject, add_evidence, make_subject
 from joulediff.diagnosis.merge import identity, join_leads, merge
-from joulediff.diagnosis.sides import SIDES, Sides, ops_of, other_side
-from joulediff.diagnosis.spinning import find_spinning, write_spinning
-from joulediff.diagnosis.subject import Lead, Subject, add_evidence, make_subject
-from joulediff.diagnosis.trials import Lab, Suspect, Trials, explain
-from joulediff.diagnosis.ways import expected_way, proven_way
-from joulediff.diagnosis.wholes import join, whole_call, widen
-from joulediff.diagnosis.write import add_around, most_saved, saved_by_trial, write_finding, write_waiting
-from joulediff.diffs import Diff, RowVerdict, Thresholds
-from joulediff.findings import Finding, Region, SideName
+from joulediff.diagnosis.proof_reuse import expected_way, proven_way
+from joulediff.diagnosis.significance import SPREAD, Compared, compare_rows, is_different, joules, may_differ
+from joulediff.diagnosis.trials.trial import Lab, Suspect, Trials, explain
+from joulediff.diagnosis.trials.whole_step import Alone, find_alone, prove
+from joulediff.diagnosis.widen_region import join, whole_call, widen
 from joulediff.matching import TOLERANCE, is_view, match
-from joulediff.runs import Run
-from joulediff.stability.watch import Watch
+from joulediff.model.diff import Diff, RowVerdict, Thresholds
+from joulediff.model.finding import Finding, Region, SideName
+from joulediff.model.progress import Watch
+from joulediff.model.run import Run
 
 # So many rows are tried; the others are told by their evidence alone.
 TRIED = 6

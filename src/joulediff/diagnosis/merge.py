@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from joulediff.diagnosis.detect import joules
-from joulediff.diagnosis.subject import Lead
-from joulediff.energy.sums import add
-from joulediff.findings import Finding
+from joulediff.diagnosis.lead import Lead
+from joulediff.diagnosis.significance import joules
+from joulediff.model.energy import add
+from joulediff.model.finding import Finding
 
 # A part of the difference that was confirmed must be at least this to speak for all of it.
 _MOST = 0.9

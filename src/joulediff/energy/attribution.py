@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from joulediff.energy.activity import Work, find_work, is_gpu
-from joulediff.energy.sums import scale, to_energy
-from joulediff.records import DomainEnergy, Energy, Source
-from joulediff.runs import Run
+from joulediff.energy.device_time import Work, find_work, is_gpu
+from joulediff.model.energy import Energy, Source, scale, to_energy
+from joulediff.model.measurement import DomainEnergy
+from joulediff.model.run import Run
 
 # How far below and above its attributed energy a kernel's own may lie. When the replays of a tenth to nine tenths of
 # the operators of four programs are left out, 92 to 96 % of them lie within (H200, `benchmarks/attributed.py`).

@@ -17,17 +17,16 @@ The parts of a domain sum to what was metered, always; what no part explains is 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from joulediff.energy.activity import Work, find_work, is_gpu
 from joulediff.energy.attribution import attribute_rest, idle_energy
-from joulediff.energy.calls import find_calls
-from joulediff.energy.host import split_host
-from joulediff.energy.sums import add, to_energy, weakest
-from joulediff.records import DomainEnergy, Energy
-from joulediff.runs import Run
+from joulediff.energy.device_time import Work, find_replays, find_work, is_gpu
+from joulediff.model.energy import Energy, Source, add, scale, to_energy, weakest
+from joulediff.model.measurement import DomainEnergy
+from joulediff.model.run import Replay, Run, Wait
 
 Split = Literal["replayed", "attributed"]
 
@@ -228,3 +227,116 @@ def _check(account: Account) -> None:
     metered_j = account.metered.joules
     largest_j = max(abs(each) for each in (*joules, metered_j))
     assert abs(sum(joules) - metered_j) <= _ROUNDING * largest_j, f"the account of {account.domain} does not close"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a replayed operator in a domain."""
+
+    replay: int
+    energy: Energy
+    """With the resting power of its time."""
+    kernels: Mapping[int, Energy]
+    """The same, divided among its kernels by their time."""
+    cpu_s: float | None
+
+
+def find_calls(run: Run, domain: str, work: Work) -> list[Call]:
+    """Return the calls of replayed operators that worked in a domain, in the order of their first kernels."""
+    replays = find_replays(run, domain)
+    calls: defaultdict[int, dict[int, float]] = defaultdict(dict)
+    for kernel, time_s in zip(work.kernels, work.times_s, strict=True):
+        op = run.kernels[kernel].op
+        if op is not None and replays[op] is not None:
+            calls[op][kernel] = time_s
+    spreads = _spread_of_times(run, replays, calls)
+    found = (
+        _call(run, replay, calls[op], work, spreads[replay]) for op in calls if (replay := replays[op]) is not None
+    )
+    return [call for call in found if call is not None]
+
+
+def _call(run: Run, replay: int, times_s: Mapping[int, float], work: Work, spread: float) -> Call | None:
+    net, rest, time_s = _net_energy(run.replays[replay]), work.rest, sum(times_s.values())
+    if net is None or rest is None:
+        return None
+    joules = max(0.0, net.joules + rest.power_w * time_s)
+    # Calls of one kind are not quite alike; how unlike, their times in the trace tell.
+    below = math.hypot(net.joules - net.low + (rest.power_w - rest.low_w) * time_s, spread * joules)
+    above = math.hypot(net.high - net.joules + (rest.high_w - rest.power_w) * time_s, spread * joules)
+    energy = to_energy(joules, max(0.0, joules - below), joules + above, net.source)
+    if energy is None:
+        return None
+    shares = {i: part_s / time_s if time_s > 0.0 else 1.0 / len(times_s) for i, part_s in times_s.items()}
+    kernels = {i: part for i, share in shares.items() if (part := scale(energy, share)) is not None}
+    return Call(replay, energy, kernels, run.replays[replay].cpu_s)
+
+
+def _net_energy(replay: Replay) -> Energy | None:
+    if replay.energy_j is None or replay.low_j is None or replay.high_j is None:
+        return None
+    return to_energy(replay.energy_j, replay.low_j, replay.high_j, replay.source)
+
+
+def _spread_of_times(
+    run: Run, replays: Sequence[int | None], calls: Mapping[int, Mapping[int, float]]
+) -> dict[int, float]:
+    """Return the standard deviation of the traced time among the calls of each replay, as a share of their mean."""
+    times_s: defaultdict[int, list[float]] = defaultdict(list)
+    for op, kernels in calls.items():
+        replay = replays[op]
+        if replay is not None:
+            times_s[replay].append(sum(run.kernels[i].duration_s for i in kernels))
+    return {replay: _relative_spread(found) for replay, found in times_s.items()}
+
+
+def _relative_spread(values: Sequence[float]) -> float:
+    mean = sum(values) / len(values)
+    if not (math.isfinite(mean) and mean > 0.0):
+        return 0.0
+    # Relative before squared, so that neither the largest nor the smallest floats leave the range.
+    return math.sqrt(sum((value / mean - 1.0) * (value / mean - 1.0) for value in values) / len(values))
+
+
+def split_host(
+    run: Run, metered: Energy, work: Work, calls: Sequence[Call], others: Mapping[int, Energy]
+) -> tuple[Energy | None, Energy | None]:
+    """Return the energy of Python and launches, and that of waiting; None where the CPU time is not known."""
+    cpu_s = None if run.measurement is None else run.measurement.cpu_s
+    if work.rest is None or cpu_s is None or not 0.0 < cpu_s < math.inf:
+        return None, None
+    above_j = max(0.0, metered.joules - work.rest.power_w * work.step_s)
+    left_s = max(0.0, cpu_s - _operators_s(work, calls, others, above_j / cpu_s))
+    waits_s = min(_waiting_time(run.waits), work.step_s, left_s)
+    source: Source = "estimated" if metered.source == "estimated" else "attributed"
+    rest_half_w = max(work.rest.high_w - work.rest.power_w, work.rest.power_w - work.rest.low_w)
+    half_j = math.hypot(max(metered.high - metered.joules, metered.joules - metered.low), rest_half_w * work.step_s)
+
+    def spend(time_s: float) -> Energy | None:
+        joules, each_half_j = above_j * (time_s / cpu_s), half_j * (time_s / cpu_s)
+        return to_energy(joules, max(0.0, joules - each_half_j), joules + each_half_j, source)
+
+    return spend(left_s - waits_s), spend(waits_s)
+
+
+def _operators_s(work: Work, calls: Sequence[Call], others: Mapping[int, Energy], second_w: float) -> float:
+    """Return the CPU time of operators: as replayed, else what their energy above rest buys."""
+    rest_w = 0.0 if work.rest is None else work.rest.power_w
+    times_s = dict(zip(work.kernels, work.times_s, strict=True))
+
+    def bought_s(joules: float, kernels: Iterable[int]) -> float:
+        net_j = max(0.0, joules - rest_w * sum(times_s[i] for i in kernels))
+        return net_j / second_w if second_w > 0.0 else 0.0
+
+    known_s = [call.cpu_s for call in calls if _is_time(call.cpu_s)]
+    unknown_s = [bought_s(call.energy.joules, call.kernels) for call in calls if not _is_time(call.cpu_s)]
+    others_s = [bought_s(energy.joules, [i]) for i, energy in others.items()]
+    return sum(time_s for time_s in (*known_s, *unknown_s, *others_s) if time_s is not None)
+
+
+def _waiting_time(waits: Iterable[Wait]) -> float:
+    return sum(wait.duration_s for wait in waits if _is_time(wait.duration_s))
+
+
+def _is_time(time_s: float | None) -> bool:
+    return time_s is not None and math.isfinite(time_s) and time_s >= 0.0

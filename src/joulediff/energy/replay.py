@@ -10,17 +10,16 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from joulediff.energy.bench import Bench
-from joulediff.energy.kinds import Kind, find_kinds
-from joulediff.energy.pace import Pace
-from joulediff.energy.reuse import Distances, find_distances
-from joulediff.energy.scales import Scales, name_domain
-from joulediff.errors import JoulediffError
-from joulediff.meters.meter import Clock
-from joulediff.recorders.recorder import Replayer
-from joulediff.runs import Replay, Run
-from joulediff.stability.watch import Watch
-from joulediff.units import format_time
+from joulediff.energy.burst_meter import Bench
+from joulediff.energy.distinct_ops import Distances, Kind, find_distances, find_kinds
+from joulediff.energy.gpu_clock import Pace
+from joulediff.energy.load_energy import Scales, name_domain
+from joulediff.frameworks.recorder import Replayer
+from joulediff.measuring.meters.meter import Clock
+from joulediff.model.errors import JoulediffError
+from joulediff.model.progress import Watch
+from joulediff.model.run import Replay, Run
+from joulediff.model.units import format_time
 
 SECONDS = 60.0
 # Measuring takes this long for each operator on average, and at least and at most so long.

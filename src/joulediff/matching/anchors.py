@@ -14,11 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from joulediff.matching.classes import POWERS, Classes
+from joulediff.matching.equivalence import POWERS, Classes, Parts
 from joulediff.matching.features import Features, are_multiples
 from joulediff.matching.graph import Graph
-from joulediff.matching.nearest import find_nearest
-from joulediff.matching.parts import Parts
 
 # The nearest candidate must be this many times nearer than the next to be taken for its distance alone.
 CLEARLY = 3.0
@@ -175,3 +173,36 @@ def _best(scores: Mapping[int, tuple[int, float]]) -> int | None:
     if len(ranked) > 1 and ranked[1][1][0] == ranked[0][1][0] and ranked[1][1][1] <= CLEARLY * ranked[0][1][1]:
         return None
     return ranked[0][0]
+
+
+Floats = npt.NDArray[np.float64]
+
+# So many comparisons of rows take about as long as the import.
+FEW = 1_000_000
+_CHUNK = 256
+
+
+def find_nearest(
+    table: Floats, rows: Floats, *, count: int = 1, within: float = np.inf
+) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """Return the distances and places in `table` of the `count` nearest to each row, the nearest first.
+
+    A place beyond `within`, or beyond the table, has an infinite distance.
+    """
+    if len(table) * len(rows) > FEW:
+        from scipy.spatial import cKDTree
+
+        found = cKDTree(table).query(rows, k=count, p=np.inf, distance_upper_bound=within)
+        distances, places = (np.asarray(each).reshape(len(rows), count) for each in found)
+        return distances, places
+    distances = np.full((len(rows), count), np.inf)
+    places = np.full((len(rows), count), len(table), dtype=np.int64)
+    kept = min(count, len(table))
+    for begin in range(0, len(rows), _CHUNK):
+        part = slice(begin, begin + _CHUNK)
+        apart = np.abs(rows[part, None, :] - table[None, :, :]).max(axis=2, initial=0.0)
+        nearest = np.argsort(apart, axis=1, kind="stable")[:, :kept]
+        distances[part, :kept] = np.take_along_axis(apart, nearest, axis=1)
+        places[part, :kept] = nearest
+    distances[distances >= within] = np.inf
+    return distances, places

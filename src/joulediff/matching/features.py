@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from joulediff.matching.graph import Graph
-from joulediff.runs import Run
+from joulediff.model.run import Run
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from joulediff.runs import Run
+from joulediff.model.run import Run
 
 
 @dataclass(frozen=True, slots=True)

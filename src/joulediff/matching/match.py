@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from joulediff.errors import JoulediffError
-from joulediff.findings import Region
-from joulediff.matching.anchors import Side, find_anchors
-from joulediff.matching.classes import find_classes
+import numpy as np
+
+from joulediff.matching.anchor_support import add_weak_anchors, drop_unsupported
+from joulediff.matching.anchors import Side, find_anchors, find_nearest, slack_of
+from joulediff.matching.equivalence import find_classes, find_parts
 from joulediff.matching.features import find_features
-from joulediff.matching.given import refuse_other_inputs
 from joulediff.matching.graph import to_graph
-from joulediff.matching.joint import look_through_parts, to_joint
-from joulediff.matching.parts import find_parts
+from joulediff.matching.joint_graph import look_through_parts, to_joint
 from joulediff.matching.regions import find_regions
-from joulediff.matching.support import drop_unsupported
-from joulediff.matching.weak import add_weak_anchors
-from joulediff.runs import Run
+from joulediff.model.errors import JoulediffError
+from joulediff.model.finding import Region
+from joulediff.model.run import Run
+from joulediff.model.signature import Signature
 
 # How far the features of equal tensors may lie apart, beside the rounding of their float types.
 TOLERANCE = 1e-3
@@ -73,3 +73,66 @@ def _without_collector() -> Iterator[None]:
     finally:
         if was:
             gc.enable()
+
+
+# Some weights may differ, as those of a part that was trained; if more than this share do, it is another model.
+MOST_WEIGHTS = 0.5
+# So many weak inputs are compared each with each.
+_MOST = 200
+
+
+def refuse_other_inputs(a: Side, b: Side, tolerance: float) -> None:
+    """Raise for runs whose inputs differ, or most of whose weights do, with the first that does."""
+    ours, theirs = _given(a), _given(b)
+    lonely_a, lonely_b = _find_lonely(a, b, ours, theirs, tolerance), _find_lonely(b, a, theirs, ours, tolerance)
+    values, shapes = a.graph.run.values, {b.graph.run.values[number].shape for number in lonely_b}
+    for kinds, word, most in ((("input",), "inputs", 0.0), (("parameter", "buffer"), "weights", MOST_WEIGHTS)):
+        count = sum(values[number].kind in kinds for number in ours)
+        other = [number for number in lonely_a if values[number].kind in kinds and values[number].shape in shapes]
+        if len(other) > most * count:
+            value = values[other[0]]
+            what = f"{value.name or 'one'} ({'x'.join(map(str, value.shape)) or 'a number'}, {value.dtype})"
+            raise JoulediffError(
+                f"{a.graph.run.label} and {b.graph.run.label} were given different {word}: first {what}",
+                fix="record both with the same inputs, seed and weights",
+            )
+
+
+def _given(side: Side) -> list[int]:
+    """Return what a step was given and reads, in that order; nothing that is empty."""
+    values, seen = side.graph.run.values, dict[int, None]()
+    for reads in side.graph.reads:
+        seen |= {value: None for value in reads if values[value].producer is None}
+    return [value for value in seen if values[value].kind != "produced" and side.features.counts[value]]
+
+
+def _find_lonely(a: Side, b: Side, ours: Sequence[int], theirs: Sequence[int], tolerance: float) -> list[int]:
+    """Return what only the first of two runs was given."""
+    mine, strong = (
+        np.array([value for value in values if side.features.strong[value]], dtype=np.int64)
+        for side, values in ((a, ours), (b, theirs))
+    )
+    lonely = set(mine.tolist())
+    if len(mine) and len(strong):
+        distances = find_nearest(b.features.rows[strong], a.features.rows[mine])[0][:, 0]
+        reach = tolerance + np.maximum(slack_of(a, mine), slack_of(b, strong).max())
+        lonely = set(mine[distances > reach].tolist())
+    weak = [b.graph.run.signature_of(value) for value in theirs if not b.features.strong[value]][:_MOST]
+    for value in [value for value in ours if not a.features.strong[value]][:_MOST]:
+        signature = a.graph.run.signature_of(value)
+        if signature is not None and not any(each is None or _hold_the_same(signature, each) for each in weak):
+            lonely.add(value)
+    return [value for value in ours if value in lonely]
+
+
+def _hold_the_same(a: Signature, b: Signature) -> bool:
+    """Return whether weak values are equal: indices to the last one, single numbers up to float16's rounding."""
+    exact = a.integral or b.integral
+    pairs = ((a.count, b.count), (a.low, b.low), (a.high, b.high), (a.sum_x, b.sum_x), (a.sum_x2, b.sum_x2))
+    return all(_are_close(x, y, 0.0 if exact else 2**-7) for x, y in pairs)
+
+
+def _are_close(x: float | None, y: float | None, share: float) -> bool:
+    if x is None or y is None or x == y:
+        return x == y
+    return abs(x - y) <= share * max(abs(x), abs(y))

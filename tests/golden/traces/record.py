@@ -15,9 +15,9 @@ import triton
 import triton.language as tl
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from joulediff.recorders.torch.capture import capture_step
-from joulediff.recorders.torch.randomness import seeded
-from joulediff.recorders.torch.trace import write_trace
+from joulediff.frameworks.torch.capture.capture import capture_step
+from joulediff.frameworks.torch.state import seeded
+from joulediff.frameworks.torch.trace.trace import write_trace
 
 CATEGORIES = ("cpu_op", "user_annotation", "cuda_runtime", "cuda_driver", "kernel", "gpu_memcpy", "gpu_memset")
 ARGUMENTS = (

@@ -1,0 +1,91 @@
+"""Compare programs that can still be tried: record them, diagnose, and run each whole program with its fix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from joulediff.diagnosis.build import find_fix
+from joulediff.diagnosis.comparison import differ
+from joulediff.diagnosis.diagnose import diagnose
+from joulediff.diagnosis.interleaved_recording import Program, record_fixed, recorded
+from joulediff.model.diff import Diff, Thresholds
+from joulediff.model.errors import JoulediffError
+from joulediff.model.finding import Confirmation, Finding, SideName, WholeRun
+from joulediff.model.progress import Watch
+from joulediff.model.run import Run
+from joulediff.process.client import Served
+
+
+def compare_programs(
+    programs: Mapping[SideName, Program],
+    runs: Mapping[SideName, Run],
+    *,
+    thresholds: Thresholds,
+    tolerance: float,
+    confirm: bool,
+    watch: Watch,
+    ahead: Mapping[SideName, Served] | None = None,
+) -> Diff:
+    """Return the diff of two sides: those of `programs` are recorded now, those of `runs` are taken as they are.
+
+    `ahead` are their processes, where they were started before. With `confirm`, each whole program is measured again
+    with every fix that can be put in force from outside.
+    """
+    with recorded(programs, runs, watch=watch, ahead=ahead) as found:
+        diff = diagnose(
+            found.runs["a"],
+            found.runs["b"],
+            thresholds=thresholds,
+            tolerance=tolerance,
+            labs=found.labs,
+            watch=watch,
+            interleaved=found.interleaved,
+        )
+        return confirm_findings(diff, programs, watch=watch) if confirm else diff
+
+
+def confirm_findings(diff: Diff, programs: Mapping[SideName, Program], *, watch: Watch) -> Diff:
+    """Return a diff whose findings say what their fixes save in the whole program, where that can be measured.
+
+    The program as it is and the one with the fix are each measured in a process of their own that nothing has watched.
+    """
+    found = []
+    for finding in diff.findings:
+        watch.stage(f"confirming finding {finding.id}: the whole program with its fix", None)
+        found.append(_confirm(finding, programs.get(finding.expensive), watch))
+    return replace(diff, findings=tuple(found))
+
+
+def _confirm(finding: Finding, program: Program | None, watch: Watch) -> Finding:
+    fix = find_fix(finding)
+    if fix is None or program is None:
+        return finding
+    change = ", ".join(f"{name} = {value}" for name, value in fix.items())
+    try:
+        whole = _compare(change, record_fixed(program, {}, watch=watch), record_fixed(program, fix, watch=watch))
+    except JoulediffError as error:
+        whole = WholeRun(change, None, None, None, None, None, note=error.what)
+    before = finding.confirmation or Confirmation(())
+    return replace(finding, confirmation=replace(before, whole=whole))
+
+
+def _compare(change: str, before: Run, after: Run) -> WholeRun:
+    old, new = before.measurement, after.measurement
+    if old is None or new is None:
+        return WholeRun(change, None, None, None, None, None, note="the energy of the step is not known")
+    share = 1 - new.energy.joules / old.energy.joules if old.energy.joules > 0 else None
+    gap = _outputs_apart(before, after)
+    noise = "within the intervals" if new.energy.low <= old.energy.high and old.energy.low <= new.energy.high else None
+    return WholeRun(change, old.energy, new.energy, old.step_s, new.step_s, share, gap, noise)
+
+
+def _outputs_apart(a: Run, b: Run) -> float | None:
+    """Return how far what the two steps returned lies apart, by name."""
+    left, right = _outputs(a), _outputs(b)
+    gaps = [differ(a.signature_of(left[name]), b.signature_of(right[name])) for name in left.keys() & right.keys()]
+    return max((gap for gap in gaps if gap is not None), default=None)
+
+
+def _outputs(run: Run) -> dict[str, int]:
+    return {value.name: value.id for value in run.values if value.name is not None and value.name.startswith("output")}

@@ -1,0 +1,173 @@
+"""Which rows of a diff differ, beyond a threshold and beyond noise.
+
+Two sides that ask a device for the same work, with the same kernels, cannot differ by their code: what differs there
+is the machine's doing, however many repeats say so. Of the others each is tested against its interval and the spread
+between recordings, and the probabilities are corrected for how many were tested (Holm).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from joulediff.diagnosis.comparison import SIDES, Sides, ops_of
+from joulediff.matching import RegionGroup
+from joulediff.model.diff import Thresholds
+from joulediff.model.energy import Energy
+from joulediff.model.finding import Region, SideName
+from joulediff.model.run import Kernel, Value
+from joulediff.model.stats import CONFIDENCE_SIGMAS
+
+# How far the same operator, recorded again in another process, comes out elsewhere (one sigma, as a share): operators
+# of BERT, ResNet-50 and GPT-2 on an H200, apart from those at its power limit. An estimate follows the CPU time of a
+# busy machine.
+SPREAD = {"metered": 0.02, "replayed": 0.03, "attributed": 0.05, "estimated": 0.10}
+# Less than this part of a step is nobody's waste.
+LEAST_SHARE = 0.005
+ALPHA = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One row with its energies. `same` is work that is the same on both sides, kernel by kernel."""
+
+    group: RegionGroup
+    members: tuple[Region, ...]
+    energy_a: Energy | None
+    energy_b: Energy | None
+    same: bool
+    p_value: float | None = None
+    side: SideName | None = None
+    """The side to look at as the expensive one, where that is not for these energies to say."""
+
+    @property
+    def delta_j(self) -> float:
+        """What a costs more."""
+        return joules(self.energy_a) - joules(self.energy_b)
+
+    @property
+    def expensive(self) -> SideName:
+        """The side that costs more."""
+        if self.side is not None:
+            return self.side
+        return "a" if self.delta_j >= 0 else "b"
+
+
+def compare_rows(sides: Sides) -> list[Compared]:
+    """Return every row of regions with what it costs, and how likely noise alone would tell the sides apart."""
+    rows = []
+    for group in sides.groups:
+        members = tuple(sides.by_id[number] for number in group.regions)
+        energy_a = sides.costs["a"].of(op for region in members for op in region.a)
+        energy_b = sides.costs["b"].of(op for region in members for op in region.b)
+        rows.append(Compared(group, members, energy_a, energy_b, all(_is_same(sides, each) for each in members)))
+    tested = [row for row in rows if not row.same and _is_known(sides, row)]
+    corrected = dict(zip(map(id, tested), correct([chance(row.energy_a, row.energy_b) for row in tested]), strict=True))
+    return [
+        Compared(row.group, row.members, row.energy_a, row.energy_b, row.same, corrected.get(id(row))) for row in rows
+    ]
+
+
+def may_differ(row: Compared, thresholds: Thresholds, total_j: float) -> bool:
+    """Return whether a row differs by more than the threshold, and by enough to matter; perhaps by chance."""
+    if row.p_value is None or abs(row.delta_j) < LEAST_SHARE * total_j:
+        return False
+    return abs(row.delta_j) > thresholds.threshold * min(joules(row.energy_a), joules(row.energy_b))
+
+
+def is_different(row: Compared, thresholds: Thresholds, total_j: float) -> bool:
+    """Return whether a row differs by more than the threshold, outside of both intervals and beyond noise."""
+    if row.p_value is None or row.p_value >= ALPHA or _overlap(row.energy_a, row.energy_b):
+        return False
+    return may_differ(row, thresholds, total_j)
+
+
+def chance(a: Energy | None, b: Energy | None, *, spread: Mapping[str, float] = SPREAD) -> float:
+    """Return how likely two energies lie this far apart by chance; nothing at all costs exactly nothing."""
+    delta_j = joules(a) - joules(b)
+    sigma = math.hypot(_sigma(a, -delta_j, spread), _sigma(b, delta_j, spread))
+    if not sigma:
+        return 1.0 if not delta_j else 0.0
+    return math.erfc(abs(delta_j) / sigma / math.sqrt(2))
+
+
+def correct(p_values: Sequence[float]) -> list[float]:
+    """Return probabilities corrected for how many were tested, by Holm's method."""
+    order = sorted(range(len(p_values)), key=lambda at: p_values[at])
+    found, highest = [1.0] * len(p_values), 0.0
+    for rank, at in enumerate(order):
+        highest = max(highest, min(1.0, p_values[at] * (len(p_values) - rank)))
+        found[at] = highest
+    return found
+
+
+def joules(energy: Energy | None) -> float:
+    """Return joules to compare: what runs nothing costs nothing."""
+    return 0.0 if energy is None else energy.joules
+
+
+def _sigma(energy: Energy | None, toward: float, spread: Mapping[str, float]) -> float:
+    """Return the spread of an energy on the side on which the other one lies."""
+    if energy is None:
+        return 0.0
+    half_j = energy.high - energy.joules if toward > 0 else energy.joules - energy.low
+    return math.hypot(half_j / CONFIDENCE_SIGMAS, spread[energy.source] * energy.joules)
+
+
+def _overlap(a: Energy | None, b: Energy | None) -> bool:
+    if a is None or b is None:
+        only = a or b
+        return only is None or only.low <= 0.0
+    return b.low <= a.joules <= b.high or a.low <= b.joules <= a.high
+
+
+def _is_known(sides: Sides, row: Compared) -> bool:
+    """Return whether what a row costs is known on both sides: work that nobody metered or traced is not free."""
+    energies = {"a": row.energy_a, "b": row.energy_b}
+    return any(energies.values()) and all(energies[side] or _is_nothing(sides, side, row) for side in SIDES)
+
+
+def _is_nothing(sides: Sides, side: SideName, row: Compared) -> bool:
+    costs = sides.costs[side]
+    ops = [op for region in row.members for op in ops_of(region, side)]
+    # What a compiled module runs for one of its operators is not told.
+    is_idle = not any(costs.kernels[op] or costs.run.ops[op].compiled for op in ops)
+    return costs.books.split is not None and is_idle
+
+
+def _is_same(sides: Sides, region: Region) -> bool:
+    """Return whether both sides ask for the same work: equal operators on equal forms, and the same kernels."""
+    if len(region.a) != len(region.b):
+        return False
+    return all(_is_same_op(sides, a, b) for a, b in zip(region.a, region.b, strict=True))
+
+
+def _is_same_op(sides: Sides, a: int, b: int) -> bool:
+    left, right = sides.a.ops[a], sides.b.ops[b]
+    if (left.name, left.overload, left.arguments, left.device) != (
+        right.name,
+        right.overload,
+        right.arguments,
+        right.device,
+    ):
+        return False
+    if [_form(sides.a.values[v]) for v in left.inputs] != [_form(sides.b.values[v]) for v in right.inputs]:
+        return False
+    kernels_a, kernels_b = (
+        [_launch(costs.run.kernels[kernel]) for kernel in costs.kernels[op]]
+        for costs, op in ((sides.costs["a"], a), (sides.costs["b"], b))
+    )
+    if kernels_a != kernels_b:
+        return False
+    # A kernel of a GPU is named after its implementation; one of the host is not.
+    return left.device != "cpu" or sides.settings_alike(a, b)
+
+
+def _form(value: Value) -> tuple[object, ...]:
+    aligned = value.offset * value.item_bytes % 16 == 0
+    return value.shape, value.strides, value.dtype, value.device, aligned
+
+
+def _launch(kernel: Kernel) -> tuple[object, ...]:
+    return kernel.name, kernel.kind, kernel.grid, kernel.block

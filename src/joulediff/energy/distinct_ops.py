@@ -1,0 +1,122 @@
+"""The distinct operators of a run: calls that ask the device for the same work, whatever their values.
+
+Two calls are of one kind if function, arguments, shapes, strides, types, alignment and the kernels they launched are
+the same. Settings are those of the whole run, so they need not be compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median_low
+
+from joulediff.model.run import Op, Run
+
+# Vector loads are at most 16 bytes wide (CUDA); whether a tensor begins on such a border can change the kernel.
+ALIGNMENT_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Calls of one distinct operator; `op` is the one whose device time is the median."""
+
+    op: int
+    ops: tuple[int, ...]
+    device: str
+    time_s: float
+    """Device time of all calls in the traced step."""
+    call_s: float
+    """That of the call `op`."""
+
+
+def find_kinds(run: Run) -> tuple[Kind, ...]:
+    """Return the distinct operators that a device worked on, the longest device time first."""
+    kernels: defaultdict[int, list[str]] = defaultdict(list)
+    times_s: defaultdict[int, float] = defaultdict(float)
+    for kernel in run.kernels:
+        if kernel.op is not None:
+            kernels[kernel.op].append(f"{kernel.kind} {kernel.name} {kernel.grid} {kernel.block}")
+            times_s[kernel.op] += kernel.duration_s
+    groups: defaultdict[object, list[int]] = defaultdict(list)
+    for number, names in kernels.items():
+        op = run.ops[number]
+        groups[op.name, op.overload, op.arguments, op.device, _forms(run, op), tuple(names)].append(number)
+    found = [_kind(run, sorted(ops), times_s) for ops in groups.values()]
+    return tuple(sorted(found, key=lambda kind: (-kind.time_s, kind.op)))
+
+
+def _forms(run: Run, op: Op) -> tuple[object, ...]:
+    values = (run.values[number] for number in op.inputs)
+    return tuple(
+        (v.shape, v.strides, v.dtype, v.device, v.offset * v.item_bytes % ALIGNMENT_BYTES == 0) for v in values
+    )
+
+
+def _kind(run: Run, ops: list[int], times_s: dict[int, float]) -> Kind:
+    by_time = sorted(ops, key=lambda op: (times_s[op], op))
+    middle = by_time[len(by_time) // 2]
+    return Kind(middle, tuple(ops), run.ops[middle].device, sum(times_s[op] for op in ops), times_s[middle])
+
+
+@dataclass(frozen=True, slots=True)
+class Distances:
+    """Bytes read and written since the memory of each input, and of the outputs, was last touched.
+
+    Infinite for memory that the step had not touched before.
+    """
+
+    inputs: tuple[float, ...] = ()
+    outputs: float = math.inf
+
+
+def find_distances(run: Run, kinds: Sequence[Sequence[int]], addresses: Sequence[int]) -> list[Distances]:
+    """Return what is typical of the calls of each kind, which are given by their operators: the median distances.
+
+    `addresses` tells where each storage began; 0 where it is not known.
+    """
+    found = _find_all(run, {op for kind in kinds for op in kind}, addresses)
+    return [_median([found[op] for op in kind if op in found]) for kind in kinds]
+
+
+def _median(calls: Sequence[Distances]) -> Distances:
+    if not calls:
+        return Distances()
+    inputs = zip(*(call.inputs for call in calls), strict=True)
+    return Distances(tuple(map(median_low, inputs)), median_low(call.outputs for call in calls))
+
+
+def _find_all(run: Run, ops: Collection[int], addresses: Sequence[int]) -> Mapping[int, Distances]:
+    working = {kernel.op for kernel in run.kernels if kernel.op is not None}
+    touched_at: dict[object, int] = {}
+    moved_bytes = 0
+    found: dict[int, Distances] = {}
+
+    def memory_of(number: int) -> object:
+        storage = run.values[number].storage
+        address = addresses[storage] if storage < len(addresses) else 0
+        return (run.values[number].device, address) if address else storage
+
+    def distance(number: int) -> float:
+        at = touched_at.get(memory_of(number))
+        return math.inf if at is None else float(moved_bytes - at)
+
+    for op in run.ops:
+        if op.id not in working:
+            continue
+        if op.id in ops:
+            made = [distance(number) for number in op.outputs if number not in op.inputs]
+            found[op.id] = Distances(tuple(map(distance, op.inputs)), min(made, default=math.inf))
+        moved_bytes += traffic_bytes(run, op)
+        touched_at |= dict.fromkeys(map(memory_of, _touched(op)), moved_bytes)
+    return found
+
+
+def traffic_bytes(run: Run, op: Op) -> int:
+    """Return the bytes of all tensors that an operator reads and makes, each once."""
+    return sum(run.values[number].size_bytes for number in _touched(op))
+
+
+def _touched(op: Op) -> set[int]:
+    return {*op.inputs, *op.outputs, *op.writes}

@@ -1,0 +1,140 @@
+"""What can be tried with a recorded program while it is still there: run its step changed, or a few operators of it.
+
+A `Job` is operators of a recorded run, in order, on real inputs of the program. It is plain data, so that it travels
+to the process in which the program lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from joulediff.frameworks.recorder import Load
+from joulediff.model.energy import Energy
+from joulediff.model.run import Op, Run, Setting
+
+Step = Callable[[], object]
+
+OWN, OTHER = "own", "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a tensor lies in memory, and its type."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """An input of a job that the program has under another number, and the form it is wanted in; None as it is."""
+
+    value: int
+    own: int
+    form: Form | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Operators to run in order.
+
+    `run` names the recording they are of: the program's own, a changed one of it (`capture`), or the other program's.
+    Inputs are collected from the program's own operators `collect`, of the recording `base`. `compare` has pairs of a
+    value of the job and one that the operators `collect` make: both are run, and should be equal. A `paced` job goes
+    at the pace of the host, operator by operator, with the gaps that this leaves on a device.
+    """
+
+    run: str
+    ops: tuple[int, ...]
+    base: str = OWN
+    collect: tuple[int, ...] = ()
+    feeds: tuple[Feed, ...] = ()
+    compare: tuple[tuple[int, int], ...] = ()
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    paced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """What a job costs: joules and seconds of one run of it, above nothing: the resting power of its time is in it."""
+
+    energy: Energy | None
+    time_s: float | None
+    kernels: tuple[str, ...] = ()
+    difference: float | None = None
+    """How far its outputs lie from those of the program's own operators, as a share of their norm."""
+    note: str | None = None
+
+
+class Piece(Protocol):
+    """A job ready to be weighed."""
+
+    load: Load
+    device: str
+    kernels: tuple[str, ...]
+    difference: float | None
+
+    def close(self) -> None:
+        """Give the memory back."""
+
+
+class Workshop(Protocol):
+    """A program that can be tried in other ways than its own."""
+
+    def take_other(self, run: Run) -> None:
+        """Keep the other program's recording, for jobs of its operators."""
+
+    def capture(self, settings: Mapping[str, Setting]) -> tuple[str, Run]:
+        """Run the step under other settings and return the name of the recording, and the recording."""
+
+    def lend(self, ops: Sequence[int], values: Sequence[int], path: Path) -> None:
+        """Write tensors that operators of the step read to a file; raises JoulediffError where that cannot be."""
+
+    def borrow(self, path: Path) -> None:
+        """Keep tensors that the other program lent, for jobs of its operators; those lent before are gone."""
+
+    def unwaited(self, step: Step, *, file: str, line: int) -> AbstractContextManager[Step]:
+        """Give the step without its waits in a line; raises JoulediffError where it has none that can be left out."""
+
+    def open_piece(self, job: Job) -> Piece:
+        """Return a job ready to run; raises JoulediffError where it cannot be run."""
+
+
+class Dataflow:
+    """Operators of a run in order. `needed` are the values to give; the others are made on the way.
+
+    `sources` has for each operator the values under which its inputs are known.
+    """
+
+    def __init__(self, run: Run, ops: Sequence[int]) -> None:
+        self._run = run
+        self._members = frozenset(ops)
+        self._known: set[int] = set()
+        needed: dict[int, None] = {}
+        self.sources = [self._find_sources(run.ops[op], needed) for op in ops]
+        self.needed = tuple(needed)
+
+    def locate(self, value: int) -> int | None:
+        """Return the value whose tensor is this one's after all have run; None for one that is not known."""
+        at: int | None = value
+        while at is not None and at not in self._known:
+            found = self._run.values[at]
+            at = found.previous if self._members.intersection(found.writers) else None
+        return at
+
+    def _find_sources(self, op: Op, needed: dict[int, None]) -> list[int]:
+        found = []
+        for value in op.inputs:
+            at = self.locate(value)
+            if at is None:
+                at = value
+                needed[value] = None
+                self._known.add(value)
+            found.append(at)
+        self._known.update(op.outputs)
+        return found

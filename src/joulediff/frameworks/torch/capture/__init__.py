@@ -1,0 +1,1 @@
+"""The captured pass: every operator, its tensors and its call path."""

@@ -1,0 +1,430 @@
+"""The captured pass: every operator the framework dispatches, with the values it reads and makes.
+
+A dispatch mode sees each ATen operator below autograd and autocast, in the thread that calls the step and in
+autograd's. Each is run exactly as the program asked; tensors are signed when they are made and never kept.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any
+
+from joulediff.frameworks.named_regions import current_region
+from joulediff.frameworks.torch.capture import dispatch_mode as mode
+from joulediff.frameworks.torch.capture.arguments import Encoder, Facts, named
+from joulediff.frameworks.torch.capture.dispatch_mode import Sieve, compiled_as_written, without_own_warnings
+from joulediff.frameworks.torch.capture.hooks import watch_autocast, watch_optimizers, watch_triton
+from joulediff.frameworks.torch.capture.signature import Signers, sign_now
+from joulediff.frameworks.torch.capture.values import Name, Values
+from joulediff.frameworks.torch.models import Holdings, ModulePaths, clean_name, find_holdings, join_names
+from joulediff.frameworks.torch.switches.flags import Flags, Reading
+from joulediff.frameworks.torch.tensor_tree import named_tensors
+from joulediff.model.run import Frame, Op, Phase, Value, ValueKind
+from joulediff.model.signature import Signature
+from joulediff.pysource.call_path import CallPaths
+
+if TYPE_CHECKING:
+    import torch
+
+Step = Callable[[], object]
+
+# Looked at for every operator, so by name and not by folder.
+_OWN_FILES = (__file__, mode.__file__)
+_DISPATCH_FILES = ("_dynamo/eval_frame.py", "torch/_compile.py", "_python_dispatch.py")
+_MODULE_FILE = os.path.join("torch", "nn", "modules", "module.py")  # noqa: PTH118 - the end of a path
+_MODULE_CALLS = ("_wrapped_call_impl", "_call_impl", "inner")
+# What `torch.tensor` hands to the dispatcher: a constant of the program, although no operator made it.
+_CONSTANT = "aten::lift_fresh"
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What one captured step was made of. `step_s`: how long it took under capture."""
+
+    ops: tuple[Op, ...]
+    values: tuple[Value, ...]
+    signatures: tuple[Signature, ...]
+    frames: tuple[Frame, ...]
+    outputs: tuple[tuple[str, int], ...]
+    """What the step returned: names and values."""
+    compiled_modules: tuple[str, ...]
+    changed: tuple[str | None, ...]
+    """Names of what was there before the step and that the step changed."""
+    files: Mapping[str, str]
+    """Where each file of the frames really is."""
+    addresses: tuple[int, ...]
+    """Where the memory of each storage began."""
+    flags: tuple[tuple[int, int, Reading], ...]
+    """Which flags held, from operator to operator."""
+    step_s: float
+
+
+def capture_step(
+    step: Step,
+    *,
+    holdings: Holdings | None = None,
+    begin: Callable[[], None] | None = None,
+    root: Path | None = None,
+    cpp: bool = False,
+) -> Captured:
+    """Run `step` once and return every operator of it, with signatures.
+
+    `holdings` are its models and tensors by name, where they cannot be found from `step` itself. `begin` runs just
+    before it (to seed random numbers); the user's files are named from `root` on; `cpp` adds C++ frames. The
+    step's exceptions pass through, and nothing stays attached.
+    """
+    recorder = _Recorder(holdings or find_holdings(step), root=root, cpp=cpp)
+    with recorder.attached():
+        if begin is not None:
+            begin()
+        start_s = time.perf_counter()
+        output = recorder.call(step)
+        recorder.wait()
+        step_s = time.perf_counter() - start_s
+    return recorder.finish(output, step_s)
+
+
+class _Recorder:
+    def __init__(self, holdings: Holdings, *, root: Path | None, cpp: bool) -> None:
+        import torch
+
+        self._torch = torch
+        self._holdings = holdings
+        self._signers = Signers()
+        self._values = Values(self._signers)
+        self._paths = CallPaths(_Recorder.call.__code__, root=root, hidden=_is_module_call)
+        self._encoder = Encoder()
+        self._flags = Flags()
+        self._drafts: list[Draft] = []
+        self._threads: dict[int, int] = {threading.get_ident(): 0}
+        self._by_sequence: dict[int, int] = {}
+        self._streams: dict[int, int] = {}
+        self._devices: dict[Any, str] = {}
+        self._autocast: dict[int, str | None] = {}
+        self._sieve = Sieve(self.take)
+        self._lock = threading.RLock()
+        self._cpp = cpp
+        self._modules: ModulePaths | None = None
+        self._sequence_number = getattr(torch._C._autograd, "_get_sequence_nr", lambda: 0)  # noqa: SLF001
+        self._autograd_node = getattr(torch._C, "_current_autograd_node", lambda: None)  # noqa: SLF001
+        self._first_sequence = 0
+
+    def call(self, step: Step) -> object:
+        """Call the step. Call paths end here."""
+        return step()
+
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            self._modules = ModulePaths(self._holdings.models, met=self._name_model)
+            stack.callback(self._modules.close)
+            for name, tensor in self._holdings.tensors.items():
+                self._name("input", name, tensor)
+            stack.enter_context(watch_optimizers(self._name_state))
+            stack.enter_context(watch_autocast(self._note_autocast))
+            stack.enter_context(watch_triton(self._run_triton))
+            stack.enter_context(without_own_warnings())
+            stack.enter_context(compiled_as_written())
+            stack.enter_context(self._sieve.mode)
+            self._first_sequence = self._sequence_number()
+            yield
+
+    def wait(self) -> None:
+        """Wait for the devices, so that the time of the step is whole."""
+        if self._torch.cuda.is_available() and self._torch.cuda.is_initialized():
+            self._torch.cuda.synchronize()
+
+    def take(self, facts: Facts, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+        """Run one operator and note it."""
+        with self._lock:
+            text, tensors = self._encoder.arguments(args, kwargs)
+            read = self._values.read
+            inputs = tuple([read(tensor) for tensor in tensors])
+            changed = facts.changed(args, kwargs) if facts.may_change else ()
+            self._values.before_write(changed)
+        output = func(*args, **kwargs)
+        with self._lock:
+            self._note(facts, text, tensors, inputs, changed, output, _caller())
+        return output
+
+    def _note(
+        self,
+        facts: Facts,
+        text: str,
+        tensors: list[Any],
+        inputs: tuple[int, ...],
+        changed: Sequence[Any],
+        output: object,
+        frame: FrameType | None,
+    ) -> None:
+        torch, number, me = self._torch, len(self._drafts), threading.get_ident()
+        if facts.is_blank:
+            self._values.leave_blank(number)
+        writes = self._values.write(changed, number) if changed else ()
+        returns, made = self._encoder.returns(output)
+        outputs = tuple([self._values.make(tensor, number) for tensor in made])
+        phase, forward = self._phase(number)
+        device, stream = self._where(made, tensors)
+        thread = self._threads.setdefault(me, len(self._threads))
+        self._flags.note(number, main=thread == 0)
+        assert self._modules is not None
+        self._drafts.append(
+            Draft(
+                name=facts.name,
+                overload=facts.overload,
+                arguments=text,
+                returns=returns,
+                inputs=inputs,
+                outputs=outputs,
+                writes=writes,
+                frame=self._paths.here(frame, self._modules.base(me)),
+                place=self._modules.here(me),
+                phase=phase,
+                forward=forward,
+                thread=thread,
+                device=device,
+                stream=stream,
+                region=current_region(),
+                grad=torch.is_grad_enabled(),
+                inference=torch.is_inference_mode_enabled(),
+                autocast=self._autocast.get(me),
+                cpp=torch._C._profiler.gather_traceback(False, False, True) if self._cpp else None,  # noqa: SLF001
+            )
+        )
+
+    def _phase(self, number: int) -> tuple[Phase, int | None]:
+        # Autograd numbers an operator just before it runs; the first one to show a number is its owner.
+        sequence = self._sequence_number()
+        if sequence > self._first_sequence:
+            self._by_sequence.setdefault(sequence - 1, number)
+        node = self._autograd_node()
+        if node is None:
+            return "forward", None
+        return "backward", self._by_sequence.get(node._sequence_nr())  # noqa: SLF001
+
+    def _where(self, made: list[Any], tensors: list[Any]) -> tuple[str, int | None]:
+        """Return the device that worked, and the number of its stream."""
+        busiest = None
+        for tensor in (*made, *tensors):
+            if busiest is None or (busiest.type == "cpu" and tensor.device.type != "cpu"):
+                busiest = tensor.device
+        if busiest is None:
+            return "cpu", None
+        name = self._devices.get(busiest)
+        if name is None:
+            name = self._devices[busiest] = str(busiest)
+        if busiest.type != "cuda":
+            return name, None
+        raw = self._torch._C._cuda_getCurrentRawStream(busiest.index)  # noqa: SLF001
+        return name, self._streams.setdefault(raw, len(self._streams))
+
+    def _run_triton(
+        self, name: str, run: Callable[[], object], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> object:
+        """Run a Triton kernel that the program launches itself, and note it as an operator.
+
+        What it writes nobody says, so its tensors are signed before and after. One without contents is only there
+        to be written.
+        """
+        me = threading.get_ident()
+        if me in self._sieve.inside:
+            return run()
+        self._sieve.inside.add(me)
+        try:
+            text, tensors = self._encoder.arguments(args, kwargs)
+            inputs = tuple(self._values.read(tensor) for tensor in tensors)
+            self._values.before_write(tensors)
+            before = sign_now(tensors)
+            output = run()
+            pairs = zip(tensors, inputs, before, sign_now(tensors), strict=True)
+            # As text, because NaN equals itself there.
+            changed = [t for t, value, old, new in pairs if self._values.is_blank(value) or repr(new) != repr(old)]
+            self._note(named(f"triton::{name}"), text, tensors, inputs, changed, None, _caller())
+        finally:
+            self._sieve.inside.discard(me)
+        return output
+
+    def _name_state(self, optimizer: Any) -> None:
+        for parameter, state in optimizer.state.items():
+            if isinstance(parameter, self._torch.Tensor) and isinstance(state, Mapping):
+                of = self._values.name_of(parameter) or "?"
+                for key, tensor in state.items():
+                    self._name("input", f"{type(optimizer).__name__}.{key}.{of}", tensor)
+
+    def _note_autocast(self, state: str | None) -> None:
+        self._autocast[threading.get_ident()] = state
+
+    def _name_model(self, root: str, model: torch.nn.Module) -> None:
+        for path, tensor in model.named_parameters(remove_duplicate=False):
+            name = join_names(root, clean_name(path))
+            self._name("parameter", name, tensor)
+            self._name("input", f"{name}.grad", tensor.grad if tensor.is_leaf else None)
+        for path, tensor in model.named_buffers(remove_duplicate=False):
+            self._name("buffer", join_names(root, clean_name(path)), tensor)
+
+    def _name(self, kind: ValueKind, name: str, thing: object) -> None:
+        with self._lock:
+            for text, tensor in named_tensors(thing, name):
+                if not self._torch.nn.parameter.is_lazy(tensor):
+                    self._values.name(tensor, Name(kind, text))
+
+    def _name_outputs(self, output: object) -> tuple[tuple[str, int], ...]:
+        found = []
+        for name, tensor in named_tensors(output):
+            value = self._values.read(tensor)
+            self._values.rename(value, name)
+            found.append((name, value))
+        return tuple(found)
+
+    def finish(self, output: object, step_s: float) -> Captured:
+        """Name what the step returned, sign what was put off, and put everything together."""
+        with self._torch.no_grad():
+            outputs = self._name_outputs(output)
+            values = self._values.finish()
+        frames = tuple(self._paths.frames)
+        constants = [value for draft in self._drafts if draft.name == _CONSTANT for value in draft.inputs]
+        return Captured(
+            ops=to_ops(self._drafts, frames, cpp=self._cpp),
+            values=values,
+            signatures=tuple(self._signers.finish()),
+            frames=frames,
+            outputs=outputs,
+            compiled_modules=tuple(self._modules.compiled) if self._modules is not None else (),
+            changed=tuple(None if name is None else name.text for name in self._values.changed(fresh=constants)),
+            files=self._paths.files,
+            addresses=self._values.addresses(),
+            flags=self._flags.finish(len(self._drafts)),
+            step_s=step_s,
+        )
+
+
+def _caller() -> FrameType | None:
+    """Return the frame that asked for the operator: the first that is neither ours nor the dispatch mode's."""
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001
+    while frame is not None and (frame.f_code.co_filename in _OWN_FILES or _is_dispatch(frame.f_code)):
+        frame = frame.f_back
+    return frame
+
+
+def _is_module_call(code: CodeType) -> bool:
+    """Return whether this is how a module calls its `forward`: other frames with our hooks than without."""
+    return code.co_name in _MODULE_CALLS and code.co_filename.endswith(_MODULE_FILE)
+
+
+def _is_dispatch(code: CodeType) -> bool:
+    """Return whether this is a wrapper that PyTorch puts around a mode's method."""
+    return code.co_filename.endswith(_DISPATCH_FILES) and code.co_name in ("_fn", "inner", "__torch_dispatch__")
+
+
+# C++ frames worth showing; the others are the machinery that takes the picture.
+_CPP_NAMES = ("at::", "c10::impl", "torch::autograd", "torch::jit", "torch::nn")
+# The functions that torch.compile puts around the program's own, and the files of optimizers.
+_COMPILER_FUNCTIONS = ("_TorchDynamoContext.", "OptimizedModule.", "compile_wrapper")
+_OPTIMIZER_FILES = f"torch{os.sep}optim{os.sep}"
+# The function from which autograd's engine runs.
+_BACKWARD_CALL = "_engine_run_backward"
+
+
+@dataclass(slots=True)
+class Draft:
+    """An operator before all operators are known. `place` is its module and the module's class."""
+
+    name: str
+    overload: str
+    arguments: str
+    returns: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    writes: tuple[int, ...]
+    frame: int | None
+    place: tuple[str | None, str | None]
+    phase: Phase
+    forward: int | None
+    thread: int
+    device: str
+    stream: int | None
+    region: str | None
+    grad: bool
+    inference: bool
+    autocast: str | None
+    cpp: object = None
+    """C++ frames as PyTorch took them, where they were asked for."""
+    compiled: bool = False
+
+
+def to_ops(drafts: Sequence[Draft], frames: Sequence[Frame], *, cpp: bool) -> tuple[Op, ...]:
+    """Return the operators, with what only their call paths tell."""
+    _learn_from_frames(drafts, frames)
+    texts = _cpp_texts(drafts) if cpp else [None] * len(drafts)
+    return tuple(_to_op(number, draft, texts[number]) for number, draft in enumerate(drafts))
+
+
+def _learn_from_frames(drafts: Sequence[Draft], frames: Sequence[Frame]) -> None:
+    """Say what only a call path tells; a backward operator is where its forward one is.
+
+    Autograd computes gradients from C++. Python code with gradients on, inside of it, is a forward pass that is
+    computed again.
+    """
+    compiled = _inside(frames, lambda f: f.owner == "torch" and f.function.startswith(_COMPILER_FUNCTIONS))
+    optimizer = _inside(frames, lambda f: f.owner == "torch" and f.file.startswith(_OPTIMIZER_FILES))
+    for draft in drafts:
+        draft.compiled = draft.frame in compiled
+        if draft.phase == "forward" and draft.frame in optimizer and draft.place[0] is None:
+            draft.phase = "optimizer"  # in a module it is the closure that an optimizer calls
+        if draft.grad and draft.frame is not None and frames[draft.frame].function != _BACKWARD_CALL:
+            draft.forward = None
+        if draft.forward is not None:
+            forward = drafts[draft.forward]
+            draft.compiled |= forward.compiled
+            draft.place = forward.place if draft.place[0] is None else draft.place
+
+
+def _inside(frames: Sequence[Frame], is_entry: Callable[[Frame], bool]) -> set[int]:
+    """Return the frames that are such an entry or lie inside of one."""
+    inside: set[int] = set()
+    for number, frame in enumerate(frames):
+        if frame.parent in inside or is_entry(frame):
+            inside.add(number)
+    return inside
+
+
+def _cpp_texts(drafts: Sequence[Draft]) -> list[str | None]:
+    import torch
+
+    found: list[Any] = torch._C._profiler.symbolize_tracebacks([draft.cpp for draft in drafts])  # noqa: SLF001
+    return ["\n".join(f["name"] for f in frames if f["name"].startswith(_CPP_NAMES)) for frames in found]
+
+
+def _to_op(number: int, draft: Draft, cpp: str | None) -> Op:
+    return Op(
+        id=number,
+        name=draft.name,
+        overload=draft.overload,
+        arguments=draft.arguments,
+        returns=draft.returns,
+        inputs=draft.inputs,
+        outputs=draft.outputs,
+        writes=draft.writes,
+        frame=draft.frame,
+        module=draft.place[0],
+        module_type=draft.place[1],
+        phase=draft.phase,
+        forward=draft.forward,
+        thread=draft.thread,
+        device=draft.device,
+        stream=draft.stream,
+        region=draft.region,
+        grad=draft.grad,
+        inference=draft.inference,
+        autocast=draft.autocast,
+        compiled=draft.compiled,
+        cpp=cpp,
+    )

@@ -1,0 +1,263 @@
+"""Sign a tensor when it is produced: counts, extremes and power sums, in double precision, in one pass.
+
+Signing reads the data where it lies and keeps no reference to it. The order of elements does not
+matter, so a tensor is read as its memory lies, each element once however often it is seen. On CUDA the sums
+stay on the device until `finish`: no signature waits for another.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from joulediff.frameworks.torch.capture.geometry import Dims, Extent, extent_of
+from joulediff.model.signature import Signature
+
+if TYPE_CHECKING:
+    import torch
+
+# The columns of a row of partial results, on every device.
+SUMS = ("sum_x", "sum_abs", "sum_x2", "sum_x3", "sum_x4")
+COUNTS = ("nans", "positive_infs", "negative_infs", "zeros", "fractions")
+LOW, HIGH = len(SUMS), len(SUMS) + 1
+NANS, UPS, DOWNS, ZEROS, FRACTIONS = range(HIGH + 1, HIGH + 1 + len(COUNTS))
+WIDTH = FRACTIONS + 1
+
+# Elements converted to double at a time on the CPU, and summed at a time. Blocks fit a core's second-level cache.
+# PyTorch starts threads above 32768 elements (at::internal::GRAIN_SIZE), OpenBLAS above 10000 (interface/dot.c): those
+# wait for cores that the program keeps busy, and on two busy ones a captured step took 30 times as long.
+BLOCK = 32768
+STRETCH = 8192
+# Beyond it the fourth power of a double may overflow.
+HUGE = 1e76
+
+
+class Signer(Protocol):
+    """Signs the tensors of one kind of device."""
+
+    def sign(self, tensor: torch.Tensor, extent: Extent) -> Callable[[], Signature]:
+        """Return a function that gives the signature of `tensor` as it is now; call it after `finish`."""
+
+    def finish(self) -> None:
+        """Fetch what is still on the device."""
+
+
+class Signers:
+    """The signer of each device, opened when first needed; signatures are numbered as they are asked for."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._without_modes = torch._C._DisableTorchDispatch  # noqa: SLF001
+        self._without_overrides = torch._C.DisableTorchFunction  # noqa: SLF001
+        self._signers: dict[str, Signer] = {}
+        self._promises: list[Callable[[], Signature]] = []
+
+    def sign(self, tensor: torch.Tensor, extent: Extent) -> int | None:
+        """Return the number of the signature of `tensor`; None for a kind of tensor that cannot be read."""
+        kind = tensor.device.type
+        if kind == "meta" or not _is_readable(tensor.__class__, tensor.dtype):
+            return None
+        if not tensor.untyped_storage().nbytes() and extent.count:
+            return None  # its memory was given back, as that of a sharded weight is
+        # The program's own modes and subclasses see nothing of it.
+        alone = self._without_modes()
+        try:
+            with self._without_overrides():
+                if kind not in self._signers:
+                    self._signers[kind] = _open_signer(kind)
+                self._promises.append(self._signers[kind].sign(*_as_real(tensor, extent)))
+        finally:
+            del alone
+        return len(self._promises) - 1
+
+    def finish(self) -> list[Signature]:
+        """Return all signatures, by number."""
+        for signer in self._signers.values():
+            signer.finish()
+        return [promise() for promise in self._promises]
+
+
+def sign_now(tensors: Sequence[torch.Tensor]) -> list[Signature | None]:
+    """Return the signatures of tensors as they are, expanded as they are; None for one that cannot be read."""
+    import torch
+
+    signers, found = Signers(), []
+    with torch.no_grad():
+        for tensor in tensors:
+            has_shape = tensor.layout is torch.strided and not tensor.is_nested
+            extent = extent_of(tensor.shape, tensor.stride()) if has_shape else None
+            found.append((signers.sign(tensor, extent), extent.repeats) if extent is not None else (None, 1))
+    signatures = signers.finish()
+    return [None if at is None else signatures[at].repeated(times) for at, times in found]
+
+
+def make_signature(rows: np.ndarray, count: int) -> Signature:
+    """Return the signature of `count` elements from rows of partial results."""
+    sums = rows[:, : len(SUMS)].sum(axis=0)
+    counts = rows[:, NANS : FRACTIONS + 1].sum(axis=0)
+    nans, up, down, zeros, fractions = (int(n) for n in counts)
+    finite = count - nans - up - down
+    # Which of 0.0 and -0.0 is the lower depends on their order: adding 0.0 makes them one.
+    low, high = (float(rows[:, LOW].min()) + 0.0, float(rows[:, HIGH].max()) + 0.0) if finite else (None, None)
+    return Signature(count, nans, up, down, zeros, not fractions, low, high, *(float(s) for s in sums))
+
+
+EMPTY = Signature(0, 0, 0, 0, 0, True, None, None, *([0.0] * len(SUMS)))
+
+
+@lru_cache(maxsize=1024)
+def _is_readable(kind: type, dtype: torch.dtype) -> bool:
+    """Return whether tensors of a class and type have memory of their own, with numbers in it."""
+    import torch
+
+    if kind.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:  # type: ignore[attr-defined]  # noqa: SLF001
+        return False
+    if dtype.is_complex:
+        return True
+    alone = torch._C._DisableTorchDispatch()  # noqa: SLF001
+    try:
+        torch.zeros(16, dtype=torch.uint8, device="cpu").view(dtype).to(torch.float64)
+    except RuntimeError:
+        return False
+    finally:
+        del alone
+    return True
+
+
+def _as_real(tensor: torch.Tensor, extent: Extent) -> tuple[torch.Tensor, Extent]:
+    """Return the elements as plain real numbers, complex ones as pairs."""
+    import torch
+
+    if not (tensor.is_complex() or tensor.is_neg()):
+        return tensor, extent
+    tensor = _distinct(tensor, extent).resolve_conj().resolve_neg()
+    tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    return tensor, extent_of(tensor.shape, tensor.stride())
+
+
+def _distinct(tensor: torch.Tensor, extent: Extent) -> torch.Tensor:
+    """Return a view with every element once."""
+    sizes, strides = zip(*extent.dims, strict=True) if extent.dims else ((), ())
+    return tensor.as_strided(sizes, strides, tensor.storage_offset())
+
+
+def _open_signer(kind: str) -> Signer:
+    if kind == "cpu":
+        return _PlainSigner()
+    if kind == "cuda" and importlib.util.find_spec("triton") is not None:
+        from joulediff.frameworks.torch.capture.signature_kernel import KernelSigner
+
+        return KernelSigner()
+    return _FetchingSigner()
+
+
+class _PlainSigner:
+    """For the CPU: blocks are converted to double in cache and multiplied there."""
+
+    def __init__(self) -> None:
+        import torch
+        from scipy.linalg.blas import dasum, ddot
+
+        self._dot, self._sum_abs = ddot, dasum
+        self._x, self._square, self._ones = _aligned(BLOCK), _aligned(BLOCK), _aligned(STRETCH)
+        self._ones.fill(1.0)
+        with torch.inference_mode(False):  # a tensor made in inference mode could not be written outside of it
+            self._block = torch.from_numpy(self._x)
+
+    def sign(self, tensor: torch.Tensor, extent: Extent) -> Callable[[], Signature]:
+        count, is_fractional = extent.count, False
+        if not count:
+            return lambda: EMPTY
+        rows = []
+        for offset, dims in _blocks(tensor.storage_offset(), extent.dims or ((1, 1),)):
+            x = self._load(tensor, offset, dims)
+            row = self._measure(x)
+            if not is_fractional:
+                is_fractional = tensor.dtype.is_floating_point and _has_fractions(x)
+            rows.append([*row, is_fractional])
+        return lambda: make_signature(np.array(rows), count)
+
+    def finish(self) -> None:
+        pass
+
+    def _load(self, tensor: torch.Tensor, offset: int, dims: Dims) -> np.ndarray:
+        """Return elements as doubles, in the block."""
+        sizes, strides = zip(*dims, strict=True)
+        size = math.prod(sizes)
+        self._block[:size].view(sizes).copy_(tensor.as_strided(sizes, strides, offset))
+        return self._x[:size]
+
+    def _measure(self, x: np.ndarray) -> list[float]:
+        """Return a row without fractions."""
+        low, high = float(np.minimum.reduce(x)), float(np.maximum.reduce(x))
+        if low > -HUGE and high < HUGE:  # never with NaN, which numpy takes for the least and the greatest of all
+            return [*self._sums(x), low, high, 0, 0, 0, self._count_zeros(x)]
+        with np.errstate(all="ignore"):
+            others = _take_out_nonfinite(x)
+            return [*self._sums(x), *others]
+
+    def _sums(self, x: np.ndarray) -> list[float]:
+        square, dot, parts = np.multiply(x, x, out=self._square[: x.size]), self._dot, []
+        for at in range(0, x.size, STRETCH):
+            a, b = x[at : at + STRETCH], square[at : at + STRETCH]
+            parts.append((dot(a, self._ones[: a.size]), self._sum_abs(a), self._sum_abs(b), dot(a, b), dot(b, b)))
+        return [sum(part) for part in zip(*parts, strict=True)]
+
+    def _count_zeros(self, x: np.ndarray) -> int:
+        """Return how many elements are zero: none, if the least square is not."""
+        return 0 if np.minimum.reduce(self._square[: x.size]) else int(np.count_nonzero(x == 0.0))
+
+
+def _aligned(count: int) -> np.ndarray:
+    """Return memory for doubles that begins with a cache line: BLAS adds up in another order where it does not."""
+    memory = np.empty(count + _LINE)
+    start = -(memory.ctypes.data // memory.itemsize) % _LINE
+    return memory[start : start + count]
+
+
+_LINE = 8
+
+
+def _blocks(offset: int, dims: Dims) -> Iterator[tuple[int, Dims]]:
+    """Cut elements into blocks: the offset and dimensions of each."""
+    (size, stride), *inner = dims
+    rows = BLOCK // math.prod(count for count, _ in inner)
+    for at in range(0, size, max(rows, 1)):
+        if rows:
+            yield offset + at * stride, ((min(rows, size - at), stride), *inner)
+        else:
+            yield from _blocks(offset + at * stride, tuple(inner))
+
+
+def _take_out_nonfinite(x: np.ndarray) -> list[float]:
+    """Return the extremes of the finite elements, and how many others and zeros there are; the others become zeros."""
+    finite = np.isfinite(x)
+    low, high = x.min(initial=math.inf, where=finite), x.max(initial=-math.inf, where=finite)
+    counts = [np.isnan(x).sum(), np.isposinf(x).sum(), np.isneginf(x).sum(), np.count_nonzero(x == 0.0)]
+    x[~finite] = 0.0
+    return [low, high, *counts]
+
+
+def _has_fractions(x: np.ndarray) -> bool:
+    """Return whether any element is no whole number; mostly one of the first is none."""
+    return any(not float(each).is_integer() for each in x[:8]) or bool(np.any(x != np.floor(x)))
+
+
+class _FetchingSigner:
+    """For devices without a kernel of ours: each tensor is fetched and signed at once."""
+
+    def __init__(self) -> None:
+        self._plain = _PlainSigner()
+
+    def sign(self, tensor: torch.Tensor, extent: Extent) -> Callable[[], Signature]:
+        here = _distinct(tensor, extent).cpu()
+        return self._plain.sign(here, extent_of(here.shape, here.stride()))
+
+    def finish(self) -> None:
+        pass

@@ -1,0 +1,200 @@
+"""PyTorch's passes, and whether they agree.
+
+The traced and the captured step ran apart, from one state: their operators are joined by order, and their outputs are
+held against each other. Where they differ the run says so and keeps what holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from joulediff.frameworks.jobs import Workshop
+from joulediff.frameworks.recorder import Replayer
+from joulediff.frameworks.settings import collect_settings
+from joulediff.frameworks.torch.capture.capture import Captured, capture_step
+from joulediff.frameworks.torch.capture.signature import sign_now
+from joulediff.frameworks.torch.models import find_holdings
+from joulediff.frameworks.torch.replay.replayer import TorchReplayer
+from joulediff.frameworks.torch.state import State, has_fresh_optimizer, keep_state, seed, seeded
+from joulediff.frameworks.torch.switches.flags import to_spans
+from joulediff.frameworks.torch.switches.switch import changed
+from joulediff.frameworks.torch.tensor_tree import named_tensors
+from joulediff.frameworks.torch.trace.join import Joined, join
+from joulediff.frameworks.torch.trace.trace import trace_step
+from joulediff.frameworks.torch.trace.traced import Traced
+from joulediff.frameworks.torch.trials.trial_runner import TorchWorkshop
+from joulediff.model.run import Run, Setting
+from joulediff.model.signature import Signature
+from joulediff.pysource.call_path import read_sources
+from joulediff.pysource.setting_sites import find_places, own_files
+
+Step = Callable[[], object]
+Outputs = dict[str, Signature | None]
+
+# Kernels that add in changing order give outputs that differ by rounding: half precision keeps three digits.
+SAME_SHARE = 1e-3
+
+
+class TorchRecorder:
+    """The passes of one step. `names` is searched for models and tensors."""
+
+    def __init__(self, step: Step, *, names: object, root: Path, source: bool, cpp: bool) -> None:
+        self._step = step
+        self._names = names
+        self._root = root
+        self._source = source
+        self._cpp = cpp
+        self._traced: Traced | None = None
+        self._outputs: Outputs | None = None
+        self._addresses: tuple[int, ...] = ()
+        self._state: State | None = None
+
+    @contextmanager
+    def seeded(self, *, ran: bool) -> Iterator[Callable[[], None]]:
+        with ExitStack() as stack:
+            stack.enter_context(seeded())
+            if not ran and has_fresh_optimizer(self._names):
+                seed()
+                self._step()
+            state = self._state = None if ran else stack.enter_context(keep_state(self._names))
+            seed()
+
+            def begin() -> None:
+                if state is not None:
+                    state.put_back()
+                seed()
+
+            yield begin
+
+    def settings(self) -> dict[str, Setting]:
+        return collect_settings(find_holdings(self._names).models)
+
+    def trace(self, run: Run, begin: Callable[[], None]) -> Run:
+        kept: list[object] = []
+
+        def step() -> None:
+            kept.clear()
+            kept.append(self._step())
+
+        self._traced = trace_step(step, begin=begin)
+        self._outputs = _sign_outputs(kept.pop())
+        return _with_trace(run, self._traced, join(self._traced, ()))
+
+    def capture(self, run: Run, begin: Callable[[], None]) -> Run:
+        begin()  # not under capture: what is put back is no work of the step, and is named as it is then
+        holdings = find_holdings(self._names)
+        found = capture_step(self._step, holdings=holdings, begin=seed, root=self._root, cpp=self._cpp)
+        self._addresses = found.addresses
+        spans, notes_on_spans = to_spans(found.flags, run.settings)
+        own = own_files(found.frames, found.files, self._root) if self._source else {}
+        places = find_places(run.settings, own)
+        files = {**found.files, **{shown: str(path) for shown, path in own.items()}}
+        run = replace(
+            run,
+            ops=found.ops,
+            values=found.values,
+            signatures=found.signatures,
+            frames=found.frames,
+            sources=read_sources(found.frames, files, places.values()) if self._source else (),
+            set_places={name: f"{place.file}:{place.line}:{place.function}" for name, place in places.items()},
+            spans=spans,
+        )
+        left = _left_out(found, self._state)
+        notes = [*_notes_on_state(found, left, self._state), *notes_on_spans]
+        if not found.ops:
+            notes.append("no PyTorch operator ran in the step: there is its energy and nothing to split it by")
+        if self._outputs is not None and not left:
+            notes += _compare_outputs(self._outputs, _outputs_of(run, found.outputs))
+        if self._traced is not None:
+            run = _with_trace(run, self._traced, join(self._traced, found.ops, compiled_modules=found.compiled_modules))
+        return replace(run, notes=(*run.notes, *notes))
+
+    def replayer(self, run: Run, begin: Callable[[], None]) -> Replayer:
+        return TorchReplayer(self._step, run, begin=begin, addresses=self._addresses)
+
+    def workshop(self, run: Run, begin: Callable[[], None]) -> Workshop:
+        return TorchWorkshop(self._step, run, names=self._names, begin=begin, root=self._root)
+
+    def changed(self, settings: Mapping[str, Setting]) -> AbstractContextManager[None]:
+        return changed(settings)
+
+
+def _with_trace(run: Run, traced: Traced, joined: Joined) -> Run:
+    notes = (*run.notes, *joined.notes) if run.ops else run.notes
+    return replace(run, traced_s=traced.step_s, kernels=joined.kernels, waits=joined.waits, notes=notes)
+
+
+def _sign_outputs(output: object) -> Outputs:
+    tensors = dict(named_tensors(output))
+    return dict(zip(tensors, sign_now([*tensors.values()]), strict=True))
+
+
+def _outputs_of(run: Run, outputs: Sequence[tuple[str, int]]) -> Outputs:
+    return {name: run.signature_of(value) for name, value in outputs}
+
+
+def _compare_outputs(first: Outputs, second: Outputs) -> list[str]:
+    """Say which outputs of two calls differ although random numbers were seeded alike."""
+    if first.keys() != second.keys():
+        return ["the step returned other outputs in the traced call than in the captured one"]
+    differing = [name for name in first if not _is_same(first[name], second[name])]
+    if not differing:
+        return []
+    return [
+        f"{_list(differing)} changed from call to call although random numbers were seeded alike: "
+        "the step keeps a state of its own, or draws numbers elsewhere"
+    ]
+
+
+def _is_same(a: Signature | None, b: Signature | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    if (a.count, a.nans, a.positive_infs, a.negative_infs) != (b.count, b.nans, b.positive_infs, b.negative_infs):
+        return False
+    pairs = ((a.sum_x, b.sum_x, a.sum_abs), (a.sum_abs, b.sum_abs, a.sum_abs), (a.sum_x2, b.sum_x2, a.sum_x2))
+    # Sums beyond the largest double say nothing.
+    return all(not abs(x - y) > SAME_SHARE * scale for x, y, scale in pairs)
+
+
+def _left_out(found: Captured, state: State | None) -> list[str | None]:
+    """Return the names of what the step changed and what is not put back."""
+    if state is None:
+        return list(found.changed)
+    named = {value.storage for value in found.values if value.name is not None}
+    there = {value.storage for value in found.values if value.producer is None} - named
+    written = {found.values[value].storage for op in found.ops for value in op.writes} & there
+    return state.left_out(found.changed, {found.addresses[storage] for storage in written})
+
+
+def _notes_on_state(found: Captured, left: Sequence[str | None], state: State | None) -> list[str]:
+    if left:
+        why = f" ({state.refusal})" if state is not None and state.refusal else ""
+        return [
+            f"the step changes what it starts from ({_list_all(left)}), which is not put back{why}: each call goes on "
+            "where the last one ended, so the outputs of the passes are not compared"
+        ]
+    if not found.changed:
+        return []
+    steps = any(op.phase == "optimizer" for op in found.ops)  # where gradients add up, not every call has one
+    makers = state.makers if state is not None and steps else ()
+    first = f"; so these are the first step of {_list(makers)}, which makes its state then" if makers else ""
+    told = f"the step changes what it starts from ({_list_all(found.changed)})"
+    return [f"{told}: it is put back before each watched pass{first}"]
+
+
+def _list_all(changed: Sequence[str | None]) -> str:
+    names = [name for name in changed if name is not None]
+    unnamed = len(changed) - len(names)
+    return _list(names) + (" and " if names and unnamed else "") + (_count(unnamed, "tensor") if unnamed else "")
+
+
+def _list(names: Sequence[str]) -> str:
+    shown = list(dict.fromkeys(names))
+    return ", ".join(shown[:3]) + (f" and {len(shown) - 3} more" if len(shown) > 3 else "")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

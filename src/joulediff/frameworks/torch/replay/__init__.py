@@ -1,0 +1,1 @@
+"""Operators run again alone, with their real inputs."""

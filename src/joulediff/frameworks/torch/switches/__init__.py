@@ -1,0 +1,1 @@
+"""Settings of PyTorch: read, changed and put back."""

@@ -1,0 +1,52 @@
+"""The end of queued CUDA and MPS work.
+
+Events block instead of spinning: a spinning wait would burn a core and show up as CPU energy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from joulediff.frameworks.sync import Fence
+
+
+def open_torch_fence() -> Fence | None:
+    """Return a fence for the devices this program has started, or None for CPU work alone."""
+    import torch
+
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        return _CudaFence()
+    if torch.backends.mps.is_available():
+        return _MpsFence()
+    return None
+
+
+class _CudaFence:
+    """One event on the current stream of each device that has a context."""
+
+    def mark(self, output: object) -> Callable[[], None]:  # noqa: ARG002 - streams know their work
+        import torch
+
+        has_context = getattr(torch._C, "_cuda_hasPrimaryContext", lambda _: True)  # noqa: SLF001
+        events = []
+        for index in range(torch.cuda.device_count()):
+            if has_context(index):
+                with torch.cuda.device(index):
+                    event = torch.cuda.Event(blocking=True)
+                    event.record()
+                events.append(event)
+
+        def wait() -> None:
+            for event in events:
+                event.synchronize()
+
+        return wait
+
+
+class _MpsFence:
+    def mark(self, output: object) -> Callable[[], None]:  # noqa: ARG002
+        import torch
+
+        event = torch.mps.event.Event()
+        event.record()
+        return event.synchronize  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""The traced pass: kernels and host waits, joined to operators."""

@@ -1,0 +1,147 @@
+"""The traced pass: a few steps under PyTorch's own profiler, of which the middle one by its time counts.
+
+The profiler is warmed up with steps of their own, because its first events pay for setting it up, and a single step may
+be one that the machine held up. Random numbers are seeded alike before each, so that each runs what the captured
+one runs.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from joulediff.frameworks.torch.trace.chrome import FENCE, STEP, read_trace
+from joulediff.frameworks.torch.trace.traced import Traced
+from joulediff.model.errors import JoulediffError
+
+Step = Callable[[], object]
+
+_WARM_UP = "joulediff.warm"
+_LOG_LEVEL = "KINETO_LOG_LEVEL"
+# So many steps warm up and so many are traced, unless these take longer than the limit: then one of each.
+WARM_UPS = 5
+STEPS = 5
+LIMIT_S = 0.5
+# Above every level of Kineto's messages: at 5 PyTorch 2.13 still writes "profiler_start" to standard error.
+_SILENT = "6"
+
+
+def load_profiler() -> None:
+    """Import what the profiler imports when it starts: hundreds of modules, in a second on a fast disk."""
+    import torch._dynamo
+    import torch.profiler  # noqa: F401
+
+
+def trace_step(step: Step, *, begin: Callable[[], None] | None = None) -> Traced:
+    """Run `step` a few times under the profiler and return what it saw of the middle one by its time.
+
+    `begin` runs before each, to seed random numbers. The step's exceptions pass through, and no profiler is
+    left running.
+    """
+    with tempfile.TemporaryDirectory(prefix=f"joulediff-{os.getpid()}-") as folder:
+        path = Path(folder) / "trace.json"
+        write_trace(step, path, begin=begin)
+        return read_trace(path)
+
+
+def write_trace(step: Step, path: Path, *, begin: Callable[[], None] | None = None) -> None:
+    """Run `step` a few times under the profiler and write its trace to `path`."""
+    with _profiling() as profiler:
+        for name, most in ((_WARM_UP, WARM_UPS), (STEP, STEPS)):
+            spent_s, count = 0.0, 0
+            while count == 0 or (count < most and spent_s + spent_s / count < LIMIT_S):
+                spent_s += _run_marked(step, name, begin)
+                count += 1
+    profiler.export_chrome_trace(str(path))
+
+
+def _run_marked(step: Step, name: str, begin: Callable[[], None] | None) -> float:
+    """Run the step once under a name, and return its seconds."""
+    from torch.profiler import record_function
+
+    if begin is not None:
+        begin()
+    _synchronise()
+    start_s = time.perf_counter()
+    with record_function(name):
+        output = step()
+        with record_function(FENCE):
+            _synchronise()
+    took_s = time.perf_counter() - start_s
+    del output
+    if not _is_profiled():
+        raise _another_profiler("the step runs a profiler of its own")
+    return took_s
+
+
+@contextmanager
+def _profiling() -> Iterator[Any]:
+    """Run the profiler, and stop it whatever happens."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    if _is_profiled():
+        raise _another_profiler("one is active in this process already")
+    activities = [ProfilerActivity.CPU]
+    if torch.cuda.is_initialized():
+        activities.append(ProfilerActivity.CUDA)
+    profiler = profile(activities=activities, record_shapes=False, with_stack=False, profile_memory=False)
+    try:
+        with _silence():
+            profiler.start()
+    except RuntimeError as error:
+        raise _another_profiler(str(error)) from error
+    try:
+        yield profiler
+    finally:
+        # Stopped by another one, it crashes the process if it is stopped again (2.13).
+        if _is_profiled():
+            with _silence():
+                profiler.stop()
+
+
+def _is_profiled() -> bool:
+    """Return whether a profiler is active, in this thread or another. Two at once can crash the process (2.13)."""
+    import torch
+
+    enabled = getattr(torch.autograd, "_profiler_enabled", lambda: False)
+    return enabled() or getattr(torch.autograd.profiler, "_is_profiler_enabled", False)
+
+
+def _another_profiler(why: str) -> JoulediffError:
+    return JoulediffError(
+        f"the step cannot be traced beside another PyTorch profiler: {why}",
+        fix="record without it (look for torch.profiler, torch.autograd.profiler, emit_nvtx or emit_itt)",
+    )
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep the profiler's remarks about itself from the user: they are about how we use it."""
+    had = os.environ.get(_LOG_LEVEL)
+    os.environ.setdefault(_LOG_LEVEL, _SILENT)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*Profiler clears events at the end of each cycle")
+            yield
+    finally:
+        if had is None:
+            del os.environ[_LOG_LEVEL]
+
+
+def _synchronise() -> None:
+    """Wait for every device on which the program has begun to work."""
+    import torch
+
+    if torch.cuda.is_initialized():
+        has_context = getattr(torch._C, "_cuda_hasPrimaryContext", lambda _: True)  # noqa: SLF001
+        for index in filter(has_context, range(torch.cuda.device_count())):
+            torch.cuda.synchronize(index)
+    elif torch.backends.mps.is_available():
+        torch.mps.synchronize()

@@ -1,0 +1,54 @@
+"""What a profiler saw of one step: the host's calls, the kernels they launched, the times they waited.
+
+Calls are in pre-order, thread after thread: the subtree of `calls[i]` is `calls[i : calls[i].end]`. Kernels
+and waits are those of a `Run`, not joined to operators yet; times count from the step's begin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from joulediff.model.run import Kernel, Wait
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Something the framework announced to its profiler: an operator, or a stretch of code with a name."""
+
+    name: str
+    thread: int
+    """0 is the one that called the step; the others follow in the order in which they first did something."""
+    start_s: float
+    duration_s: float
+    parent: int | None
+    end: int
+    """The place after its last descendant."""
+    sequence: int | None = None
+    """A number that a backward function shares with its forward one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A kernel, and when the host asked for it in which innermost call; None where that is not known."""
+
+    kernel: Kernel
+    start_s: float
+    call: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A wait of the host, and the innermost call that waited."""
+
+    wait: Wait
+    call: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """One traced step. `launches` are in the order in which the host made them."""
+
+    step_s: float
+    calls: tuple[Call, ...] = ()
+    launches: tuple[Launch, ...] = ()
+    pauses: tuple[Pause, ...] = ()

@@ -1,0 +1,82 @@
+"""A step that does not wait in one line: the numbers it reads from a device there are those of a run before.
+
+The program computes what it always does; only the wait is gone. So the energy that is then measured is that of the same
+work without the wait, and the difference is what waiting costs.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from joulediff.model.errors import JoulediffError
+from joulediff.pysource.call_path import name_file
+
+Step = Callable[[], object]
+
+# How a tensor is read as a number.
+_READS = ("item", "tolist", "__float__", "__int__", "__bool__", "__index__")
+
+
+@contextmanager
+def unwaited(step: Step, *, file: str, line: int, root: str, begin: Callable[[], None]) -> Iterator[Step]:
+    """Give the step without the waits in a line; raises JoulediffError where it reads no number there."""
+    import torch
+
+    memory = _Memory(file, line, root)
+    before = {name: vars(torch.Tensor).get(name) for name in _READS}
+    for name in _READS:
+        setattr(torch.Tensor, name, memory.reading(getattr(torch.Tensor, name)))
+    try:
+        begin()
+        step()
+        if not memory.values:
+            raise JoulediffError(f"{file}:{line} reads no number of a tensor that could be remembered")
+        memory.known = True
+
+        def remembering() -> object:
+            memory.at = 0
+            return step()
+
+        yield remembering
+    finally:
+        for name, function in before.items():
+            if function is None:
+                delattr(torch.Tensor, name)
+            else:
+                setattr(torch.Tensor, name, function)
+
+
+class _Memory:
+    """What a line read, in order."""
+
+    def __init__(self, file: str, line: int, root: str) -> None:
+        self._place = (file, line)
+        self._root = root
+        self._files: dict[str, str] = {}
+        self.values: list[Any] = []
+        self.known = False
+        self.at = 0
+
+    def reading(self, read: Callable[..., Any]) -> Callable[..., Any]:
+        def remember(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self._is_here(sys._getframe(1)):  # noqa: SLF001
+                return read(tensor, *args, **kwargs)
+            if self.known and self.at < len(self.values):
+                self.at += 1
+                return copy.deepcopy(self.values[self.at - 1])  # a list is the program's to change
+            value = read(tensor, *args, **kwargs)
+            if not self.known:
+                self.values.append(copy.deepcopy(value))
+            return value
+
+        return remember
+
+    def _is_here(self, frame: Any) -> bool:
+        real = frame.f_code.co_filename
+        if real not in self._files:
+            self._files[real] = name_file(real, self._root)[0]
+        return (self._files[real], frame.f_lineno) == self._place

@@ -1,0 +1,262 @@
+"""Tries with a PyTorch program: its step under other settings, and sequences of operators on its own tensors.
+
+The program is left as it is: operators get copies of all memory that they or the step change, and settings are put
+back. Inputs are collected by running the step as it ran in the captured pass.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from joulediff.frameworks.jobs import OTHER, OWN, Job
+from joulediff.frameworks.torch.capture.capture import capture_step
+from joulediff.frameworks.torch.models import find_holdings
+from joulediff.frameworks.torch.replay.bursts import CudaLoad, HostLoad, as_recorded, failures_told, is_out_of_memory
+from joulediff.frameworks.torch.replay.inputs import KeptInputs, collect_inputs
+from joulediff.frameworks.torch.replay.replayer import CACHE_FILLS, HOST_CACHE_BYTES
+from joulediff.frameworks.torch.switches.switch import changed
+from joulediff.frameworks.torch.trials.sequence import OpSequence, Tensors, differ, kernel_names, to_form
+from joulediff.frameworks.torch.trials.skip_sync import unwaited
+from joulediff.frameworks.torch.trials.tensor_transfer import read_tensors, write_tensors
+from joulediff.model.errors import JoulediffError
+from joulediff.model.run import Run, Setting
+
+Step = Callable[[], object]
+
+MAX_COPIES = 8
+# Operators of the framework itself. Others come from libraries that the other program may have and this one not.
+_TRUSTED = ("aten", "prims")
+
+
+@dataclass(slots=True)
+class TorchPiece:
+    """Operators ready to be weighed."""
+
+    load: Any
+    device: str
+    kernels: tuple[str, ...]
+    difference: float | None
+
+    def close(self) -> None:
+        self.load.close()
+
+
+class TorchWorkshop:
+    """The step of one recorded program."""
+
+    def __init__(self, step: Step, run: Run, *, names: object, begin: Callable[[], None], root: Path) -> None:
+        self._step = step
+        self._names = names
+        self._begin = begin
+        self._root = root
+        self._runs: dict[str, Run] = {OWN: run}
+        self._settings: dict[str, Mapping[str, Setting]] = {OWN: {}}
+        self._collected: tuple[object, dict[int, KeptInputs]] | None = None
+        self._borrowed: Tensors = {}
+
+    def take_other(self, run: Run) -> None:
+        self._runs[OTHER] = run
+
+    def capture(self, settings: Mapping[str, Setting]) -> tuple[str, Run]:
+        own = self._runs[OWN]
+        with changed(settings):
+            found = capture_step(self._step, holdings=find_holdings(self._names), begin=self._begin, root=self._root)
+        run = replace(
+            own,
+            ops=found.ops,
+            values=found.values,
+            signatures=found.signatures,
+            frames=found.frames,
+            sources=(),
+            kernels=(),
+            waits=(),
+            replays=(),
+        )
+        name = f"changed{len(self._runs)}"
+        self._runs[name], self._settings[name] = run, dict(settings)
+        return name, run
+
+    def lend(self, ops: Sequence[int], values: Sequence[int], path: Path) -> None:
+        own = _by_value(self._runs[OWN], self._collect(OWN, ops))
+        if not own.keys() >= set(values):
+            raise JoulediffError("the other program does not read there what it should lend")
+        write_tensors(path, {value: own[value] for value in values})
+
+    def borrow(self, path: Path) -> None:
+        self._borrowed = {}
+        self._borrowed = read_tensors(path)
+
+    def unwaited(self, step: Step, *, file: str, line: int) -> AbstractContextManager[Step]:
+        return unwaited(step, file=file, line=line, root=f"{self._root}{os.sep}", begin=self._begin)
+
+    def open_piece(self, job: Job) -> TorchPiece:
+        self._refuse(job)
+        settings = {**self._settings.get(job.base, {}), **job.settings}
+        try:
+            with failures_told(), changed(settings):
+                return self._open(job)
+        except (MemoryError, RuntimeError) as error:
+            if is_out_of_memory(error):
+                raise JoulediffError("its inputs and outputs do not fit into memory a second time") from error
+            raise
+
+    def close(self) -> None:
+        """Drop all that was kept."""
+        self._collected = None
+        self._borrowed = {}
+
+    def _refuse(self, job: Job) -> None:
+        for name in (job.run, job.base):
+            if name not in self._runs:
+                raise JoulediffError(f"there is no recording {name[:40]} here")
+        foreign = [self._runs[OTHER].ops[op].name for op in job.ops] if job.run == OTHER else []
+        known = {op.name.partition("::")[0] for op in self._runs[OWN].ops}.union(_TRUSTED)
+        for name in foreign:
+            if name.partition("::")[0] not in known:
+                raise JoulediffError(f"{name[:60]} belongs to a library that this program does not use")
+
+    def _open(self, job: Job) -> TorchPiece:
+        base = self._runs[job.base]
+        kept = self._collect(job.base, job.collect)
+        sequence = OpSequence(self._runs[job.run], job.ops)
+        device = next((base.ops[op].device for op in job.collect if base.ops[op].device != "cpu"), "cpu")
+        borrowed = self._borrowed_for(job, sequence)
+        size = sum(each.size_bytes for each in kept.values()) + sum(each.nbytes for each in borrowed.values())
+        sets = _copies(kept, _count_copies(size, device))
+        given = [self._feed(job, sequence, each, base, borrowed) for each in sets]
+        # What is borrowed takes turns as the rest does: one copy for all would stay in the cache.
+        given[1:] = [_cloned(each, set(borrowed)) for each in given[1:]]
+        if job.run != job.base:  # it may write to what this program only reads, and lends
+            given = [_cloned(each, sequence.written) for each in given]
+        with as_recorded():
+            renew = _renewal(sequence, given)
+            difference = self._compare(job, sequence, given[0], sets[0], base)
+            calls = [partial(sequence, each) for each in given]
+            kernels = kernel_names(calls[0], device)
+            load: CudaLoad | HostLoad
+            if device == "cpu":
+                load = HostLoad(calls, inputs="real", renew=renew)
+            else:
+                # Where the host waits for the device nothing can be captured, and a library may break when it is tried.
+                waiting = {wait.op for wait in self._runs[job.run].waits}
+                may_capture = not job.paced and waiting.isdisjoint(job.ops)
+                load = CudaLoad(calls, device=device, inputs="real", ring=1, may_capture=may_capture, renew=renew)
+        return TorchPiece(load, device, kernels, difference)
+
+    def _collect(self, base: str, ops: Sequence[int]) -> dict[int, KeptInputs]:
+        key = (base, tuple(ops))
+        if self._collected is None or self._collected[0] != key:
+            self._collected = None
+            found = collect_inputs(self._step, self._runs[base], ops, begin=self._begin)
+            kept = {}
+            for op in ops:
+                each = found.get(op)
+                if isinstance(each, JoulediffError):
+                    raise each
+                if each is None:
+                    raise JoulediffError(f"{self._runs[base].ops[op].name} had other inputs when the step ran again")
+                kept[op] = each
+            self._collected = (key, kept)
+        return self._collected[1]
+
+    def _borrowed_for(self, job: Job, sequence: OpSequence) -> Tensors:
+        """Return what the other program lent for a job of its operators."""
+        if job.run != OTHER:
+            return {}
+        fed = {feed.value for feed in job.feeds}
+        return {v: self._borrowed[v] for v in sequence.needed if v in self._borrowed and v not in fed}
+
+    def _feed(
+        self, job: Job, sequence: OpSequence, kept: Mapping[int, KeptInputs], base: Run, borrowed: Tensors
+    ) -> Tensors:
+        """Return the tensors that a job needs, out of the collected and the borrowed ones."""
+        own = _by_value(base, kept)
+        feeds = {feed.value: feed for feed in job.feeds}
+        found = dict(borrowed)
+        for value in sequence.needed:
+            if value in borrowed:
+                continue
+            feed = feeds.get(value)
+            source = value if feed is None and job.run == job.base else None if feed is None else feed.own
+            if source is None or source not in own:
+                raise JoulediffError("it reads a tensor that this program does not have there")
+            found[value] = own[source] if feed is None or feed.form is None else to_form(own[source], feed.form)
+        return found
+
+    def _compare(
+        self, job: Job, sequence: OpSequence, given: Tensors, kept: Mapping[int, KeptInputs], base: Run
+    ) -> float | None:
+        """Return how far what the job makes lies from what the program's own operators make, as it sets them."""
+        made = sequence(_cloned(given, sequence.written))
+        if not job.compare:
+            return None
+        own = OpSequence(base, job.collect)
+        read = _cloned({v: t for v, t in _by_value(base, kept).items() if v in own.needed}, own.written)
+        before = self._run_as_set(own, read, job.settings)
+        if before is None:
+            return None
+        gaps = []
+        for value, mine in job.compare:
+            left, right = own.find(before, mine), sequence.find(made, value)
+            if left is not None and right is not None:
+                gaps.append(differ(left, right))
+        return max(gaps) if gaps else None
+
+    def _run_as_set(self, own: OpSequence, given: Tensors, settings: Mapping[str, Setting]) -> Tensors | None:
+        """Run operators with settings as the program has them; None where they do not run so."""
+        known = self._runs[OWN].settings
+        if not settings:
+            return own(given)
+        if not settings.keys() <= known.keys():
+            return None
+        try:
+            with changed({name: known[name] for name in settings}):
+                return own(given)
+        except (JoulediffError, RuntimeError):  # operators that are there for the other settings alone
+            return None
+
+
+def _by_value(run: Run, kept: Mapping[int, KeptInputs]) -> Tensors:
+    found: Tensors = {}
+    for op, inputs in kept.items():
+        for value, tensor in zip(run.ops[op].inputs, inputs.tensors(), strict=True):
+            found.setdefault(value, tensor)
+    return found
+
+
+def _copies(kept: Mapping[int, KeptInputs], count: int) -> list[dict[int, KeptInputs]]:
+    """Return sets of the same inputs that take turns, so that the cache has forgotten each when its turn comes."""
+    rows = {op: each.copies([count] * len(each.buffers)) for op, each in kept.items()}
+    return [{op: row[min(number, len(row) - 1)] for op, row in rows.items()} for number in range(count)]
+
+
+def _count_copies(size_bytes: int, device: str) -> int:
+    import torch
+
+    cache = HOST_CACHE_BYTES
+    if device != "cpu":
+        cache = int(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", HOST_CACHE_BYTES))
+    return max(1, min(MAX_COPIES, -(-CACHE_FILLS * cache // max(1, size_bytes))))
+
+
+def _cloned(given: Tensors, written: set[int]) -> Tensors:
+    """Return the tensors with copies of those that will be written to."""
+    return {value: tensor.clone() if value in written else tensor for value, tensor in given.items()}
+
+
+def _renewal(sequence: OpSequence, given: Sequence[Tensors]) -> Callable[[], None] | None:
+    if not sequence.written:
+        return None
+    pairs = [(tensors[value], tensors[value].clone()) for tensors in given for value in sequence.written]
+
+    def renew() -> None:
+        for tensor, first in pairs:
+            tensor.copy_(first)
+
+    return renew

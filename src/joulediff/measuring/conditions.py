@@ -1,0 +1,152 @@
+"""What must hold before a number is worth taking: the device's clock and temperature, and no company.
+
+Looked at twice, at the two ends of a window, because drift is a difference.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import psutil
+
+from joulediff.model.measurement import Condition, DeviceState
+
+# Sensors tell whole degrees: a change of one may be none, one of three is a drift.
+TEMPERATURE_DRIFT_C = 2.0
+CLOCK_DRIFT_SHARE = 0.05
+# A quarter of a core of somebody else's work: below it, a package's power moves less than its noise.
+OTHERS_CORES = 0.25
+STOLEN_CORES = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class CpuUse:
+    """CPU seconds used so far by the whole machine and by this program."""
+
+    machine_s: float
+    own_s: float
+    stolen_s: float
+    """What the host of a virtual machine gave to others while this one wanted to run."""
+
+
+def read_cpu_use() -> CpuUse:
+    """Return the CPU seconds used so far."""
+    times = psutil.cpu_times()
+    resting_s = times.idle + getattr(times, "iowait", 0.0) + getattr(times, "steal", 0.0)
+    guests_s = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # already in user and nice
+    own = psutil.Process().cpu_times()
+    own_s = own.user + own.system + own.children_user + own.children_system
+    return CpuUse(sum(times) - resting_s - guests_s, own_s, getattr(times, "steal", 0.0))
+
+
+def judge_devices(before: Sequence[DeviceState], after: Sequence[DeviceState], *, idle: bool) -> list[Condition]:
+    """Return the conditions of each device over the time between two looks at it.
+
+    At work a device warms up and its clock follows the load; only a resting one must hold both.
+    """
+    found = []
+    earlier = {state.domain: state for state in before}
+    family = _family_pids()
+    for state in after:
+        found += [_throttling(state, idle=idle), _company(state, family)]
+        if idle:
+            first = earlier.get(state.domain, state)
+            found += [c for c in (_temperature(first, state), _clock(first, state)) if c is not None]
+    return found
+
+
+def judge_cpu(before: CpuUse, after: CpuUse, seconds: float) -> Condition:
+    """Return whether other programs keep the CPU busy."""
+    others = max(0.0, (after.machine_s - before.machine_s) - (after.own_s - before.own_s)) / max(seconds, 1e-9)
+    return Condition(
+        "other programs on the CPU",
+        others <= OTHERS_CORES,
+        f"{others:.2f} cores busy",
+        advice=f"other programs keep {others:.1f} cores busy: stop them, or measure when they have finished",
+    )
+
+
+def judge_host(before: CpuUse, after: CpuUse, seconds: float) -> Condition:
+    """Return whether the host of this virtual machine lets it run."""
+    stolen = (after.stolen_s - before.stolen_s) / max(seconds, 1e-9)
+    return Condition(
+        "CPU time stolen by the host",
+        stolen <= STOLEN_CORES,
+        f"{stolen:.2f} cores",
+        advice=f"the host of this virtual machine takes {stolen:.1f} cores away: times will not repeat; try later",
+    )
+
+
+def _throttling(state: DeviceState, *, idle: bool) -> Condition:
+    # At work, the power limit is where many programs live: a fact about them, not a fault.
+    reasons = [r for r in state.throttle if idle or r != "power cap"]
+    return Condition(
+        "throttling",
+        not reasons,
+        ", ".join(reasons) or "none",
+        state.domain,
+        f"{state.domain} is throttled ({', '.join(reasons)}): let it cool, or look at its power supply",
+    )
+
+
+def _company(state: DeviceState, family: set[int]) -> Condition:
+    others = [pid for pid in state.other_pids if pid not in family]
+    named = ", ".join(f"{pid} ({_program(pid)})" for pid in others[:4])
+    return Condition(
+        "other programs on the device",
+        not others,
+        named or "none",
+        state.domain,
+        f"{state.domain} is used by process {named}: its energy is in every number",
+    )
+
+
+def _temperature(first: DeviceState, last: DeviceState) -> Condition | None:
+    if first.temperature_c is None or last.temperature_c is None:
+        return None
+    drift_c = last.temperature_c - first.temperature_c
+    return Condition(
+        "temperature",
+        abs(drift_c) <= TEMPERATURE_DRIFT_C,
+        f"{last.temperature_c:.0f} °C, {drift_c:+.0f} °C in the window",
+        last.domain,
+        f"{last.domain} is still changing temperature: wait longer (--wait)",
+    )
+
+
+def _clock(first: DeviceState, last: DeviceState) -> Condition | None:
+    if not first.clock_mhz or not last.clock_mhz:
+        return None
+    drift = abs(last.clock_mhz / first.clock_mhz - 1)
+    return Condition(
+        "clock",
+        drift <= CLOCK_DRIFT_SHARE,
+        f"{last.clock_mhz:.0f} MHz",
+        last.domain,
+        f"{last.domain} changed its clock from {first.clock_mhz:.0f} to {last.clock_mhz:.0f} MHz while resting",
+    )
+
+
+_kin: set[int] = set()
+
+
+def ignore_process(pid: int) -> None:
+    """Do not count a process that waits, and does nothing meanwhile, as company on a device."""
+    _kin.add(pid)
+
+
+def _family_pids() -> set[int]:
+    try:
+        me = psutil.Process()
+        return {os.getpid(), *_kin, *(p.pid for p in me.children(recursive=True))}
+    except psutil.Error:
+        return {os.getpid(), *_kin}
+
+
+def _program(pid: int) -> str:
+    try:
+        return psutil.Process(pid).name()
+    except psutil.Error:
+        return "not visible from here"

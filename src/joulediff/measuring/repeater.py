@@ -1,0 +1,158 @@
+"""Run a step again and again, and know how many had finished at any moment.
+
+Work on a device is queued: the loop keeps a little of it in flight, so that the device never
+waits for Python, and learns from marks when each batch was done.
+"""
+
+from __future__ import annotations
+
+import inspect
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from joulediff.frameworks.sync import Fence, open_fence
+from joulediff.measuring.meters.meter import Clock
+from joulediff.model.errors import JoulediffError
+
+Step = Callable[[], object]
+
+# A batch this long makes marks cheap (10 µs each) and leaves hundreds of them in a window.
+BATCH_S = 0.002
+MAX_BATCH = 100_000
+# Batches in flight: with fewer the device runs dry when Python is late, with more the end drags.
+IN_FLIGHT = 2
+# Steps longer than this are waited for one by one: the gap between them no longer matters.
+LONG_STEP_S = 0.02
+
+WARM_UP_STEPS = 3
+WARM_UP_S = 0.05
+WARM_UP_LIMIT_S = 3.0
+
+
+@dataclass(slots=True)
+class Progress:
+    """How many steps had finished at which moment."""
+
+    time_s: list[float] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+
+    def steps_at(self, at_s: float | Sequence[float]) -> np.ndarray:
+        """Return the steps finished at a moment, in fractions: work within a batch is even."""
+        return np.asarray(np.interp(at_s, self.time_s, self.steps))
+
+    def marks_around(self, start_s: float, end_s: float) -> tuple[float, float] | None:
+        """Return the last marks before `start_s` and before `end_s`; None where these are one.
+
+        A window ends a moment after a step does, so its first step begins at the mark before it.
+        """
+        first, last = (bisect_right(self.time_s, edge_s) - 1 for edge_s in (start_s, end_s))
+        first = max(first, 0)
+        return (self.time_s[first], self.time_s[last]) if first < last else None
+
+
+def _refuse_unrun(output: object) -> None:
+    if inspect.iscoroutine(output) or inspect.isgenerator(output) or inspect.isasyncgen(output):
+        if not inspect.isasyncgen(output):
+            output.close()
+        raise JoulediffError(
+            f"the step returned a {type(output).__name__} that nobody runs, so there is no work to measure",
+            fix="give an ordinary function that runs it to its end",
+        )
+
+
+class Repeater:
+    """Runs one step; its exceptions pass through unchanged, with `progress` up to them kept."""
+
+    def __init__(self, step: Step, *, clock: Clock) -> None:
+        self._step = step
+        self._clock = clock
+        self._fence: Fence | None = None
+        self._batch = 1
+        self._batch_s = 0.0
+        self._started = 0
+        self.calls = 0
+        self.failure: BaseException | None = None
+        self._pending: deque[tuple[int, Callable[[], None]]] = deque()
+        self.progress = Progress()
+
+    def warm_up(self) -> float:
+        """Run a few steps that are not measured and return the seconds of one.
+
+        The first calls compile, allocate and fill caches. Each is waited for, so the last
+        one's time is a fair guess.
+        """
+        begin_s = self._clock.now()
+        count, last_s = 0, 0.0
+        while True:
+            start_s = self._clock.now()
+            output = self._call(1)
+            _refuse_unrun(output)
+            self._fence = open_fence() if count == 0 else self._fence
+            if self._fence is not None:
+                self._fence.mark(output)()
+            last_s = self._clock.now() - start_s
+            count += 1
+            spent_s = self._clock.now() - begin_s
+            if (count >= WARM_UP_STEPS and spent_s >= WARM_UP_S) or spent_s >= WARM_UP_LIMIT_S:
+                self._batch = int(np.clip(BATCH_S / max(last_s, 1e-9), 1, MAX_BATCH))
+                self._batch_s = last_s * self._batch
+                return last_s
+
+    def run_until(self, end_s: float) -> None:
+        """Run whole batches until `end_s` has passed."""
+        if not self.progress.time_s:
+            self._note(self._clock.now(), 0)
+        while self._clock.now() < end_s:
+            self._run_batch()
+
+    def _run_batch(self) -> None:
+        start_s = self._clock.now()
+        output = self._call(self._batch)
+        self._started += self._batch
+        if self._fence is None:
+            self._note(self._clock.now(), self._started)
+        else:
+            self._pending.append((self._started, self._fence.mark(output)))
+            while len(self._pending) > (IN_FLIGHT if self._batch_s < LONG_STEP_S else 0):
+                self._finish_oldest()
+        self._adapt(self._clock.now() - start_s)
+
+    def _call(self, times: int) -> object:
+        step, output, done = self._step, None, 0
+        try:
+            for done in range(times):  # noqa: B007 - read after an exception
+                output = None  # a program near its memory limit has room for one output, not two
+                output = step()
+        except BaseException as error:
+            self.calls += done + 1
+            self.failure = error
+            raise
+        self.calls += times
+        return output
+
+    def _adapt(self, took_s: float) -> None:
+        self._batch_s = took_s if self._batch_s == 0 else 0.8 * self._batch_s + 0.2 * took_s
+        if self._batch_s < BATCH_S / 2 and self._batch < MAX_BATCH:
+            self._batch *= 2
+            self._batch_s *= 2
+        elif self._batch_s > 2 * BATCH_S and self._batch > 1:
+            self._batch = max(1, self._batch // 2)
+            self._batch_s /= 2
+
+    def _finish_oldest(self) -> None:
+        steps, wait = self._pending.popleft()
+        wait()
+        self._note(self._clock.now(), steps)
+
+    def _note(self, time_s: float, steps: int) -> None:
+        self.progress.time_s.append(time_s)
+        self.progress.steps.append(steps)
+
+    def drain(self) -> None:
+        """Wait for all work that is still queued."""
+        while self._pending:
+            self._finish_oldest()

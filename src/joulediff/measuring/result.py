@@ -1,0 +1,327 @@
+"""Put a measurement together and judge it before anybody sees it.
+
+Estimated joules are never added to metered ones, and a domain that covers others is never
+added at all: the total holds each joule once and of one kind.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from joulediff.measuring.energy_curve import GAP_PERIODS, Curve
+from joulediff.measuring.repeater import Progress
+from joulediff.measuring.sampler import Sampler
+from joulediff.measuring.windows import PerStep, Stretches, joules_per_step, unseen_per_step
+from joulediff.model.energy import Energy
+from joulediff.model.errors import JoulediffError, MeterFailed, NotCovered
+from joulediff.model.measurement import Condition, DeviceState, Domain, DomainEnergy, IdlePower, Measurement, Quiet
+from joulediff.model.stats import CONFIDENCE_SIGMAS
+from joulediff.model.units import format_power, format_share
+
+# Half width above which a difference of 5 %, the least `diff` reports, would drown.
+LIMIT_SHARE = 0.05
+# Counter and samples of an H200 agree within 0.3 % (tests/test_golden_h200.py); beyond this one misses something.
+CHECK_LIMIT_SHARE = 0.03
+
+
+def make_measurement(
+    *,
+    label: str,
+    sampler: Sampler,
+    progress: Progress,
+    stretches: Stretches,
+    quiet: Quiet,
+    precision: float | None,
+    conditions: Sequence[Condition] = (),
+    states: Sequence[DeviceState] = (),
+    clocks_mhz: Mapping[str, float] | None = None,
+    cpu_s: float | None = None,
+) -> Measurement:
+    """Return the energy per step over all windows of `stretches`, with every doubt about it."""
+    steps, measured_s = _work_done(progress, stretches)
+    step_s = measured_s / steps
+    capped = {state.domain for state in states if "power cap" in state.throttle}
+    domains, doubts = _measure_domains(sampler, progress, stretches, quiet, capped)
+    doubts += [f"meter {name}: {error.what}" for name, error in sampler.failures.items()]
+    if not domains:
+        raise MeterFailed(
+            "no meter gave a number: " + "; ".join(doubts), fix="`joulediff doctor` tells what works here"
+        )
+    domains = _count(domains, sampler.primary_domains())
+    energy = _total([d.energy for d in domains.values() if d.counted])
+    nets = [d.net_energy for d in domains.values() if d.counted]
+    doubts += _check_instruments(sampler)
+    resting = {name for name, d in domains.items() if d.rested}
+    doubts += [c.advice or c.value for c in (*quiet.conditions, *conditions) if not c.ok and c.domain not in resting]
+    doubts += _too_wide(energy, precision, measured_s, floor_share(sampler, domains))
+    return Measurement(
+        label=label,
+        step_s=step_s,
+        repeats=sum(len(edges) - 1 for edges in stretches),
+        steps=round(steps),
+        energy=energy,
+        net_energy=_total([n for n in nets if n is not None]) if all(nets) else None,
+        domains=domains,
+        trustworthy=not doubts,
+        warnings=tuple(dict.fromkeys([*doubts, *_remarks(domains, states)])),
+        conditions=(*quiet.conditions, *conditions),
+        states=tuple(states),
+        sampling_share=sampler.cpu_share,
+        clocks_mhz=clocks_mhz or {},
+        cpu_s=cpu_s,
+        profiles=_profiles(sampler, progress, stretches, domains, step_s),
+    )
+
+
+def floor_share(sampler: Sampler, domains: Mapping[str, DomainEnergy]) -> float:
+    """Return the half width that no time narrows: the spread between runs in the domains that count."""
+    counted = [d for d in sampler.primary_domains() if d.name in domains and domains[d.name].counted]
+    return max(CONFIDENCE_SIGMAS * d.repeat_share for d in counted)
+
+
+def _work_done(progress: Progress, stretches: Stretches) -> tuple[float, float]:
+    """Return the steps that ran in the windows, and the seconds these took."""
+    steps = seconds = 0.0
+    for edges_s in stretches:
+        marks = progress.marks_around(edges_s[0], edges_s[-1])
+        if marks is not None:
+            steps += float(progress.steps_at(marks[1]) - progress.steps_at(marks[0]))
+            seconds += marks[1] - marks[0]
+    if not steps:
+        raise JoulediffError("no step was finished while measuring", fix="give it more time with --seconds")
+    return steps, seconds
+
+
+def _measure_domains(
+    sampler: Sampler, progress: Progress, stretches: Stretches, quiet: Quiet, capped: set[str]
+) -> tuple[dict[str, DomainEnergy], list[str]]:
+    found: dict[str, DomainEnergy] = {}
+    doubts = []
+    for domain in sampler.primary_domains():
+        try:
+            per_step = _joules(sampler, domain, progress, stretches, capped=domain.name in capped)
+        except JoulediffError as error:
+            doubts.append(error.what)
+            continue
+        found[domain.name] = _domain_energy(domain, per_step, quiet.idle.get(domain.name))
+        lost_s = stretches[-1][-1] - per_step.end_s
+        if lost_s > 0:
+            doubts.append(f"{domain.name} has no readings of the last {lost_s:.1f} s")
+    return found, doubts
+
+
+def _profiles(
+    sampler: Sampler, progress: Progress, stretches: Stretches, measured: Mapping[str, DomainEnergy], step_s: float
+) -> dict[str, tuple[float, ...]]:
+    found = {}
+    for domain in sampler.primary_domains():
+        if domain.kind != "power" or domain.name not in measured:
+            continue
+        energy_j = measured[domain.name].energy.joules
+        profile = fold(sampler.curve(domain), progress, stretches, step_s=step_s, energy_j=energy_j)
+        if profile is not None:
+            found[domain.name] = profile
+    return found
+
+
+def _joules(sampler: Sampler, domain: Domain, progress: Progress, stretches: Stretches, *, capped: bool) -> PerStep:
+    try:
+        return joules_per_step(sampler.curve(domain), progress, stretches, capped=capped)
+    except NotCovered:
+        if not all(sampler.stood_still(domain, edges[0], edges[-1]) for edges in stretches):
+            raise
+        steps, seconds = _work_done(progress, stretches)
+        return unseen_per_step(domain, steps, seconds, stretches[-1][-1])
+
+
+def _domain_energy(domain: Domain, per_step: PerStep, idle: IdlePower | None) -> DomainEnergy:
+    joules, half_j, step_s = per_step.energy_j, per_step.half_j, per_step.step_s
+    net = None
+    if idle is not None:
+        net_j = joules - idle.power_w * step_s
+        net_half_j = math.hypot(half_j, (idle.high_w - idle.low_w) / 2 * step_s)
+        net = Energy(net_j, net_j - net_half_j, net_j + net_half_j, domain.source)
+    return DomainEnergy(
+        energy=Energy(joules, max(0.0, joules - half_j), joules + half_j, domain.source),
+        net_energy=net,
+        power_w=per_step.power_w,
+        idle=idle,
+        kind=domain.kind,
+        device=domain.device,
+        counted=True,
+        note=domain.note,
+    )
+
+
+def _count(measured: Mapping[str, DomainEnergy], domains: Sequence[Domain]) -> dict[str, DomainEnergy]:
+    """Mark the domains that make the total."""
+    there = [d for d in domains if d.name in measured]
+    candidates = [d for d in there if d.source == "metered"] or there
+    parts = [d for d in candidates if not d.whole] or candidates[:1]
+    resting = _resting_cards({d.name: measured[d.name] for d in parts})
+    names = {d.name for d in parts} - resting
+    return {name: replace(energy, counted=name in names, rested=name in resting) for name, energy in measured.items()}
+
+
+def _resting_cards(parts: Mapping[str, DomainEnergy]) -> set[str]:
+    """Return the GPUs that cannot be told from resting ones while another is at work: not this program's."""
+    cards = {name: d.net_energy for name, d in parts.items() if name.startswith("gpu") and d.net_energy is not None}
+    resting = {name for name, net in cards.items() if net.low <= 0}
+    return resting if len(resting) < len(cards) else set()
+
+
+def _total(parts: Sequence[Energy]) -> Energy:
+    return Energy(sum(e.joules for e in parts), sum(e.low for e in parts), sum(e.high for e in parts), parts[0].source)
+
+
+def _check_instruments(sampler: Sampler) -> list[str]:
+    """Hold each second instrument's energy against the first's over the measured time."""
+    found = []
+    primary = {domain.name: domain for domain in sampler.primary_domains()}
+    for domain in sampler.check_domains():
+        readings = sampler.readings(domain)[-2:]
+        if len(readings) < 2:
+            continue
+        first, last = readings
+        late_s = 1.1 * domain.period_s
+        try:
+            curve = sampler.curve(primary[domain.name])
+            least = curve.between(first.time_s, last.time_s - last.within_s - late_s)
+            most = curve.between(first.time_s - first.within_s - late_s, last.time_s)
+        except JoulediffError:
+            continue  # too short or not covered: nothing to hold against each other
+        counted_j = last.value - first.value
+        slack = 1 + CHECK_LIMIT_SHARE
+        if not least.energy_j / slack <= counted_j <= most.energy_j * slack:
+            found.append(
+                f"{domain.name}: its counter says {counted_j:.1f} J where its power samples say "
+                f"{least.energy_j:.1f} to {most.energy_j:.1f} J"
+            )
+    return found
+
+
+def _too_wide(energy: Energy, precision: float | None, spent_s: float, floor: float) -> list[str]:
+    limit = precision or LIMIT_SHARE
+    if energy.half_width_share <= limit:
+        return []
+    advice = "give it more time (--seconds) or a quieter machine"
+    if precision is not None:
+        advice += ", or a wider --precision"
+    if limit <= floor:
+        advice = f"the same work differs by ±{format_share(floor)} from run to run here, which no time narrows"
+    wide = f"the interval is ±{format_share(energy.half_width_share)} after {spent_s:.1f} s"
+    return [f"{wide}, wider than {format_share(limit)}: {advice}"]
+
+
+def _remarks(domains: Mapping[str, DomainEnergy], states: Sequence[DeviceState]) -> list[str]:
+    found = []
+    for state in states:
+        if "power cap" in state.throttle:
+            limit = f" of {format_power(state.power_limit_w)}" if state.power_limit_w else ""
+            clock = f", its clock at {state.clock_mhz:.0f} MHz" if state.clock_mhz else ""
+            found.append(f"{state.domain} ran at its power limit{limit}{clock}: joules per step depend on that limit")
+    for name, domain in domains.items():
+        if domain.energy.source == "estimated":
+            left_out = "" if domain.counted else "; not in the total"
+            found.append(f"{name} is estimated, not measured ({domain.note}){left_out}")
+        elif domain.note:
+            found.append(f"{name}: {domain.note}")
+        if domain.net_energy is not None and domain.counted and domain.net_energy.low <= 0 < domain.energy.joules:
+            found.append(f"{name} at work cannot be told from {name} at rest")
+    return found
+
+
+# With fewer parts than this a profile says little more than its mean.
+LEAST_PARTS = 10
+# More than a reader can tell apart, and than a manifest should hold.
+MAX_PARTS = 200
+
+
+def fold(
+    curve: Curve, progress: Progress, stretches: Stretches, *, step_s: float, energy_j: float
+) -> tuple[float, ...] | None:
+    """Return the watts in equal parts of a step of `step_s` and `energy_j`; None where the meter cannot tell.
+
+    There are as many parts as the meter has samples in a step. Steps in which samples were lost are left out.
+    """
+    parts = min(MAX_PARTS, int(step_s / curve.domain.period_s))
+    if curve.domain.kind != "power" or parts < LEAST_PARTS:
+        return None
+    steps = [s for edges_s in stretches for s in _steps(progress, edges_s[0], edges_s[-1]) if _is_covered(curve, *s)]
+    if not steps:
+        return None
+    start_s, end_s = np.array(steps).T[:, :, np.newaxis]
+    at_s = start_s + (end_s - start_s) * np.linspace(0.0, 1.0, parts + 1)
+    part_j = np.diff(np.interp(at_s, curve.time_s, curve.energy_j)).sum(axis=0)
+    total_j = float(part_j.sum())
+    if total_j <= 0:
+        return None
+    return tuple((part_j / total_j * parts * energy_j / step_s).tolist())
+
+
+def _steps(progress: Progress, start_s: float, end_s: float) -> Iterator[tuple[float, float]]:
+    """Yield the begin and the end of each step that was marked on its own, by the marks around two moments."""
+    first, last = (bisect_right(progress.time_s, edge_s) - 1 for edge_s in (start_s, end_s))
+    for mark in range(max(first, 0), last):
+        if progress.steps[mark + 1] - progress.steps[mark] == 1:
+            yield progress.time_s[mark], progress.time_s[mark + 1]
+
+
+def _is_covered(curve: Curve, start_s: float, end_s: float) -> bool:
+    first = int(np.searchsorted(curve.time_s, start_s, side="right")) - 1
+    last = int(np.searchsorted(curve.time_s, end_s, side="left"))
+    if first < 0 or last >= len(curve.time_s):
+        return False
+    return bool(np.diff(curve.time_s[first : last + 1]).max() <= GAP_PERIODS * curve.domain.period_s)
+
+
+def combine(first: Measurement, second: Measurement) -> Measurement:
+    """Return the mean of two measurements of the same step, taken at different times."""
+    names = first.domains.keys() & second.domains.keys()
+    cpu_s = None if first.cpu_s is None or second.cpu_s is None else (first.cpu_s + second.cpu_s) / 2
+    return replace(
+        first,
+        step_s=(first.step_s + second.step_s) / 2,
+        repeats=first.repeats + second.repeats,
+        steps=first.steps + second.steps,
+        energy=_mean(first.energy, second.energy),
+        net_energy=_mean_or_none(first.net_energy, second.net_energy),
+        domains={name: _domain(first.domains[name], second.domains.get(name)) for name in first.domains},
+        trustworthy=first.trustworthy and second.trustworthy and names == first.domains.keys(),
+        warnings=tuple(dict.fromkeys((*first.warnings, *second.warnings))),
+        sampling_share=(first.sampling_share + second.sampling_share) / 2,
+        clocks_mhz={
+            name: (clock_mhz + second.clocks_mhz.get(name, clock_mhz)) / 2
+            for name, clock_mhz in first.clocks_mhz.items()
+        },
+        cpu_s=cpu_s,
+    )
+
+
+def _domain(first: DomainEnergy, second: DomainEnergy | None) -> DomainEnergy:
+    if second is None:
+        return first
+    return replace(
+        first,
+        energy=_mean(first.energy, second.energy),
+        net_energy=_mean_or_none(first.net_energy, second.net_energy),
+        power_w=(first.power_w + second.power_w) / 2,
+    )
+
+
+def _mean(first: Energy, second: Energy) -> Energy:
+    """Return the mean; half the distance between the two is its spread (one sigma), as far as two values tell."""
+    joules = (first.joules + second.joules) / 2
+    apart = abs(first.joules - second.joules)
+    below = math.hypot(math.hypot(first.joules - first.low, second.joules - second.low) / 2, apart)
+    above = math.hypot(math.hypot(first.high - first.joules, second.high - second.joules) / 2, apart)
+    return Energy(joules, joules - below, joules + above, first.source)
+
+
+def _mean_or_none(first: Energy | None, second: Energy | None) -> Energy | None:
+    return None if first is None or second is None else _mean(first, second)

@@ -1,0 +1,153 @@
+"""A comparison of two runs, complete: every report is made of a `Diff` alone, without the runs.
+
+Its rows sum to what was metered on each side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from joulediff.model.energy import Energy
+from joulediff.model.finding import Finding
+from joulediff.model.run import Setting
+
+SCHEMA = "joulediff.diff/1"
+
+RowKind = Literal[
+    "equal", "movement", "repeated", "constant", "unused", "unmatched", "idle", "host", "waits", "unexplained"
+]
+RowVerdict = Literal["finding", "noise", "changed", "only_a", "only_b", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Regions that are alike, or a part of the books that is no operator. All rows sum to what was metered."""
+
+    name: str
+    where: str
+    kind: RowKind
+    count: int
+    ops_a: int
+    ops_b: int
+    energy_a: Energy | None
+    energy_b: Energy | None
+    verdict: RowVerdict
+    finding: str | None = None
+    regions: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """One domain's joules a step and what they were spent on; None is what is not known."""
+
+    domain: str
+    metered: Energy
+    operators: Energy | None
+    idle: Energy | None
+    host: Energy | None
+    waits: Energy | None
+    unexplained: Energy | None
+    counted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The books of one side."""
+
+    domains: tuple[LedgerRow, ...]
+    split: str | None
+    """`replayed` or `attributed`."""
+    distinct_ops: int
+    """How many distinct operators were replayed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """What one step costs."""
+
+    energy: Energy | None
+    step_s: float | None
+    repeats: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class DiffSide:
+    """One run of a diff."""
+
+    label: str
+    program: str | None
+    created: str
+    step: StepCost
+    device: str
+    """`NVIDIA H200`, or the CPU."""
+    clock_mhz: float | None
+    temperature_c: float | None
+    trustworthy: bool
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+    ops: int
+    unmatched: int
+    unmatched_names: tuple[str, ...]
+    matched_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Energy of A over that of B."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionDifference:
+    """Something that was not alike when the two runs were measured. A serious one makes joules incomparable."""
+
+    name: str
+    a: Setting
+    b: Setting
+    serious: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """What counts as a finding, and as a waste."""
+
+    threshold: float = 0.05
+    """By how much the energies must differ."""
+    slower: float = 0.01
+    """By how much the cheap side may be slower."""
+    difference: float = 0.01
+    """How far the outputs may lie apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """Everything that is said of two runs. `a`, `b` are the runs as given."""
+
+    schema: str
+    created: str
+    tool: str
+    a: DiffSide
+    b: DiffSide
+    ratio: Ratio | None
+    delta_j: float | None
+    delta_low_j: float | None
+    delta_high_j: float | None
+    comparable: bool
+    condition_differences: tuple[ConditionDifference, ...]
+    explained_share: float | None
+    """Which part of the difference between the runs the findings account for."""
+    findings: tuple[Finding, ...]
+    regions: tuple[Row, ...]
+    ledger_a: Ledger
+    ledger_b: Ledger
+    thresholds: Thresholds
+    notes: tuple[str, ...] = ()
+    same_work: bool = False
+    """Both sides ask for the same work, kernel by kernel: what differs is no matter of their code."""
+    next: str | None = None
+    """The command to run next."""

@@ -1,0 +1,191 @@
+"""What a meter and a measured step give: domains, readings, states of devices, and the energy of one step.
+
+Frozen records without device handles or live tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from joulediff.model.energy import Energy, Source
+
+Kind = Literal["counter", "power"]
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """One thing a meter sees, and how well it sees it.
+
+    `name` and `kind` together are unique: a GPU may have a counter and power samples.
+    """
+
+    name: str
+    kind: Kind
+    device: str
+    key: str
+    """Names the sensor for good (card UUID, sysfs path), to remember what was learned about it."""
+    period_s: float
+    """How often a new value appears; nominal until `meters.probe` has measured it."""
+    resolution_j: float
+    """The smallest difference of energy that can show."""
+    repeat_share: float
+    """Spread (one sigma) of the same work measured again, as a share; longer windows do not average it out."""
+    window_s: float
+    """The shortest window worth measuring in."""
+    settle_s: float = 0.0
+    """How long after a change of load the device and the sensor need to settle."""
+    source: Source = "metered"
+    whole: bool = False
+    """Covers other domains too (`psys`, a wall plug), so it is never added to a total."""
+    wrap_j: float | None = None
+    note: str | None = None
+    """What a reader must know about this source: a next best one, a shared card."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one domain showed: joules so far (counter) or watts (power).
+
+    The value was taken between `time_s - within_s` and `time_s`.
+    """
+
+    domain: str
+    kind: Kind
+    time_s: float
+    value: float
+    within_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """How a device is doing now; `None` where its driver does not tell."""
+
+    domain: str
+    clock_mhz: float | None = None
+    clock_max_mhz: float | None = None
+    temperature_c: float | None = None
+    power_limit_w: float | None = None
+    throttle: tuple[str, ...] = ()
+    other_pids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IdlePower:
+    """The resting power of a domain, from one window, with its interval and spread."""
+
+    power_w: float
+    low_w: float
+    high_w: float
+    spread_share: float
+    window_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One thing looked at before measuring. `domain` is None for the whole machine."""
+
+    name: str
+    ok: bool
+    value: str
+    domain: str | None = None
+    advice: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """The verdict on a machine, with the idle power of the very window that was judged."""
+
+    quiet: bool
+    conditions: tuple[Condition, ...]
+    idle: Mapping[str, IdlePower]
+    states: tuple[DeviceState, ...] = ()
+    waited_s: float = 0.0
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """Return what to do about each condition that does not hold, once each."""
+        texts = [c.advice or f"{c.name}: {c.value}" for c in self.conditions if not c.ok]
+        return tuple(dict.fromkeys(texts))
+
+
+@dataclass(frozen=True, slots=True)
+class DomainEnergy:
+    """Energy of one step in one domain, gross and net of idle."""
+
+    energy: Energy
+    net_energy: Energy | None
+    power_w: float
+    idle: IdlePower | None
+    kind: Kind
+    device: str
+    counted: bool
+    """False for a domain left out of the total: it covers others, is only an estimate, or rested."""
+    rested: bool = False
+    """A GPU that cannot be told from a resting one while another is at work."""
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Energy, time and power of one step of a program."""
+
+    label: str
+    step_s: float
+    repeats: int
+    """How many windows were measured."""
+    steps: int
+    """How many steps ran in those windows."""
+    energy: Energy
+    net_energy: Energy | None
+    domains: Mapping[str, DomainEnergy]
+    trustworthy: bool
+    warnings: tuple[str, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    states: tuple[DeviceState, ...] = ()
+    """The devices at the end of the measured windows."""
+    sampling_share: float = 0.0
+    """CPU time of the sampling thread as a share of one core."""
+    clocks_mhz: Mapping[str, float] = field(default_factory=dict)
+    """The mean clock of each device at work, as read at the edges of the windows."""
+    cpu_s: float | None = None
+    """CPU time of the program's process in one step, the sampling left out."""
+    profiles: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Watts in equal parts of a step, by domain, where steps are long enough for the meter to tell them apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What `meters.probe` found out about one sensor by watching it."""
+
+    key: str
+    period_s: float
+    resolution_j: float
+    call_s: float
+    """Wall time of one poll."""
+    overhead_share: float
+    """CPU time of polling at the meter's own pace, as a share of one core."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeterReport:
+    """One meter in a checkup: its domains, or why there are none and what mends it."""
+
+    name: str
+    available: bool
+    domains: tuple[Domain, ...] = ()
+    learned: tuple[Learned, ...] = ()
+    reason: str | None = None
+    fix: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Checkup:
+    """What `doctor` found out about this machine."""
+
+    meters: tuple[MeterReport, ...]
+    quiet: Quiet
+    verdict: str
+    exit_code: int
+    advice: tuple[str, ...] = field(default=())

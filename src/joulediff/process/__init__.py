@@ -1,0 +1,1 @@
+"""A program in a process and an environment of its own."""

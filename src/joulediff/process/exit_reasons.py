@@ -1,0 +1,80 @@
+"""How a child ended, in a sentence: what it told itself, or what its silence and its status tell."""
+
+from __future__ import annotations
+
+import signal
+
+from joulediff.model.errors import JoulediffError, ProgramError
+from joulediff.process.protocol import LOST_CODE, Failure
+
+_ADVICE: dict[int, str] = {
+    signal.SIGKILL: "it may have run out of memory, which makes the system do this: give it a smaller input",
+    signal.SIGSEGV: "it crashed outside of Python: PYTHONFAULTHANDLER=1 shows the line",
+    signal.SIGABRT: "it crashed outside of Python: PYTHONFAULTHANDLER=1 shows the line",
+    signal.SIGBUS: "it crashed outside of Python: PYTHONFAULTHANDLER=1 shows the line",
+}
+
+
+class Stopped(JoulediffError):
+    """An end that was asked for. `exit_code` is 128 and the number of the signal."""
+
+    def __init__(self, what: str, number: int) -> None:
+        super().__init__(what)
+        self.exit_code = 128 + number
+
+
+class ProgramRaised(ProgramError):
+    """The program raised an exception. Its traceback is the cause of this."""
+
+
+class ChildTraceback(Exception):
+    """Where in the child something was raised, for those who ask to see it."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+def explain_failure(failure: Failure) -> JoulediffError:
+    """Return the error that a child told."""
+    error: JoulediffError
+    if failure.sort == "stopped":
+        error = Stopped(failure.what, signal.SIGINT)
+    elif failure.sort == "fault":
+        error = JoulediffError(
+            f"a fault in joulediff itself: {failure.what}", fix="please report it, with what -vv shows"
+        )
+    else:
+        sort = ProgramRaised if failure.sort == "raised" else ProgramError
+        error = sort(failure.what, fix=failure.fix)
+        error.exit_code = failure.exit_code
+    error.__cause__ = ChildTraceback(failure.trace)
+    return error
+
+
+def explain_silence(stage: str, code: int | None, asked: int | None) -> JoulediffError:
+    """Return the error for a child that ended without a word.
+
+    `stage` is what it last did, `code` its status (None where it had to be killed), `asked` the signal that
+    asked for its end.
+    """
+    if asked is not None:
+        return Stopped("stopped" if asked == signal.SIGINT else f"ended by {_name(asked)}", asked)
+    where = f"({stage})"
+    if code is None or code == LOST_CODE:
+        return ProgramError(
+            f"lost contact with the program {where}",
+            fix="it closed file descriptors that it did not open, or wrote to them: leave those above 2 alone",
+        )
+    if code < 0:
+        return ProgramError(f"the program was killed by {_name(-code)} {where}", fix=_ADVICE.get(-code))
+    return ProgramError(
+        f"the program ended its process with exit code {code} {where}",
+        fix="a step returns; look for os._exit(), or for a library that calls exit()",
+    )
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,211 @@
+"""The child's side: build the program, record it, and tell the parent how it goes.
+
+Runs inside the user's environment, where only numpy, psutil and scipy need to be. The program has this
+process to itself: no thread of ours beside the meters' own, and its prints, its input and its signals are its own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, get_args
+
+from joulediff.model.errors import JoulediffError
+from joulediff.model.progress import Watch
+from joulediff.model.run import PassName, Run
+from joulediff.process.protocol import LOST_CODE, Commands, Disconnected, Failure, Sender
+from joulediff.process.request import Request, file_of, from_text
+from joulediff.pysource.code_owner import is_ours
+from joulediff.pysource.programs import UserCodeFailed, describe, load_builder, load_step
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+PACKAGES = ("numpy", "psutil", "scipy")
+_PASSES = get_args(PassName)
+_OUT_OF_MEMORY = ("MemoryError", "OutOfMemoryError", "ResourceExhaustedError")
+
+
+class _Teller(Watch):
+    """Sends each stage, with the number of its pass, and keeps what the step raised and in which pass."""
+
+    def __init__(self, sender: Sender) -> None:
+        self.sender = sender
+        self.sent: Run | None = None
+        self.failure: tuple[BaseException, str] | None = None
+        """What the step raised, and in which call."""
+        self._pass: str | None = None
+
+    def stage(self, text: str, share: float | None = None) -> None:
+        name, colon, rest = text.partition(":")
+        number = ""
+        if name in _PASSES:
+            self._pass, number = name, f" {_PASSES.index(name) + 1}/{len(_PASSES)}"
+        self.sender.stage(f"{name}{number}{colon}{rest}", share)
+
+    def failed(self, error: BaseException, call: int) -> None:
+        where = f"call number {call} of the {self._pass} pass" if self._pass else f"its call number {call}"
+        self.failure = (error, where)
+
+    def checkpoint(self, run: Run) -> None:
+        from joulediff.archive import to_wire
+
+        self.sender.run(to_wire(run))
+        self.sent = run
+
+
+def main() -> None:
+    """Record what `sys.argv` asks for and exit."""
+    commands_fd, fd, text = sys.argv[-3:]
+    request, sender, commands = from_text(text), Sender(int(fd)), Commands(int(commands_fd))
+    sys.argv[:] = [file_of(request.program), *request.arguments]
+    end_copies()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _stop)
+    try:
+        sys.exit(_serve(request, sender, commands))
+    except Disconnected:
+        sys.exit(LOST_CODE)
+
+
+def _serve(request: Request, sender: Sender, commands: Commands) -> int:
+    teller = _Teller(sender)
+    try:
+        sender.stage("building the program")
+        _load_ourselves()
+        _record(request, teller, commands if request.serve else None)
+        sender.done()
+    except Disconnected:
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever ends the program, the parent tells it
+        failure = _explain(error, teller)
+        sender.failed(failure)
+        return 130 if failure.sort == "stopped" else failure.exit_code
+    return 0
+
+
+def _load_ourselves() -> None:
+    """Import what recording needs before the program can change where imports come from."""
+    try:
+        for name in ("scipy.special", "joulediff.archive", "joulediff.session.record"):
+            importlib.import_module(name)
+    except ImportError as error:
+        raise JoulediffError(
+            f"joulediff cannot run under {sys.executable}: {error}",
+            fix=f"{sys.executable} -m pip install --upgrade {' '.join(PACKAGES)}",
+        ) from error
+
+
+def _load_frameworks() -> None:
+    """Import what recording will need of the frameworks that the program has imported."""
+    if "torch" in sys.modules:
+        from joulediff.frameworks.torch.trace.trace import load_profiler
+
+        load_profiler()
+
+
+def _record(request: Request, teller: _Teller, commands: Commands | None) -> None:
+    from joulediff.process.server import await_build, await_start, serve, take_turns
+    from joulediff.session.record import record
+
+    root = Path.cwd()  # building the program may change it
+    build = load_builder(request.program)
+    if request.hold and commands is not None:
+        _load_frameworks()
+        await_build(teller.sender, commands)
+    step = build()
+    if request.fix:
+        from joulediff.frameworks.recorder import fixed_step
+
+        step = fixed_step(step, lambda: load_step(request.program), request.fix)
+    if commands is not None:
+        await_start(teller.sender, commands)
+    run = record(
+        step,
+        label=request.label,
+        program=request.program,
+        seconds=request.seconds,
+        meter=request.meter,
+        wait_s=request.wait_s,
+        cpu_watts=request.cpu_watts,
+        clock_offset_s=request.clock_offset_s,
+        source=request.source,
+        cpp=request.cpp,
+        replay=request.replay,
+        replay_seconds=request.replay_seconds,
+        root=root,
+        checkpoint=teller.checkpoint,
+        watch=teller,
+        between=None if commands is None else lambda again: take_turns(again, teller.sender, commands),
+        then=None if commands is None else lambda bench: serve(bench, teller.sender, commands, teller),
+    )
+    if run is not teller.sent:
+        teller.checkpoint(run)
+
+
+def _stop(_: int, __: FrameType | None) -> None:
+    """Stop once: a second Ctrl-C must not break off the keeping of what was recorded (the parent kills then)."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _explain(error: BaseException, teller: _Teller) -> Failure:
+    trace = "".join(traceback.format_exception(error))
+    if isinstance(error, KeyboardInterrupt):
+        return Failure("stopped", "stopped", trace=trace)
+    if teller.failure is not None and teller.failure[0] is error and not _raised_here(error):
+        what = f"the step raised {describe(error)} in {teller.failure[1]}"
+        return Failure("raised", what, _advise(error), trace=trace)
+    if isinstance(error, UserCodeFailed):
+        return Failure("raised", error.what, error.fix or _advise(error.__cause__), trace=trace)
+    if isinstance(error, JoulediffError):
+        return Failure("error", error.what, error.fix, exit_code=error.exit_code, trace=trace)
+    return Failure("fault", describe(error), trace=trace)
+
+
+def _raised_here(error: BaseException) -> bool:
+    """Return whether it was raised in our own code, which a step runs through while it is captured."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and is_ours(frames[-1].filename)
+
+
+def _advise(error: BaseException | None) -> str | None:
+    if type(error).__name__ not in _OUT_OF_MEMORY:
+        return None
+    return "it ran out of memory: give it a smaller input, or end other programs that hold memory of the device"
+
+
+# Its copies run their task and end; they never return to the code that forked.
+_NEVER_RETURNS = f"{os.sep}multiprocessing{os.sep}popen_fork.py"
+
+
+def end_copies() -> None:
+    """From now on, end every forked copy that returns into this package."""
+    os.register_at_fork(after_in_child=_watch_return)
+
+
+def _watch_return() -> None:
+    """Have the innermost frame of ours on the stack traced: its next line is where the copy comes back."""
+    frame = inspect.currentframe()
+    frame = frame and frame.f_back
+    while frame is not None and not is_ours(frame.f_code.co_filename):
+        if frame.f_code.co_filename.endswith(_NEVER_RETURNS):
+            return
+        frame = frame.f_back
+    if frame is not None:
+        frame.f_trace = _leave
+        sys.settrace(_look_away)
+
+
+def _look_away(_: FrameType, __: str, ___: object) -> None:
+    """Trace no new frame. Python asks the frames that are being traced only while there is such a function."""
+
+
+def _leave(_: FrameType, __: str, ___: object) -> None:
+    os._exit(0)

@@ -1,0 +1,305 @@
+"""The parent's side: start the child, keep what it sends, and say what became of it.
+
+The child's end may come at any moment and in any way, so the parent keeps each run as it arrives, and once more
+with the reason where the child ends early. It never imports the program or a framework, and does nothing while
+the child measures but wait.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, get_args
+
+from joulediff.archive import from_wire
+from joulediff.model.errors import JoulediffError
+from joulediff.model.progress import Watch
+from joulediff.model.run import Pass, PassName, Run
+from joulediff.process.exit_reasons import explain_failure, explain_silence
+from joulediff.process.interpreter import Interpreter
+from joulediff.process.protocol import Done, Failure, Garbled, Inbox, Message, RunSoFar, Stage
+from joulediff.process.request import Request, to_text
+
+# How soon the end of a child is seen whose forked copies hold its pipe open; it costs a wake-up of microseconds.
+POLL_S = 0.25
+# A child that has been told to end, or has nobody to talk to, ends at once unless the program prevents it.
+END_S = 5.0
+# After its recording a program may still have threads to wait for and handlers to run at exit.
+LINGER_S = 60.0
+CHUNK_BYTES = 1 << 20
+
+_PASSES: tuple[PassName, ...] = get_args(PassName)
+
+_HOME = Path(__file__).resolve().parents[2]
+_FINDER = Path(__file__).resolve().parent / "import_hook.py"
+# `-c` leaves the program's standard input alone, and gives processes that it spawns no main module of ours.
+_START = """
+import sys
+if sys.path[:1] == [""]:
+    del sys.path[0]
+place = {}
+with open(sys.argv[1]) as file:
+    exec(compile(file.read(), sys.argv[1], "exec"), place)
+place["install"](sys.argv[2])
+from joulediff.process.main import main
+main()
+"""
+
+
+def record_in_child(
+    request: Request, *, interpreter: Interpreter, keep: Callable[[Run], None], watch: Watch | None = None
+) -> Run:
+    """Return the record of a program that runs in a process of its own.
+
+    `keep` is called with the run so far after each pass. Whatever ends the program early is raised as a
+    `JoulediffError`, after everything that arrived was kept, with the pass that was under way as failed.
+    """
+    arrived = Arrived(keep, watch or Watch())
+    try:
+        return _listen(Child(interpreter, request), arrived)
+    except JoulediffError as error:
+        arrived.break_off(error.what)
+        raise
+
+
+def _listen(starting: Child, arrived: Arrived) -> Run:
+    last: Message | None = None
+    with starting as child:
+        try:
+            for last in child.messages():
+                arrived.take(last)
+        except Garbled:
+            child.kill()
+        if isinstance(last, Done):
+            arrived.take(Stage("recorded; waiting for the program to end"))
+        code = child.wait(LINGER_S if isinstance(last, Done | Failure) else END_S)
+    if isinstance(last, Done) and arrived.run is not None:
+        return arrived.run
+    if isinstance(last, Failure):
+        raise explain_failure(last)
+    raise explain_silence(arrived.stage, code, child.asked)
+
+
+@dataclass(slots=True)
+class Arrived:
+    """What has come from the child: the run so far, and what it was doing when it last said so."""
+
+    keep: Callable[[Run], None]
+    watch: Watch
+    run: Run | None = None
+    stage: str = "starting"
+    _pass: str | None = None
+
+    def take(self, message: Message) -> None:
+        if isinstance(message, RunSoFar):
+            self.run = from_wire(message.wire)
+            self.keep(self.run)
+        elif isinstance(message, Stage):
+            self.stage, name = message.text, message.text.partition(" ")[0]
+            self._pass = name if name in _PASSES else self._pass
+            self.watch.stage(message.text, message.share)
+
+    def break_off(self, why: str) -> None:
+        """Keep the run once more, with the pass that was under way and why it ended."""
+        name = None if self.run is None else self._under_way(self.run)
+        if self.run is None or name is None:
+            return
+        self.run = replace(self.run, passes=(*self.run.passes, Pass(name, "failed", 0.0, why)))
+        with suppress(JoulediffError):  # the reason that is being told matters more
+            self.keep(self.run)
+
+    def _under_way(self, run: Run) -> PassName | None:
+        """Return the pass that ended without a word; None where the child itself has said which and why."""
+        ended = {each.name for each in run.passes}
+        missing = [name for name in _PASSES if name not in ended]
+        told = any(each.status != "done" for each in run.passes)
+        return next((name for name in missing if name == self._pass), None if told or not missing else missing[0])
+
+
+class Child:
+    """A running child."""
+
+    def __init__(self, interpreter: Interpreter, request: Request) -> None:
+        self.asked: int | None = None
+        """The signal that asked for an end."""
+        self._interpreter, self._request = interpreter, request
+        self._process: subprocess.Popen[bytes] | None = None
+        self._killed = False
+        self._ended_itself = False
+        self._overdue_s = float("inf")
+
+    def __enter__(self) -> Child:
+        self._fd, theirs = os.pipe()
+        commands, self._commands_fd = os.pipe()
+        sys.stdout.flush()
+        # Before there is a child: a signal that comes between must not leave one behind.
+        _signals.add(self)
+        try:
+            fds = (theirs, commands)
+            self._process = subprocess.Popen(self._command(*fds), pass_fds=fds, env=self._environment())
+        except OSError as error:
+            self._let_go()
+            why = error.strerror or str(error)
+            raise JoulediffError(f"cannot start {self._interpreter.path} ({why})") from error
+        finally:
+            os.close(theirs)
+            os.close(commands)
+        if self.asked is not None:
+            self.kill()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self.wait(END_S)
+        self._let_go()
+        if not self._ended_itself:
+            self._sweep()
+
+    def messages(self) -> Iterator[Message]:
+        """Yield what the child says until its last word, or until it has ended or closed its end of the pipe."""
+        inbox, told = Inbox(), False
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._fd, selectors.EVENT_READ)
+            while True:
+                if selector.select(POLL_S):
+                    chunk = os.read(self._fd, CHUNK_BYTES)
+                    if not chunk:
+                        return
+                    for message in inbox.feed(chunk):
+                        self._ended_itself = isinstance(message, Done | Failure)
+                        yield message
+                        if self._ended_itself:
+                            return
+                elif self._code() is not None:
+                    return  # copies of it hold the pipe open
+                if self.asked is not None and not told:
+                    told = True
+                    yield Stage("stopping; Ctrl-C again ends it at once")
+                if time.monotonic() > self._overdue_s:
+                    self.kill()
+
+    def wait(self, limit_s: float) -> int | None:
+        """Return the status of the child; None where it had to be killed here."""
+        assert self._process is not None
+        try:
+            code = self._process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            self._process.wait()
+        return None if self._killed else code
+
+    def kill(self) -> None:
+        """End the child now, if it has not ended."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._killed = True
+
+    def _code(self) -> int | None:
+        return None if self._process is None else self._process.poll()
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def send(self, data: bytes) -> None:
+        """Give the child a command; one that is gone is told by its silence."""
+        left = memoryview(data)
+        with suppress(OSError):
+            while left:
+                left = left[os.write(self._commands_fd, left) :]
+
+    def _command(self, fd: int, commands_fd: int) -> list[str]:
+        lent = {name: [folder] for name, folder in self._interpreter.lent.items()}
+        wiring = {"own": {"joulediff": [str(_HOME)]}, "lent": lent}
+        words = [str(_FINDER), json.dumps(wiring), str(commands_fd), str(fd), to_text(self._request)]
+        return [self._interpreter.path, "-c", _START, *words]
+
+    def _environment(self) -> dict[str, str] | None:
+        """Return the environment that a fix asks for; None for this one as it is."""
+        fix = {name.removeprefix("env."): v for name, v in self._request.fix.items() if name.startswith("env.")}
+        if not fix:
+            return None
+        kept = {name: value for name, value in os.environ.items() if name not in fix}
+        return kept | {name: str(value) for name, value in fix.items() if value is not None}
+
+    def end(self, number: int) -> None:
+        """Pass a request to end on to the child; kill it when the request comes again."""
+        again, self.asked = self.asked is not None, self.asked or number
+        if self._process is None:
+            return
+        if again:
+            self.kill()
+        elif number != signal.SIGINT:
+            self._process.terminate()
+            self._overdue_s = time.monotonic() + END_S
+        elif not _terminal_tells_all():
+            self._process.send_signal(number)
+
+    def _sweep(self) -> None:
+        """Remove the scratch folders of a child that could not do so itself (`recorders.torch.trace`)."""
+        assert self._process is not None
+        for folder in Path(tempfile.gettempdir()).glob(f"joulediff-{self._process.pid}-*"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _let_go(self) -> None:
+        os.close(self._fd)
+        os.close(self._commands_fd)
+        _signals.remove(self)
+
+
+class _Signals:
+    """The parent's signals while children run: a request to end is passed on to all of them."""
+
+    def __init__(self) -> None:
+        self._children: list[Child] = []
+        self._before: dict[int, Any] = {}
+
+    def add(self, child: Child) -> None:
+        self._children.append(child)
+        if len(self._children) > 1:
+            return
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._end)
+
+    def remove(self, child: Child) -> None:
+        self._children.remove(child)
+        if not self._children:
+            for number, handler in self._before.items():
+                signal.signal(number, handler)
+            self._before.clear()
+
+    def _end(self, number: int, _: FrameType | None) -> None:
+        for child in list(self._children):
+            child.end(number)
+
+
+_signals = _Signals()
+
+
+def _terminal_tells_all() -> bool:
+    """Return whether a Ctrl-C came from a terminal, which sends it to the child as well."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)

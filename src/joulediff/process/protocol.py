@@ -1,0 +1,298 @@
+"""What the child tells the parent, over one pipe: frames of a kind, a length and a body.
+
+The parent treats a frame as data: its length is bounded, its body is checked, nothing is unpickled.
+The program shares its process with the sender, so the sender trusts nothing either: not that the pipe
+is still open, not that its number still means the pipe, not that this is still the process that was started.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import select
+import signal
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from types import FrameType
+from typing import Literal, get_args
+
+from joulediff.model.errors import JoulediffError
+from joulediff.model.units import format_si
+
+_HEADER = struct.Struct("!2sBI")
+_MARK = b"jd"
+_STAGE, _RUN, _FAILED, _DONE, _ANSWER = range(1, 6)
+# A run of a hundred thousand operators is about a tenth of this.
+MAX_RUN_BYTES = 1 << 30
+_LIMITS = {_STAGE: 4096, _RUN: MAX_RUN_BYTES, _FAILED: 1 << 20, _DONE: 0, _ANSWER: 1 << 26}
+# The status of a child that nobody listens to: one that programs seldom end with.
+LOST_CODE = 75
+_STAGE_CHARS = 100
+_TEXT_CHARS, _TRACE_CHARS = 5_000, 100_000
+# Progress is painted about this often; more of it would be work beside the program.
+_STAGE_S = 0.25
+
+Sort = Literal["error", "raised", "stopped", "fault"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Work has reached `text`."""
+
+    text: str
+    share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunSoFar:
+    """Everything recorded until now, in the archive's wire form."""
+
+    wire: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why the recording ends early: an error to tell, what the program raised, a stop asked for, a fault of ours."""
+
+    sort: Sort
+    what: str
+    fix: str | None = None
+    exit_code: int = 1
+    trace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The last run was the complete one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was asked for; in plain data that the one who asked checks."""
+
+    content: object
+
+
+Message = Stage | RunSoFar | Failure | Done | Answer
+
+
+class Disconnected(BaseException):
+    """Nobody listens: the parent is gone, or the program closed the pipe. Passes through what keeps errors."""
+
+
+class Garbled(Exception):
+    """What came over the pipe is no message."""
+
+
+class Sender:
+    """The child's end. A forked copy of the child cannot send: it ends where it tries."""
+
+    def __init__(self, fd: int) -> None:
+        os.set_inheritable(fd, False)
+        self._fd = fd
+        self._pid = os.getpid()
+        self._pipe = _identity(fd)
+        self._shown: tuple[str, float] = ("", -math.inf)
+        os.register_at_fork(after_in_child=self._let_go)
+
+    def stage(self, text: str, share: float | None = None) -> None:
+        """Tell the stage, unless the parent is too busy to read: the program never waits for that."""
+        now_s = time.monotonic()
+        if text == self._shown[0] and now_s < self._shown[1] + _STAGE_S:
+            return
+        self._shown = (text, now_s)
+        shown = None if share is None else min(max(share, 0.0), 1.0)
+        frame = _frame(_STAGE, _to_json({"text": text[:_STAGE_CHARS], "share": shown}))
+        self._check()
+        # A pipe takes this much whole or not at all, so it needs no guard against an interrupt.
+        if len(frame) <= select.PIPE_BUF and select.select([], [self._fd], [], 0)[1]:
+            self._write(frame)
+
+    def run(self, wire: bytes) -> None:
+        """Hand over the run so far."""
+        if len(wire) > MAX_RUN_BYTES:
+            raise JoulediffError(
+                f"the recording has {format_si(len(wire), 'B')}, more than can be handed over",
+                fix="record a smaller step: fewer layers, or fewer tokens",
+            )
+        self._send(_RUN, wire)
+
+    def failed(self, failure: Failure) -> None:
+        """Tell why there will be no more."""
+        what, fix = failure.what[:_TEXT_CHARS], failure.fix and failure.fix[:_TEXT_CHARS]
+        kept = replace(failure, what=what, fix=fix, trace=failure.trace[-_TRACE_CHARS:])
+        self._send(_FAILED, _to_json(asdict(kept)))
+
+    def answer(self, content: object) -> None:
+        """Hand over what was asked for."""
+        self._send(_ANSWER, json.dumps(content).encode())
+
+    def done(self) -> None:
+        """Tell that the last run was the complete one."""
+        self._send(_DONE, b"")
+
+    def _send(self, kind: int, body: bytes) -> None:
+        self._check()
+        with _interrupts_put_off():
+            self._write(_frame(kind, body))
+
+    def _write(self, frame: bytes) -> None:
+        left = memoryview(frame)
+        try:
+            while left:
+                left = left[os.write(self._fd, left) :]
+        except OSError as error:
+            raise Disconnected from error
+
+    def _check(self) -> None:
+        if os.getpid() != self._pid:
+            os._exit(0)
+        if _identity(self._fd) != self._pipe:
+            raise Disconnected
+
+    def _let_go(self) -> None:
+        """Close a forked copy's end, so that the parent sees the end of the child and not of its copies."""
+        if self._fd >= 0 and _identity(self._fd) == self._pipe:
+            os.close(self._fd)
+        self._fd = -1
+
+
+class Inbox:
+    """The parent's end: takes frames out of the bytes as they come."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def feed(self, chunk: bytes) -> Iterator[Message]:
+        """Yield the messages that `chunk` completes."""
+        self._bytes += chunk
+        while len(self._bytes) >= _HEADER.size:
+            mark, kind, size = _HEADER.unpack_from(self._bytes)
+            if mark != _MARK or kind not in _LIMITS or size > _LIMITS[kind]:
+                raise Garbled
+            end = _HEADER.size + size
+            if len(self._bytes) < end:
+                return
+            body = bytes(self._bytes[_HEADER.size : end])
+            del self._bytes[:end]
+            yield _read(kind, body)
+
+
+class Commands:
+    """The child's other end: what the parent asks for, one command after the other."""
+
+    def __init__(self, fd: int) -> None:
+        os.set_inheritable(fd, False)
+        self._fd = fd
+        self._pipe = _identity(fd)
+
+    def next(self) -> tuple[dict[str, object], bytes]:
+        """Return the next command, with what comes along; raises Disconnected when the parent is gone."""
+        kind, body = self._read_frame()
+        attached = b""
+        if kind == _RUN:
+            attached, (kind, body) = body, self._read_frame()
+        try:
+            found = json.loads(body) if kind == _ANSWER else None
+        except (ValueError, RecursionError) as error:
+            raise Disconnected from error
+        if not isinstance(found, dict):
+            raise Disconnected
+        return found, attached
+
+    def _read_frame(self) -> tuple[int, bytes]:
+        if _identity(self._fd) != self._pipe:
+            raise Disconnected
+        mark, kind, size = _HEADER.unpack(self._read(_HEADER.size))
+        if mark != _MARK or size > _LIMITS.get(kind, -1):
+            raise Disconnected
+        return kind, self._read(size)
+
+    def _read(self, size: int) -> bytes:
+        found = bytearray()
+        while len(found) < size:
+            try:
+                chunk = os.read(self._fd, min(size - len(found), 1 << 20))
+            except OSError as error:
+                raise Disconnected from error
+            if not chunk:
+                raise Disconnected
+            found += chunk
+        return bytes(found)
+
+
+def to_command(command: dict[str, object], attached: bytes = b"") -> bytes:
+    """Return a command as it is sent; `attached` is a run in its wire form."""
+    before = _frame(_RUN, attached) if attached else b""
+    return before + _frame(_ANSWER, _to_json(command))
+
+
+def _frame(kind: int, body: bytes) -> bytes:
+    return _HEADER.pack(_MARK, kind, len(body)) + body
+
+
+def _to_json(fields: dict[str, object]) -> bytes:
+    return json.dumps(fields).encode()
+
+
+def _read(kind: int, body: bytes) -> Message:
+    if kind == _RUN:
+        return RunSoFar(body)
+    if kind == _DONE:
+        return Done()
+    try:
+        fields = json.loads(body)
+        if kind == _ANSWER:
+            return Answer(fields)
+        message = Stage(**fields) if kind == _STAGE else Failure(**fields)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise Garbled from error
+    if not (_is_stage(message) if isinstance(message, Stage) else _is_failure(message)):
+        raise Garbled
+    return message
+
+
+def _is_stage(stage: Stage) -> bool:
+    number = isinstance(stage.share, int | float) and not isinstance(stage.share, bool)
+    return isinstance(stage.text, str) and (stage.share is None or (number and 0 <= stage.share <= 1))
+
+
+def _is_failure(failure: Failure) -> bool:
+    texts = isinstance(failure.what, str) and isinstance(failure.trace, str)
+    known = failure.sort in get_args(Sort) and failure.exit_code in (1, 2)
+    return texts and known and (failure.fix is None or isinstance(failure.fix, str))
+
+
+def _identity(fd: int) -> tuple[int, int] | None:
+    """Return what tells this pipe from a file that the program opened under its number."""
+    try:
+        found = os.fstat(fd)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+@contextmanager
+def _interrupts_put_off() -> Iterator[None]:
+    """Let Ctrl-C wait until a frame is whole; then it does what it would have done."""
+    came = False
+
+    def note(_: int, __: FrameType | None) -> None:
+        nonlocal came
+        came = True
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is None:  # not set from Python, so it cannot be put back
+        yield
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)

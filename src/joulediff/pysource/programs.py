@@ -1,0 +1,172 @@
+"""Find a program by name and build its step.
+
+`FILE.py` means `FILE.py:build`; `FILE.py:name` and `package.module:name` work too. The named
+function sets up once and returns the step: a callable without arguments that returns its outputs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from joulediff.model.errors import ProgramError
+from joulediff.pysource.code_owner import is_ours
+
+Step = Callable[[], object]
+
+_LIBRARIES = tuple({sysconfig.get_path(kind) + os.sep for kind in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+class UserCodeFailed(ProgramError):
+    """The user's own code raised. `__cause__` is its exception, unchanged."""
+
+
+def load_step(target: str) -> Step:
+    """Return the step that `target` builds."""
+    return load_builder(target)()
+
+
+def load_builder(target: str) -> Callable[[], Step]:
+    """Return the function that builds the step of `target`, whose file is run now, imports and all."""
+    place, name = _split(target)
+    module = _load_file(Path(place)) if _is_file(place) else _load_module(place)
+    build = getattr(module, name, None)
+    if build is None:
+        functions = {n: v for n, v in vars(module).items() if inspect.isfunction(v) and not n.startswith("_")}
+        offered = [n for n, v in functions.items() if v.__module__ == module.__name__]
+        hint = f"it defines: {', '.join(offered)}" if offered else "it defines no function"
+        raise ProgramError(f"{place} has no {name}()", fix=f"{hint}; say which with {place}:NAME")
+    if not callable(build):
+        raise ProgramError(
+            f"{name} in {place} is a {type(build).__name__}, not a function",
+            fix="name a function that returns the step",
+        )
+    _refuse_arguments(build, f"{name}() in {place}")
+    return lambda: _build(build, name, place)
+
+
+def _build(build: Callable[..., object], name: str, place: str) -> Step:
+    step = _call(build, f"{name}() in {place}")
+    if not callable(step):
+        raise ProgramError(
+            f"{name}() in {place} returned {_article(step)}, and a step must be callable",
+            fix=f"return a function without arguments, for example: return lambda: model(x)  (in {name})",
+        )
+    _refuse_arguments(step, f"the step that {name}() in {place} returned")
+    lazy = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    if any(is_lazy(step) for is_lazy in lazy):
+        raise ProgramError(
+            f"the step that {name}() in {place} returned only makes a coroutine or generator when called: nothing runs",
+            fix="return an ordinary function that runs it to its end",
+        )
+    return step
+
+
+def label_of(target: str) -> str:
+    """Return a short name for a program: the file's stem, with the function where it is not `build`."""
+    place, name = _split(target)
+    stem = Path(place).stem if _is_file(place) else place.rpartition(".")[2]
+    return stem if name == "build" else f"{stem}:{name}"
+
+
+def _split(target: str) -> tuple[str, str]:
+    place, colon, name = target.rpartition(":")
+    if not colon or not name.isidentifier():
+        return target, "build"
+    return place, name
+
+
+def _is_file(place: str) -> bool:
+    if place.endswith(".py") or "/" in place or "\\" in place:
+        return True
+    return Path(place).exists() and not (Path(place) / "__init__.py").exists()
+
+
+def _load_file(path: Path) -> ModuleType:
+    if path.is_dir():
+        raise ProgramError(f"{path} is a folder, not a program", fix=f"name a file in it: {path / 'FILE.py'}")
+    if not path.exists():
+        near = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
+        raise ProgramError(
+            f"there is no file {path}",
+            fix=f"{path.parent}/ has: {', '.join(near[:8])}" if near else "check the path, and the folder you are in",
+        )
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ProgramError(f"{path} is not a Python file", fix="a program's name ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)  # a program imports its neighbours, as under `python FILE.py`
+    sys.modules.setdefault(path.stem, module)
+    loader = spec.loader
+    _call(lambda: loader.exec_module(module), str(path))
+    return module
+
+
+def _load_module(name: str) -> ModuleType:
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    missing = ProgramError(f"there is no file and no module called {name}", fix="give FILE.py[:name] or module:name")
+    if not name or name.startswith("."):
+        raise missing
+    try:
+        module = _call(lambda: importlib.import_module(name), name)
+    except UserCodeFailed as error:
+        # Is it this module or its package that is not there, or one that it imports?
+        absent = error.__cause__.name if isinstance(error.__cause__, ModuleNotFoundError) else None
+        if absent is not None and f"{name}.".startswith(f"{absent}."):
+            raise missing from error
+        raise
+    assert isinstance(module, ModuleType)
+    return module
+
+
+def _call(function: Callable[[], object], what: str) -> object:
+    try:
+        return function()
+    except (ProgramError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise UserCodeFailed(f"{what} raised {describe(error)}") from error
+
+
+def describe(error: BaseException) -> str:
+    """Return an exception with the last line of the user's own code on its way: `ValueError: no (train.py:12)`."""
+    if isinstance(error, KeyboardInterrupt):
+        return "stopped with Ctrl-C"
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    path = traceback.extract_tb(error.__traceback__)
+    frames = [f for f in path if not (is_ours(f.filename) or f.filename.startswith("<frozen"))]
+    own = [f for f in frames if not f.filename.startswith(_LIBRARIES)] or frames
+    place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
+    return f"{' '.join(text.split())[:500]}{place}"
+
+
+def _refuse_arguments(function: Callable[..., object], what: str) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # a callable written in C may not tell; calling it will
+    needed = [
+        p.name
+        for p in signature.parameters.values()
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+    if needed:
+        raise ProgramError(
+            f"{what} needs arguments ({', '.join(needed)}), and it is called without any",
+            fix="give them defaults, or wrap it in a function without arguments",
+        )
+
+
+def _article(value: object) -> str:
+    return "nothing" if value is None else f"a {type(value).__name__}"

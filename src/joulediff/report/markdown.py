@@ -1,0 +1,131 @@
+"""A diff as Markdown, for a comment on a pull request: the facts of the terminal report.
+
+Names come from other people's programs. In Markdown any of them could be a link, a mention, a cell or HTML, so each
+character that means something is written as an entity: it is shown, and does nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from joulediff.model.diff import Diff
+from joulediff.model.finding import Finding
+from joulediff.report.columns import cut_end
+from joulediff.report.sanitize import plain_record
+from joulediff.report.views.diff_rows import DiffTable, Line, diff_table
+from joulediff.report.views.diff_sentences import (
+    TRADEOFFS,
+    books_text,
+    condition_text,
+    doubt_texts,
+    findings_text,
+    headline,
+    note_texts,
+    side_texts,
+)
+from joulediff.report.views.finding_sentences import Fact, file_names, finding_facts, mark_text, region_text
+
+TOP = 10
+# A comment on GitHub holds 65,536 characters.
+_NAME_ROOM = 100
+_TEXT_ROOM = 800
+# An underscore within a word means nothing.
+_SPECIAL = re.compile(r"[\\`*{}\[\]<>|~#@&$^]|(?<![^\W_])_|_(?![^\W_])")
+# After these a name or a number becomes a link to a person or an issue; a space without width keeps them apart.
+_MENTION = re.compile("(&#64;|&#35;)")
+# What GitHub makes links of without being asked.
+_LINK = re.compile(r"(?i)(www)\.|:(//)")
+
+
+def diff_to_markdown(diff: Diff, *, top: int = TOP, every: bool = False) -> str:
+    """Return a diff as Markdown: `top` findings, or with `every` all of them, all rows and all evidence."""
+    plain = plain_record(diff)
+    files = file_names(plain.findings)
+    shown = plain.findings if every else plain.findings[: max(top, 1)]
+    parts = [
+        [f"### {escape(headline(plain))}"],
+        _conditions(plain),
+        [escape(findings_text(plain))],
+        _sides(plain),
+        _rows(diff_table(plain, top=top, every=every)),
+        *(
+            _details(number, finding, finding_facts(finding, files, plain.thresholds, every=every))
+            for number, finding in enumerate(shown, start=1)
+        ),
+        [f"{len(plain.findings) - len(shown):,} more findings"] if len(shown) < len(plain.findings) else [],
+        _list(note_texts(plain)),
+        [f"<sub>{escape(books_text(plain))}</sub>"],
+        [f"next: {code(plain.next)}"] if plain.next is not None else [],
+    ]
+    texts = ["\n".join(lines) for lines in map(list, parts)]
+    return "\n\n".join(text for text in texts if text) + "\n"
+
+
+def escape(text: str) -> str:
+    """Return a text that shows in Markdown as it is, in one line, and does nothing."""
+    return _MENTION.sub(r"\1&#8203;", _entities(cut_end(text, _TEXT_ROOM)))
+
+
+def code(text: str) -> str:
+    """Return a name or a line of code. HTML, because nothing can be escaped between backticks."""
+    return f"<code>{_entities(cut_end(text, _NAME_ROOM))}</code>" if text else ""
+
+
+def _entities(text: str) -> str:
+    shown = _SPECIAL.sub(lambda found: f"&#{ord(found.group())};", text)
+    return _LINK.sub(lambda found: f"{found[1]}&#46;" if found[1] else f"&#58;{found[2]}", shown)
+
+
+def _conditions(diff: Diff) -> Iterator[str]:
+    for each in diff.condition_differences:
+        text = f"not alike: {escape(condition_text(each))}"
+        yield f"- **{text}**" if each.serious else f"- {text}"
+    yield from (f"- {escape(text)}" for text in doubt_texts(diff))
+
+
+def _sides(diff: Diff) -> Iterator[str]:
+    yield from _table_head(["", "run", "what ran", "energy of a step", "device"])
+    for letter, (label, about, energy, device) in zip("AB", side_texts(diff), strict=True):
+        yield _table_row([letter, code(label), escape(", ".join(about)), escape(energy), escape(device)])
+
+
+def _rows(table: DiffTable) -> Iterator[str]:
+    if not table.lines:
+        return
+    yield from _table_head(["", "", *table.heads, "region", "cause", ""], right=range(2, 2 + len(table.heads)))
+    blank, before = [""] * (2 + len(table.heads)), ""
+    for line in table.lines:
+        if line.part == "tradeoff" != before:
+            yield _table_row([*blank, f"*{TRADEOFFS}*", "", ""])
+        before = line.part
+        yield _row(line)
+
+
+def _row(line: Line) -> str:
+    region = code(line.region) if line.number else escape(line.region)
+    cells = [line.number, escape(line.sign), *map(escape, line.numbers), region, escape(line.cause), line.mark]
+    return _table_row([f"**{cell}**" if line.part == "total" and cell else cell for cell in cells])
+
+
+def _table_head(heads: Sequence[str], *, right: Iterable[int] = ()) -> Iterator[str]:
+    yield _table_row(heads)
+    yield _table_row(["--:" if at in right else "---" for at in range(len(heads))])
+
+
+def _table_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _details(number: int, finding: Finding, facts: Iterable[Fact]) -> Iterator[str]:
+    mark = mark_text(finding)
+    title = f"{number} {code(region_text(finding))}{f' in {code(finding.where)}' if finding.where else ''}"
+    yield f"<details><summary>{title}{f' {mark}' if mark else ''}</summary>"
+    yield ""
+    yield from (f"- **{fact.key}**: {code(fact.text) if fact.is_code else escape(fact.text)}" for fact in facts)
+    yield ""
+    yield "</details>"
+
+
+def _list(texts: Iterable[str]) -> list[str]:
+    return [f"- {escape(text)}" for text in texts]

@@ -1,0 +1,302 @@
+"""The rows of a diff as lines of a table: findings, trade-offs, what else changed, and all that is not worth a line.
+
+Columns of joules are rounded so that they sum to their total as printed; Δ is the difference of what is printed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from joulediff.model.diff import Diff, Row
+from joulediff.model.energy import Energy
+from joulediff.model.finding import Finding
+from joulediff.report.columns import format_places, pick_unit, round_to_sum
+from joulediff.report.views.amounts import count_text, ratio_text, with_count
+from joulediff.report.views.finding_sentences import cause_text, file_names, mark_text, pays_text, region_text
+
+Part = Literal["finding", "tradeoff", "rest", "noise", "total"]
+# A step that costs more is a fault in the file.
+_MOST_J = 1e15
+# Parts of the books that are no work of an operator; their order in the table.
+_BOOKS = ("idle", "host", "waits", "unmatched", "unexplained")
+_WITHOUT_OPS = ("idle", "host", "waits", "unexplained")
+_NOTHING = "-"
+# Of rows that are no finding so many are shown, kind by kind.
+_MOST_ROWS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the table. `numbers` are the cells under `DiffTable.heads`."""
+
+    part: Part
+    number: str
+    sign: str
+    numbers: tuple[str, ...]
+    region: str
+    cause: str = ""
+    mark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DiffTable:
+    """All lines, with the heads of the columns of numbers."""
+
+    heads: tuple[str, ...]
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What becomes a line. Joules: None is nothing there, not a number is not known."""
+
+    part: Part
+    sign: str
+    region: str
+    a_j: float | None
+    b_j: float | None
+    number: str = ""
+    cause: str = ""
+    mark: str = ""
+    ops: tuple[int, int] | None = None
+    is_counted: bool = True
+    """False for a finding whose joules are in other rows already."""
+
+
+def diff_table(diff: Diff, *, top: int, every: bool = False) -> DiffTable:
+    """Return the lines of a diff: at most `top` findings, a few of other rows; `every` folds nothing."""
+    entries = list(_entries(diff, top=max(top, 1), every=every))
+    if not any(_is_known(j) for entry in entries if entry.is_counted for j in (entry.a_j, entry.b_j)):
+        lines = [_line(entry, _op_counts(entry)) for entry in entries]
+        return DiffTable(("ops A", "ops B"), tuple(lines))
+    total_a_j, total_b_j = (_total_j([getattr(e, side) for e in entries if e.is_counted]) for side in ("a_j", "b_j"))
+    factor, unit, places = pick_unit(max(abs(j) for j in (total_a_j, total_b_j) if math.isfinite(j)), "J")
+    per_joule = 10**places / factor
+    a = _round(entries, [e.a_j for e in entries], per_joule, _metered(diff.a.step.energy))
+    b = _round(entries, [e.b_j for e in entries], per_joule, _metered(diff.b.step.energy))
+    total = _Entry("total", "", "all of a step", total_a_j, total_b_j)
+    sums = (_total_units(entries, a), _total_units(entries, b))
+    lines = [
+        _line(entry, _cells(entry, units_a, units_b, places, per_joule=per_joule))
+        for entry, units_a, units_b in zip((*entries, total), (*a, sums[0]), (*b, sums[1]), strict=True)
+    ]
+    return DiffTable((f"Δ {unit}", f"A {unit}", f"B {unit}", "ratio"), tuple(lines))
+
+
+def _entries(diff: Diff, *, top: int, every: bool) -> Iterator[_Entry]:
+    rows = _rows_by_finding(diff)
+    everything = max(len(diff.findings), len(diff.regions))
+    yield from _finding_entries(diff, rows, everything if every else top)
+    most = everything if every else top if not diff.comparable else _MOST_ROWS
+    rest = [row for row in diff.regions if _finding_of(row, rows) is None]
+    by_verdict: dict[str, list[Row]] = {}
+    for row in rest:
+        if row.kind not in _BOOKS:
+            by_verdict.setdefault(_verdict(row, diff), []).append(row)
+    yield from _row_entries(by_verdict.get("changed", []), most, "changed", None)
+    noise = by_verdict.get("noise", [])
+    yield from ([_row_entry(row, "~") for row in _sorted(noise)] if every else _folded_noise(noise))
+    for verdict, words, sign in (
+        ("only_a", "only in A", "x"),
+        ("only_b", "only in B", "x"),
+        ("unknown", "", ""),
+    ):
+        yield from _row_entries(by_verdict.get(verdict, []), most, words, sign)
+    for kind in _BOOKS:
+        yield from (_book_entry(row, diff) for row in rest if row.kind == kind and (every or not _is_nothing(row)))
+
+
+def _is_nothing(row: Row) -> bool:
+    """Return whether a part of the books is known to hold nothing on either side."""
+    return all(energy is not None and energy.joules == 0.0 for energy in (row.energy_a, row.energy_b))
+
+
+def _rows_by_finding(diff: Diff) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {finding.id: [] for finding in diff.findings}
+    for row in diff.regions:
+        if row.finding in found:
+            found[row.finding].append(row)
+    return found
+
+
+def _finding_of(row: Row, rows: Mapping[str, object]) -> str | None:
+    return row.finding if row.finding in rows else None
+
+
+def _verdict(row: Row, diff: Diff) -> str:
+    """Return what may be said of a row: nothing where joules are not comparable."""
+    if not diff.comparable:
+        return "unknown"
+    return "changed" if row.verdict == "finding" else row.verdict
+
+
+def _finding_entries(diff: Diff, rows: Mapping[str, list[Row]], most: int) -> Iterator[_Entry]:
+    files, numbered = file_names(diff.findings), list(enumerate(diff.findings, start=1))
+    for verdict, part, words in (("waste", "finding", "findings"), ("tradeoff", "tradeoff", "trade-offs")):
+        found = [(number, finding) for number, finding in numbered if finding.verdict == verdict]
+        shown = [each for each in found if each[0] <= most]
+        for number, finding in shown:
+            cause = pays_text(finding, diff.thresholds) if part == "tradeoff" else cause_text(finding, files)
+            yield _finding_entry(finding, rows[finding.id], part, number, cause)  # type: ignore[arg-type]
+        more = [row for number, finding in found if number > most for row in rows[finding.id]]
+        if len(shown) < len(found):
+            name = f"{len(found) - len(shown):,} more {words if len(found) - len(shown) > 1 else words[:-1]}"
+            yield _Entry(part, "", name, _side_j(more, "a"), _side_j(more, "b"))  # type: ignore[arg-type]
+
+
+def _finding_entry(finding: Finding, rows: Sequence[Row], part: Part, number: int, cause: str) -> _Entry:
+    a_j, b_j = (_side_j(rows, "a"), _side_j(rows, "b")) if rows else (_own(finding.energy_a), _own(finding.energy_b))
+    return _Entry(
+        part,
+        "+" if finding.expensive == "a" else "-",
+        region_text(finding),
+        a_j,
+        b_j,
+        number=str(number),
+        cause=cause,
+        mark=mark_text(finding),
+        ops=(len(finding.ops_a), len(finding.ops_b)),
+        is_counted=bool(rows),
+    )
+
+
+def _row_entries(rows: Sequence[Row], most: int, words: str, sign: str | None) -> Iterator[_Entry]:
+    """Yield the largest rows and the sum of the others; without a `sign`, that of each is its own."""
+    ranked = _sorted(rows)
+    shown, more = (ranked, []) if len(ranked) <= most + 1 else (ranked[:most], ranked[most:])
+    yield from (_row_entry(row, _sign(row) if sign is None else sign) for row in shown)
+    if more:
+        name = f"{_regions(more):,} more regions {words}".rstrip()
+        yield _Entry("rest", sign or "", name, _side_j(more, "a"), _side_j(more, "b"))
+
+
+def _row_entry(row: Row, sign: str) -> _Entry:
+    cause = f"in {row.where}" if row.where else ""
+    if sign == "x":
+        cause = f"no counterpart in {'B' if row.verdict == 'only_a' else 'A'}"
+    part: Part = "noise" if sign == "~" else "rest"
+    sides = _side_j([row], "a"), _side_j([row], "b")
+    return _Entry(part, sign, with_count(row.name, row.count), *sides, cause=cause, ops=(row.ops_a, row.ops_b))
+
+
+def _book_entry(row: Row, diff: Diff) -> _Entry:
+    verdict = _verdict(row, diff)
+    sign = {"noise": "~", "only_a": "x", "only_b": "x", "unknown": ""}.get(verdict) if verdict != "changed" else None
+    shown = _sign(row) if sign is None else sign
+    sides = _side_j([row], "a"), _side_j([row], "b")
+    name = with_count(row.name or f"({row.kind})", row.count)
+    return _Entry("noise" if shown == "~" else "rest", shown, name, *sides, ops=(row.ops_a, row.ops_b))
+
+
+def _folded_noise(rows: Sequence[Row]) -> list[_Entry]:
+    if not rows:
+        return []
+    name = f"{count_text(_regions(rows), 'region')} within noise"
+    return [_Entry("noise", "~", name, _side_j(rows, "a"), _side_j(rows, "b"))]
+
+
+def _regions(rows: Sequence[Row]) -> int:
+    return sum(max(row.count, 1) for row in rows)
+
+
+def _sorted(rows: Sequence[Row]) -> list[Row]:
+    def size(row: Row) -> float:
+        a_j, b_j = (j if _is_known(j) else 0.0 for j in (_side_j([row], "a"), _side_j([row], "b")))
+        assert a_j is not None and b_j is not None
+        return abs(a_j - b_j) if row.verdict == "changed" else max(a_j, b_j)
+
+    return sorted(rows, key=size, reverse=True)
+
+
+def _sign(row: Row) -> str:
+    a_j, b_j = _side_j([row], "a"), _side_j([row], "b")
+    if row.verdict == "unknown" or not all(j is None or _is_known(j) for j in (a_j, b_j)):
+        return ""
+    return "+" if (a_j or 0.0) >= (b_j or 0.0) else "-"
+
+
+def _side_j(rows: Sequence[Row], side: Literal["a", "b"]) -> float | None:
+    """Return the joules of one side: None where it has nothing, not a number where they are not known."""
+    energies = [row.energy_a if side == "a" else row.energy_b for row in rows]
+    known = _sum_known([None if energy is None else _joules(energy) for energy in energies])
+    if known is not None:
+        return known
+    there = any((row.ops_a if side == "a" else row.ops_b) > 0 or row.kind in _WITHOUT_OPS for row in rows)
+    return math.nan if there else None
+
+
+def _own(energy: Energy | None) -> float | None:
+    return None if energy is None else _joules(energy)
+
+
+def _joules(energy: Energy) -> float:
+    return energy.joules if abs(energy.joules) <= _MOST_J else math.nan
+
+
+def _metered(energy: Energy | None) -> float:
+    return math.nan if energy is None else _joules(energy)
+
+
+def _is_known(joules: float | None) -> bool:
+    return joules is not None and math.isfinite(joules)
+
+
+def _sum_known(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return sum(known) if known else None
+
+
+def _total_j(values: Sequence[float | None]) -> float:
+    known = _sum_known(values)
+    return math.nan if known is None else known
+
+
+def _total_units(entries: Sequence[_Entry], units: Sequence[int | None]) -> int | None:
+    known = [each for each, entry in zip(units, entries, strict=True) if each is not None and entry.is_counted]
+    return sum(known) if known else None
+
+
+def _round(
+    entries: Sequence[_Entry], joules: Sequence[float | None], per_joule: float, metered_j: float
+) -> list[int | None]:
+    """Return units of the last place that sum to what was metered, where the rows do."""
+    scaled = [None if j is None or not e.is_counted else j * per_joule for j, e in zip(joules, entries, strict=True)]
+    total = _sum_known(scaled)
+    is_whole = total is not None and abs(total - metered_j * per_joule) < 1.0
+    units = round_to_sum(scaled, total=round(metered_j * per_joule) if is_whole else None)
+    own = (None if j is None or not math.isfinite(j) else round(j * per_joule) for j in joules)
+    return [unit if e.is_counted else each for unit, each, e in zip(units, own, entries, strict=True)]
+
+
+def _cells(entry: _Entry, a: int | None, b: int | None, places: int, *, per_joule: float) -> tuple[str, ...]:
+    sides = ((entry.a_j, a), (entry.b_j, b))
+    texts = [_NOTHING if joules is None else format_places(units, places) for joules, units in sides]
+    is_known = all(joules is None or units is not None for joules, units in sides)
+    delta = format_places((a or 0) - (b or 0), places) if is_known else "?"
+    cells = (delta, *texts)
+    shown = cells if entry.is_counted else tuple(f"({cell})" for cell in cells)
+    return (*shown, _ratio(entry, per_joule))
+
+
+def _ratio(entry: _Entry, per_joule: float) -> str:
+    """Return the dearer side over the cheaper one, where both are more than the last place shows."""
+    a_j, b_j = entry.a_j, entry.b_j
+    if a_j is None or b_j is None:
+        return "" if a_j is b_j else "only in A" if b_j is None else "only in B"
+    if not (_is_known(a_j) and _is_known(b_j) and min(a_j, b_j) * per_joule >= 1.0):
+        return ""
+    ratio = max(a_j, b_j) / min(a_j, b_j)
+    if entry.part == "noise":
+        return f"~{format_places(round(100 * ratio), 2)}x"
+    return ratio_text(ratio)
+
+
+def _op_counts(entry: _Entry) -> tuple[str, ...]:
+    return ("", "") if entry.ops is None else tuple(f"{ops:,}" if ops else _NOTHING for ops in entry.ops)
+
+
+def _line(entry: _Entry, numbers: tuple[str, ...]) -> Line:
+    return Line(entry.part, entry.number, entry.sign, numbers, entry.region, entry.cause, entry.mark)

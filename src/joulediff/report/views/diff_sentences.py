@@ -1,0 +1,157 @@
+"""A diff in sentences: which side uses more, what was not alike, and where the joules come from.
+
+Terminal and Markdown say the same, because both take their words from here and from `finding_words`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from joulediff.model.diff import ConditionDifference, Diff, DiffSide, Ledger
+from joulediff.model.units import format_share, format_time
+from joulediff.report.columns import cut_end
+from joulediff.report.terminal import format_interval
+from joulediff.report.views.amounts import count_text, in_one_unit, ratio_text, value_text
+
+NOT_COMPARABLE = "joules are not comparable: no energy verdicts"
+TRADEOFFS = "trade-offs: the side that uses less pays for it"
+SAME_MACHINE = "same machine, same driver"
+# So many names of what has no counterpart are shown, and so much of each.
+# An interval within this of 1 says that two energies are the same.
+_NEAR = 0.1
+# Numbers apart, a warning of two measurements is the same one.
+_DIGITS = re.compile(r"\d+(?:\.\d+)?")
+_NAMES = 6
+_NAME_ROOM = 30
+
+
+def headline(diff: Diff) -> str:
+    """Return which side uses how much more: the one sentence that a reader keeps."""
+    ratio = diff.ratio
+    if not diff.comparable:
+        return f"{NOT_COMPARABLE[0].upper()}{NOT_COMPARABLE[1:]}."
+    if ratio is None or not all(map(math.isfinite, (ratio.value, ratio.low, ratio.high))):
+        return "Which side uses more energy is not known."
+    value, low, high = (ratio_text(end).removesuffix("x") for end in (ratio.value, ratio.low, ratio.high))
+    told = f"(ratio {value}, {low} .. {high})"
+    if diff.same_work:
+        return f"A and B do the same work, kernel by kernel {told}: what differs is the machine's doing."
+    if ratio.low <= 1.0 <= ratio.high:
+        near = max(abs(ratio.low - 1.0), abs(ratio.high - 1.0)) <= _NEAR
+        return f"A and B {'use the same energy' if near else 'cannot be told apart by their energy'} {told}."
+    dear, cheap, times = ("A", "B", ratio.value) if ratio.value > 1.0 else ("B", "A", _inverse(ratio.value))
+    return f"{dear} uses {ratio_text(times)} the energy of {cheap}{_by_how_much(diff, dear)}."
+
+
+def findings_text(diff: Diff) -> str:
+    """Return how many findings there are, and how much of the difference they explain."""
+    wastes = sum(finding.verdict == "waste" for finding in diff.findings)
+    trades = len(diff.findings) - wastes
+    if not diff.findings:
+        if not diff.comparable:
+            return ""
+        if diff.ratio is None:
+            return "no finding: without the energy of both sides nothing can be told"
+        return f"no finding: nothing differs by more than {format_share(diff.thresholds.threshold)} and more than noise"
+    words = [count_text(wastes, "finding")] if wastes else []
+    words += [count_text(trades, "trade-off")] if trades else []
+    share = diff.explained_share
+    if share is None or not math.isfinite(share):
+        return f"{' and '.join(words)}."
+    return f"{' and '.join(words)} {'explains' if len(diff.findings) == 1 else 'explain'} {format_share(share)}."
+
+
+def side_texts(diff: Diff) -> Iterator[tuple[str, list[str], str, str]]:
+    """Yield for A and B: the label, what ran, the energy and time of a step, and the device."""
+    for side in (diff.a, diff.b):
+        energy = "energy not measured" if side.step.energy is None else format_interval(side.step.energy)
+        time = "" if side.step.step_s is None else f" in {format_time(side.step.step_s)}"
+        repeats = [count_text(side.step.repeats, "repeat")] if side.step.repeats else []
+        is_same = side is diff.b and side.device == diff.a.device != "" and not diff.condition_differences
+        device = SAME_MACHINE if is_same else _device(side)
+        about = [*filter(None, [side.program]), count_text(side.ops, "op"), *repeats]
+        yield side.label, about, energy + time, device
+
+
+def condition_text(found: ConditionDifference) -> str:
+    """Return what was not alike: `driver: 570.1 ↔ 550.2`."""
+    return f"{found.name}: {value_text(found.a)} ↔ {value_text(found.b)}"
+
+
+def doubt_texts(diff: Diff) -> list[str]:
+    """Return what makes the numbers of a side doubtful: what holds for both once, and of what repeats the first."""
+    told: dict[str, list[tuple[str, str]]] = {}
+    for letter, side in (("A", diff.a), ("B", diff.b)):
+        for warning in side.warnings:
+            same = told.setdefault(_DIGITS.sub("0", warning), [])
+            if letter not in (each for each, _ in same):
+                same.append((letter, warning))
+    found = [f"{' and '.join(letter for letter, _ in same)}: {same[0][1]}" for same in told.values()]
+    doubtful = [letter for letter, side in (("A", diff.a), ("B", diff.b)) if not side.trustworthy]
+    if doubtful:
+        found.insert(0, f"{' and '.join(doubtful)} {'is' if len(doubtful) == 1 else 'are'} not trustworthy")
+    return found
+
+
+def note_texts(diff: Diff) -> list[str]:
+    """Return what else is worth knowing, of the diff and of both sides."""
+    sides = [f"{letter}: {note}" for letter, side in (("A", diff.a), ("B", diff.b)) for note in side.notes]
+    return [*diff.notes, *filter(None, (_unmatched("A", diff.a), _unmatched("B", diff.b))), *sides]
+
+
+def books_text(diff: Diff) -> str:
+    """Return where the joules of both sides come from: `energy: gpu0 metered, split by replay (12 ops)`."""
+    a, b = _ledger(diff.ledger_a), _ledger(diff.ledger_b)
+    return f"energy: {a}" if a == b else f"energy: A {a}; B {b}"
+
+
+def _unmatched(letter: str, side: DiffSide) -> str | None:
+    if side.unmatched <= 0:
+        return None
+    names = side.unmatched_names[:_NAMES]
+    shown = f": {', '.join(cut_end(name, _NAME_ROOM) for name in names)}" if names else ""
+    more = f", {len(side.unmatched_names) - _NAMES:,} more" if len(side.unmatched_names) > _NAMES else ""
+    verb = "has" if side.unmatched == 1 else "have"
+    return f"{side.unmatched:,} of {count_text(side.ops, 'op')} of {letter} {verb} no counterpart{shown}{more}"
+
+
+def _by_how_much(diff: Diff, dear: str) -> str:
+    values = (diff.delta_j, diff.delta_low_j, diff.delta_high_j)
+    value, low, high = (math.nan if each is None else each for each in values)
+    if not math.isfinite(value):
+        return ""
+    if dear == "B":
+        value, low, high = -value, -high, -low
+    sign = "+" if value >= 0 else ""
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return f": {sign}{in_one_unit([value])[0]}"
+    low_text, high_text, shown = in_one_unit([low, high, value])
+    return f": {sign}{shown} (95% CI {low_text} .. {high_text})"
+
+
+def _inverse(value: float) -> float:
+    return 1.0 / value if value > 0.0 else math.inf
+
+
+def _device(side: DiffSide) -> str:
+    words = [side.device] if side.device else []
+    if side.clock_mhz is not None and math.isfinite(side.clock_mhz):
+        words.append(f"{round(side.clock_mhz)} MHz")
+    if side.temperature_c is not None and math.isfinite(side.temperature_c):
+        words.append(f"{round(side.temperature_c)} °C")
+    return ", ".join(words)
+
+
+def _ledger(ledger: Ledger) -> str:
+    counted = [row for row in ledger.domains if row.counted]
+    if not counted:
+        return "not measured"
+    sources: dict[str, list[str]] = {}
+    for row in counted:
+        sources.setdefault(row.metered.source, []).append(row.domain)
+    meters = ", ".join(f"{', '.join(names)} {source}" for source, names in sources.items())
+    if ledger.split == "replayed":
+        return f"{meters}, split by replay ({count_text(ledger.distinct_ops, 'op')})"
+    return f"{meters}, {'split by time' if ledger.split == 'attributed' else 'not split'}"

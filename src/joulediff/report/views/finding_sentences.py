@@ -1,0 +1,228 @@
+"""A finding in words: its cause in a few, and what is known of it as facts that every report shows.
+
+Texts are taken as they are. A report makes them harmless for its reader: `plain_record`, or escapes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from joulediff.model.diff import Thresholds
+from joulediff.model.energy import Energy
+from joulediff.model.finding import Cause, CauseType, Finding, Trial, WholeRun
+from joulediff.model.place import Place
+from joulediff.model.units import format_energy, format_share
+from joulediff.report.columns import cut_end
+from joulediff.report.terminal import format_interval
+from joulediff.report.views.amounts import in_one_unit, value_text, with_count
+from joulediff.report.views.facts import short_files
+from joulediff.report.views.run_tables import short_kernel
+
+# So many kernels of a side are named, and so much of each.
+_KERNELS = 2
+_KERNEL_ROOM = 40
+# What is closer than this is rounding of a double.
+_EQUAL_SHARE = 1e-6
+_TYPES: dict[CauseType, str] = {
+    "setting": "setting",
+    "call_path": "call path",
+    "layout": "layout",
+    "redundancy": "redundant",
+    "host": "host",
+    "kernel": "kernel",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something known of a finding. `is_code`: a line of names or of a program, worth cutting but not wrapping."""
+
+    key: str
+    text: str
+    is_code: bool = False
+
+
+def region_text(finding: Finding) -> str:
+    """Return the work that differs: `addmm ×48`."""
+    return with_count(finding.region, finding.count or len(finding.regions))
+
+
+def file_names(findings: Iterable[Finding]) -> dict[str, str]:
+    """Return how to call each file that findings name."""
+    places = []
+    for finding in findings:
+        cause = finding.cause
+        places += [place for place in (cause.location_a, cause.location_b) if place is not None]
+        places += [*finding.path_a, *finding.path_b]
+    return short_files(place.file for place in places)
+
+
+def cause_text(finding: Finding, files: Mapping[str, str]) -> str:
+    """Return the cause in a few words: `setting: allow_tf32 False ↔ True`, `call path: activations.py:56`."""
+    cause = finding.cause
+    place = _place_of(finding, files)
+    if cause.type in ("setting", "layout") and cause.key is not None:
+        return f"{_TYPES[cause.type]}: {_key_text(cause)}"
+    if cause.type == "redundancy":
+        what = cause.key or finding.region
+        return f"redundant: {what} ({place})" if place else f"redundant: {what}"
+    if cause.type == "kernel":
+        return "unknown" if cause.key is None else f"kernel: {_key_text(cause)}"
+    return f"{_TYPES[cause.type]}: {place or cause.key or 'line not known'}"
+
+
+def mark_text(finding: Finding) -> str:
+    """Return whether the cause was proved: empty where that was not tried."""
+    if finding.confirmed:
+        return "✓ confirmed"
+    return "not confirmed" if finding.confirmation is not None and finding.confirmation.trials else ""
+
+
+def pays_text(finding: Finding, thresholds: Thresholds) -> str:
+    """Return what the cheap side of a trade-off pays: `B 12% slower, outputs 3% apart`."""
+    times = (finding.time_a_s, finding.time_b_s)
+    dear_s, cheap_s = times if finding.expensive == "a" else times[::-1]
+    cheap, words = "B" if finding.expensive == "a" else "A", []
+    if dear_s and cheap_s and 1.0 + thresholds.slower < cheap_s / dear_s < math.inf:
+        words.append(f"{cheap} {format_share(cheap_s / dear_s - 1.0)} slower")
+    if finding.difference is None:
+        words.append("outputs not compared")
+    elif not finding.difference <= thresholds.difference:
+        words.append(f"outputs {format_share(finding.difference)} apart")
+    return ", ".join(words) or f"{cheap} is cheaper, at a price that is not known"
+
+
+def _outputs(difference: float, thresholds: Thresholds) -> str:
+    if difference == 0.0:
+        return "outputs equal"
+    if difference <= thresholds.difference:
+        return f"outputs equal within {format_share(max(difference, _EQUAL_SHARE))}"
+    return f"outputs differ by {format_share(difference)}"
+
+
+def finding_facts(
+    finding: Finding, files: Mapping[str, str], thresholds: Thresholds, *, every: bool = False
+) -> Iterator[Fact]:
+    """Yield what is known of a finding, the advice first; with `every`, what was seen on the way too."""
+    yield Fact("fix", finding.suggestion)
+    if finding.verdict == "tradeoff":
+        yield Fact("price", pays_text(finding, thresholds))
+    yield Fact("costs", _costs(finding))
+    yield Fact("cause", _cause_in_full(finding, files))
+    for side, place in (("A", finding.cause.location_a), ("B", finding.cause.location_b)):
+        if place is not None:
+            code = f"  {place.text.strip()}" if place.text else ""
+            yield Fact(side, f"{_line(place, files)}{code}", is_code=True)
+    if finding.kernels_a or finding.kernels_b:
+        yield Fact("kernels", f"{_kernels(finding.kernels_a)} ↔ {_kernels(finding.kernels_b)}")
+    yield Fact("proof", _proof(finding, thresholds))
+    whole = None if finding.confirmation is None else finding.confirmation.whole
+    if whole is not None:
+        yield Fact("whole run", _whole(whole, thresholds))
+    if every:
+        yield from _seen(finding, files)
+
+
+def _costs(finding: Finding) -> str:
+    share = "" if finding.share_of_run is None else f", {format_share(finding.share_of_run)} of its step"
+    text = f"{finding.expensive.upper()} {format_energy(finding.delta_j)} more{share}"
+    sides, times = (finding.energy_a, finding.energy_b), (finding.time_a_s, finding.time_b_s)
+    if None not in sides:
+        text += f": {' ↔ '.join(in_one_unit([_joules(side) for side in sides]))}"
+    return text if times == (None, None) else f"{text}, {' ↔ '.join(in_one_unit(times, 's'))}"
+
+
+def _cause_in_full(finding: Finding, files: Mapping[str, str]) -> str:
+    cause = finding.cause
+    if cause.key is None or cause.type in ("setting", "layout", "kernel"):
+        return cause_text(finding, files)
+    return f"{_TYPES[cause.type]}: {_key_text(cause)}"
+
+
+def _key_text(cause: Cause) -> str:
+    if cause.value_a is None and cause.value_b is None:
+        return cause.key or ""
+    if cause.value_a == cause.value_b:
+        return f"{cause.key}, called in another way"
+    values = f"{value_text(cause.value_a)} ↔ {value_text(cause.value_b)}"
+    if cause.key in (cause.value_a, cause.value_b):  # what is called is the key itself
+        return values if None not in (cause.value_a, cause.value_b) else str(cause.key)
+    return f"{cause.key} {values}"
+
+
+def _place_of(finding: Finding, files: Mapping[str, str]) -> str | None:
+    """Return the line of the expensive side, or else of the other one."""
+    places = (finding.cause.location_a, finding.cause.location_b)
+    dear, cheap = places if finding.expensive == "a" else places[::-1]
+    place = dear or cheap
+    return None if place is None else _line(place, files)
+
+
+def _line(place: Place, files: Mapping[str, str]) -> str:
+    return f"{files.get(place.file, place.file)}:{place.line}"
+
+
+def _kernels(names: Sequence[str]) -> str:
+    shown = [cut_end(short_kernel(name), _KERNEL_ROOM) for name in names[:_KERNELS]]
+    more = [f"{len(names) - _KERNELS:,} more"] if len(names) > _KERNELS else []
+    return ", ".join([*shown, *more]) or "none"
+
+
+def _proof(finding: Finding, thresholds: Thresholds) -> str:
+    found = finding.confirmation
+    if found is None or not found.trials:
+        why = next((each for each in reversed(finding.cause.evidence) if "not tried" in each), None)
+        return why or "not tried"
+    best = next((trial for trial in found.trials if trial.explains), found.trials[-1])
+    text = _trial(best, thresholds)
+    if found.saved_share is not None and best.explains:
+        text += f"; saves {format_share(found.saved_share)} of a step"
+    return text
+
+
+def _trial(trial: Trial, thresholds: Thresholds) -> str:
+    before, after, other = in_one_unit([_joules(each) for each in (trial.before, trial.after, trial.other)])
+    unit = other.partition(" ")[2]
+    words = [f"{before} → {after} {unit}".rstrip()]
+    if trial.other is not None:
+        words.append(f"other side {other}")
+    if trial.difference is not None:
+        words.append(_outputs(trial.difference, thresholds))
+    note = f" ({trial.note})" if trial.note else ""
+    run = "the whole step" if trial.of_step else "replayed"
+    return f"{run} with {trial.change}: {', '.join(words)}{note}"
+
+
+def _whole(whole: WholeRun, thresholds: Thresholds) -> str:
+    words = [f"{_change(whole.before, whole.after)} a step"]
+    if whole.saved_share is not None:
+        words[0] += f" ({format_share(abs(whole.saved_share))} {'less' if whole.saved_share >= 0 else 'more'})"
+    if whole.step_s_before is not None and whole.step_s_after is not None:
+        words.append(" → ".join(in_one_unit([whole.step_s_before, whole.step_s_after], "s")))
+    if whole.difference is not None:
+        words.append(_outputs(whole.difference, thresholds))
+    note = f" ({whole.note})" if whole.note else ""
+    return f"with {whole.change}: {', '.join(words)}{note}"
+
+
+def _change(before: Energy | None, after: Energy | None) -> str:
+    return " → ".join(in_one_unit([_joules(before), _joules(after)]))
+
+
+def _joules(energy: Energy | None) -> float | None:
+    return None if energy is None else energy.joules
+
+
+def _seen(finding: Finding, files: Mapping[str, str]) -> Iterator[Fact]:
+    energies = {"A": finding.energy_a, "B": finding.energy_b}
+    known = [f"{side} {format_interval(each)} {each.source}" for side, each in energies.items() if each is not None]
+    if known:
+        yield Fact("energies", ", ".join(known))
+    yield from (Fact("seen", sentence) for sentence in finding.cause.evidence)
+    if finding.p_value is not None:
+        yield Fact("noise", f"alone does this in {format_share(finding.p_value)} of comparisons")
+    for side, path in (("A", finding.path_a), ("B", finding.path_b)):
+        if path:
+            yield Fact(f"path {side}", " > ".join(_line(place, files) for place in path), is_code=True)

@@ -1,0 +1,230 @@
+"""The operators and kernels of a run in rows, each with the energy and the device time it cost.
+
+Every operator and every kernel is in exactly one row of any grouping, so the rows sum to the run. Kernels that belong
+to no operator have rows of their own: those of a compiled module, and those that could not be joined.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from joulediff.energy.device_time import has_trace
+from joulediff.energy.ledger import Books
+from joulediff.model.energy import Energy
+from joulediff.model.run import Frame, Kernel, Op, Run
+from joulediff.report.views.facts import busy_times, line_of, power_of, short_files
+
+By = Literal["op", "module", "line", "kernel"]
+# What tells a row from others, its name, and where it is.
+_Label = tuple[object, str, str]
+_Fold = Callable[[str], str]
+
+NOT_JOINED = "(not joined)"
+# A share of all, but for rounding.
+ALL = 1.0 - 1e-9
+_THE_MODEL = "(the model)"
+_NO_MODULE = "(no module)"
+_NO_LINE = "(no line)"
+# Modules of one type that differ in numbers alone are layers, and one row, when there are more of them than this.
+_LAYERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A group of operators and kernels. What is None is not known."""
+
+    name: str
+    where: str
+    calls: int
+    """Operators executed."""
+    kernels: tuple[int, ...]
+    """Their places in the run."""
+    kernel_s: float | None
+    energy: Energy | None = None
+    """In the domains that count; None as well for operators that no device worked on."""
+    replayed_share: float | None = None
+    """How much of the energy was measured by replay."""
+
+    busy_s: float = 0.0
+    """The time that the energy was spent in."""
+
+    @property
+    def source(self) -> str:
+        """Return how the energy is known: `replayed`, `attributed`, `98% replayed`, `estimated`; empty without any."""
+        if self.energy is None or self.energy.source == "estimated" or self.replayed_share is None:
+            return "" if self.energy is None else self.energy.source
+        percent = math.floor(100 * self.replayed_share)
+        return "replayed" if self.replayed_share >= ALL else f"{percent}% replayed" if percent else "attributed"
+
+    @property
+    def power_w(self) -> float | None:
+        """Return the mean power while its kernels ran."""
+        return power_of(self.energy, self.busy_s)
+
+
+@dataclass(slots=True)
+class _Group:
+    name: str
+    where: str
+    ops: list[Op] = field(default_factory=list)
+    kernels: list[int] = field(default_factory=list)
+
+
+def group_rows(run: Run, by: By, books: Books) -> tuple[Row, ...]:
+    """Return the rows of a run, the most energy first, and the longest device time where there is none."""
+    groups = _kernels_by_name(run) if by == "kernel" else _ops_by(run, by)
+    busy_s = busy_times(run, books)
+    rows = [_row(run, books, group, busy_s) for group in groups]
+    return tuple(sorted(rows, key=_rank))
+
+
+def fold_rows(rows: Sequence[Row], top: int, books: Books) -> tuple[Row, ...]:
+    """Return the first `top` rows, and one more that holds the rest."""
+    if len(rows) <= top + 1:
+        return tuple(rows)
+    return (*rows[:top], total_row(rows[top:], books, f"{len(rows) - top} more"))
+
+
+def total_row(rows: Sequence[Row], books: Books, name: str = "total") -> Row:
+    """Return the sum of rows. Its time is that of the rows whose time is known."""
+    known = [row.kernel_s for row in rows if row.kernel_s is not None]
+    calls, kernels = sum(row.calls for row in rows), tuple(i for row in rows for i in row.kernels)
+    time_s, busy_s = sum(known) if known else None, sum(row.busy_s for row in rows)
+    return Row(name, "", calls, kernels, time_s, books.total(kernels), books.replayed_share(kernels), busy_s)
+
+
+def _row(run: Run, books: Books, group: _Group, busy_s: Sequence[float]) -> Row:
+    kernels = tuple(group.kernels)
+    known = has_trace(run) and (kernels or not all(op.compiled for op in group.ops))
+    return Row(
+        group.name,
+        group.where,
+        len(group.ops),
+        kernels,
+        kernel_s=sum((run.kernels[i].duration_s for i in kernels), 0.0) if known else None,
+        energy=books.total(kernels),
+        replayed_share=books.replayed_share(kernels),
+        busy_s=sum(busy_s[i] for i in kernels),
+    )
+
+
+def _rank(row: Row) -> tuple[object, ...]:
+    # Layers that do the same differ by rounding alone: their names order them.
+    joules = 0.0 if row.energy is None else float(f"{row.energy.joules:.9g}")
+    return (-joules, -(row.kernel_s or 0.0), -len(row.kernels), -row.calls, row.name, row.where)
+
+
+def _kernels_by_name(run: Run) -> Iterable[_Group]:
+    groups: dict[tuple[str, str], _Group] = {}
+    fold = _fold_layers(run)
+    for i, kernel in enumerate(run.kernels):
+        groups.setdefault((kernel.name, kernel.kind), _Group(kernel.name, "")).kernels.append(i)
+    for group in groups.values():
+        launchers = Counter(_launcher(run, run.kernels[i], fold) for i in group.kernels)
+        (group.where, _), *others = launchers.most_common()
+        group.where += f" and {len(others)} more" if others else ""
+    return groups.values()
+
+
+def _launcher(run: Run, kernel: Kernel, fold: _Fold) -> str:
+    return _label_loose(kernel, fold)[1] if kernel.op is None else run.ops[kernel.op].name
+
+
+def _ops_by(run: Run, by: By) -> Iterable[_Group]:
+    groups: dict[object, _Group] = {}
+    fold = _fold_layers(run)
+    label_op = {"op": _label_by_op, "module": _label_by_module, "line": _label_by_line}[by](run, fold)
+    compiled = {kernel.module for kernel in run.kernels if kernel.op is None and kernel.module is not None}
+    joined = {kernel.op for kernel in run.kernels}
+    homes: list[_Group] = []
+    for op in run.ops:
+        region = _region_of(op, compiled) if op.compiled and op.id not in joined else None
+        key, name, where = label_op(op) if region is None else _label_compiled(fold(region))
+        homes.append(groups.setdefault(key, _Group(name, where)))
+        homes[-1].ops.append(op)
+    for i, kernel in enumerate(run.kernels):
+        if kernel.op is not None:
+            homes[kernel.op].kernels.append(i)
+            continue
+        key, name, where = _label_loose(kernel, fold)
+        groups.setdefault(key, _Group(name, where)).kernels.append(i)
+    return groups.values()
+
+
+def _label_by_op(run: Run, fold: _Fold) -> Callable[[Op], _Label]:
+    place = _place_text(run)
+
+    def label(op: Op) -> _Label:
+        where = fold(op.module) if op.module else place(line_of(run, op.id))
+        return (op.name, where, op.module_type), op.name, where
+
+    return label
+
+
+def _label_by_module(run: Run, fold: _Fold) -> Callable[[Op], _Label]:  # noqa: ARG001
+    def label(op: Op) -> _Label:
+        name = _NO_MODULE if op.module is None else fold(op.module) or _THE_MODEL
+        return (name, op.module_type), name, op.module_type or ""
+
+    return label
+
+
+def _label_by_line(run: Run, fold: _Fold) -> Callable[[Op], _Label]:  # noqa: ARG001
+    place, texts = _place_text(run), _source_lines(run)
+
+    def label(op: Op) -> _Label:
+        frame = line_of(run, op.id)
+        if frame is None:
+            return _NO_LINE, _NO_LINE, ""
+        return (frame.file, frame.line), place(frame), texts.get((frame.file, frame.line), frame.function)
+
+    return label
+
+
+def _label_compiled(module: str) -> _Label:
+    name = f"compiled: {module or _THE_MODEL}"
+    return name, name, ""
+
+
+def _label_loose(kernel: Kernel, fold: _Fold) -> _Label:
+    return (NOT_JOINED, NOT_JOINED, "") if kernel.module is None else _label_compiled(fold(kernel.module))
+
+
+def _region_of(op: Op, compiled: set[str]) -> str | None:
+    """Return the innermost compiled module an operator is in."""
+    at = op.module
+    while at:
+        if at in compiled:
+            return at
+        at = at.rpartition(".")[0]
+    return "" if "" in compiled else None
+
+
+def _fold_layers(run: Run) -> _Fold:
+    types = {k.module: None for k in run.kernels if k.module} | {
+        op.module: op.module_type for op in run.ops if op.module
+    }
+    layers = {module: (re.sub(r"(?<![^.])\d+(?![^.])", "*", module), kind) for module, kind in types.items()}
+    alike = Counter(layers.values())
+    # A pattern of numbers alone would name nothing: the modules of a plain Sequential.
+    folded = {m: layer[0] for m, layer in layers.items() if alike[layer] > _LAYERS and layer[0].strip("*.")}
+    return lambda module: folded.get(module, module)
+
+
+def _place_text(run: Run) -> Callable[[Frame | None], str]:
+    names = short_files(frame.file for frame in run.frames)
+    return lambda frame: _NO_LINE if frame is None else f"{names[frame.file]}:{frame.line}"
+
+
+def _source_lines(run: Run) -> dict[tuple[str, int], str]:
+    return {
+        (source.file, number): line.strip()
+        for source in run.sources
+        for number, line in enumerate(source.text.splitlines(), source.first)
+        if line.strip()
+    }

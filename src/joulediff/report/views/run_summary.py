@@ -1,0 +1,95 @@
+"""The energy of a run in a line: what it was spent on, how it was split, at which clock, and what took most of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from joulediff.energy.ledger import Books
+from joulediff.model.run import Replay, Run
+from joulediff.model.units import format_energy
+from joulediff.report.columns import cut_end, format_places, round_to_sum
+from joulediff.report.views.grouping import ALL, group_rows
+from joulediff.report.views.ledger import PARTS, add_accounts
+
+LARGEST = 3
+_NAME_ROOM = 48
+# The other parts are told if they are something.
+_ALWAYS = ("operators", "unexplained")
+
+
+def tell_parts(books: Books) -> str | None:
+    """Return what the energy was spent on: `operators 91%, idle 8%, unexplained 1% of the energy`."""
+    total = add_accounts(books.accounts)
+    if total is None or total.unexplained is None or not total.metered.joules > 0.0:
+        return None
+    parts = {part: energy for part in PARTS if (energy := getattr(total, part)) is not None}
+    shares = round_to_sum([100 * (energy.joules / total.metered.joules) for energy in parts.values()], total=100)
+    shown = [f"{part} {share}%" for part, share in zip(parts, shares, strict=True) if share or part in _ALWAYS]
+    return f"{', '.join(shown)} of the energy"
+
+
+def tell_largest(run: Run, books: Books, width: int) -> str | None:
+    """Return the operators that took the most energy, as many as there is room for."""
+    rows = [row for row in group_rows(run, "op", books)[:LARGEST] if row.energy is not None]
+    words = [
+        f"{cut_end(' in '.join(filter(None, (row.name, row.where))), _NAME_ROOM)}: {format_energy(row.energy.joules)}"
+        for row in rows
+        if row.energy is not None
+    ]
+    while len(words) > 1 and len(_most(words)) > width:
+        words.pop()
+    return _most(words) if words else None
+
+
+def tell_split(run: Run, books: Books) -> str | None:
+    """Return how the meters' joules were split among operators; None where they were not."""
+    if books.split is None:
+        return None
+    if books.split == "attributed":
+        advice = ": a recording with replay measures them"
+        return f"joules attributed by time{'' if any(p.name == 'replayed' for p in run.passes) else advice}"
+    counted = sorted(((a.metered.source, a.domain) for a in books.accounts if a.counted), key=lambda each: each[0])
+    meters = [
+        f"{', '.join(name for _, name in group)} {source}" for source, group in groupby(counted, lambda each: each[0])
+    ]
+    measured, kinds = _count_kinds(run.replays)
+    share = books.replayed_share(range(len(run.kernels)))
+    joules = "" if share is None else f", {_percent(share)} of joules"
+    return f"energy: {', '.join(meters)}; {measured} of {kinds} kinds of operators replayed{joules}"
+
+
+def tell_clocks(run: Run) -> str | None:
+    """Return at which clock operators were replayed, and at which the program ran."""
+    replayed = [r.clock_mhz for r in run.replays if r.energy_j is not None and _is_clock(r.clock_mhz)]
+    domains = {r.domain for r in run.replays}
+    found = {} if run.measurement is None else run.measurement.clocks_mhz
+    program = [clock for name, clock in found.items() if name in domains and _is_clock(clock)]
+    if not replayed or not program:
+        return None
+    return f"clock: replayed at {_range(replayed)}, the program ran at {_range(program)}"
+
+
+def _count_kinds(replays: Iterable[Replay]) -> tuple[int, int]:
+    """Return how many kinds of operators were measured by replay, and how many there are."""
+    every = list(replays)
+    return len({r.op for r in every if r.energy_j is not None}), len({r.op for r in every})
+
+
+def _percent(share: float) -> str:
+    """Return a share that is 100 % only if it is all."""
+    return "100%" if share >= ALL else f"{format_places(min(999, math.floor(1000 * share)), 1)}%"
+
+
+def _most(words: Sequence[str]) -> str:
+    return f"most: {', '.join(words)}"
+
+
+def _is_clock(clock_mhz: float | None) -> bool:
+    return clock_mhz is not None and math.isfinite(clock_mhz) and 0.0 < clock_mhz < 1e6
+
+
+def _range(clocks_mhz: Sequence[float | None]) -> str:
+    known = sorted(round(clock) for clock in clocks_mhz if clock is not None)
+    return f"{known[0]} MHz" if known[0] == known[-1] else f"{known[0]} to {known[-1]} MHz"

@@ -1,0 +1,295 @@
+"""Record a program: each pass in turn, and what they say together.
+
+Watching changes what is watched, so energy and time come from a pass with nothing attached, kernels from
+one under the framework's profiler, operators from one that sees every tensor, and joules per operator from running
+each again alone. Whatever ends a pass, what the passes before it found is handed to `checkpoint` first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from joulediff.archive import save, why_unwritable
+from joulediff.energy.burst_meter import Bench
+from joulediff.energy.load_energy import Scales
+from joulediff.energy.replay import SECONDS as REPLAY_SECONDS
+from joulediff.energy.replay import Replaying
+from joulediff.frameworks.recorder import Recorder, open_recorder
+from joulediff.frameworks.settings import collect_settings
+from joulediff.measuring.idle import WAIT_S
+from joulediff.measuring.meters import MeterSet, open_meters
+from joulediff.measuring.meters.meter import Clock, RealClock
+from joulediff.measuring.repeater import Step
+from joulediff.measuring.result import combine
+from joulediff.measuring.sensor_cache import Memory
+from joulediff.measuring.step import SECONDS, measure, resting
+from joulediff.model.errors import JoulediffError, MeterFailed
+from joulediff.model.measurement import Measurement
+from joulediff.model.progress import Watch
+from joulediff.model.run import Pass, PassName, PassStatus, Run
+from joulediff.pysource.programs import describe
+from joulediff.version import __version__
+
+if TYPE_CHECKING:
+    from joulediff.session.live_program import Workbench
+
+Checkpoint = Callable[[Run], None]
+
+NO_FRAMEWORK = "the program has loaded no framework that joulediff records: there is its energy and no operator"
+
+
+def record(
+    step: Step,
+    *,
+    label: str = "step",
+    program: str | None = None,
+    seconds: float = SECONDS,
+    meter: str | MeterSet = "auto",
+    wait_s: float = WAIT_S,
+    cpu_watts: float | None = None,
+    clock_offset_s: float = 0.0,
+    source: bool = True,
+    cpp: bool = False,
+    replay: bool = True,
+    replay_seconds: float = REPLAY_SECONDS,
+    path: str | Path | None = None,
+    root: Path | None = None,
+    checkpoint: Checkpoint | None = None,
+    clock: Clock | None = None,
+    watch: Watch | None = None,
+    between: Callable[[Callable[[float], None]], None] | None = None,
+    then: Callable[[Workbench], None] | None = None,
+) -> Run:
+    """Return the record of one step of a program.
+
+    `seconds` bounds the metered pass, `replay_seconds` the replay of single operators, which `replay` turns off;
+    the operators that took the most time come first. `source` embeds the lines around recorded ones; `cpp` adds C++
+    frames. The user's files are named from `root` on, the current folder by default.
+    Each watched pass begins with the state the step first started from; afterwards the program has the one that the
+    metered pass left. After each pass the run so far is saved at `path` and given to `checkpoint`. Exceptions of `step`
+    pass through.
+    `between` is called after the metered pass, before anything is watched, with what measures the step again for so
+    many seconds; `then` is given the recorded program while its meters are still open.
+    """
+    run = Run(label, program, datetime.now(timezone.utc).isoformat(timespec="seconds"), __version__)
+    place = _check_place(path) if path is not None else None
+
+    def keep(run: Run) -> None:
+        if place is not None:
+            save(run, place)
+        if checkpoint is not None:
+            checkpoint(run)
+
+    session = _Session(run, _Counted(step), watch or Watch(), keep)
+    folder = root or Path.cwd()  # before the step can change it
+
+    def open_watcher() -> Recorder | None:
+        return open_recorder(session.step, names=step, root=folder, source=source, cpp=cpp)
+
+    if replay and not 0 < replay_seconds < float("inf"):
+        raise JoulediffError(f"cannot replay for {replay_seconds:g} seconds", fix="give seconds, or --no-replay")
+    clock = clock or RealClock()
+    with ExitStack() as stack:
+        if not isinstance(meter, MeterSet):
+            meter = open_meters(meter, clock=clock, cpu_watts=cpu_watts, clock_offset_s=clock_offset_s, memory=Memory())
+            stack.enter_context(meter)
+        recorder = open_watcher()
+        begin = session.seed(recorder, stack) if recorder else _do_nothing
+
+        def measure_for(limit_s: float) -> None:
+            # The resting power was found at the first turn. Heat that the other program left is what turns are for.
+            known = session.run.measurement
+            session.meter(
+                lambda keeper: measure(
+                    step,
+                    label=label,
+                    seconds=limit_s,
+                    meter=meter,
+                    wait_s=wait_s,
+                    idle=None if known is None else resting(known),
+                    clock=clock,
+                    watch=keeper,
+                )
+            )
+
+        measure_for(seconds)
+        if between is not None:
+            between(measure_for)
+        if recorder is None and (recorder := open_watcher()) is not None:  # a step may load its framework itself
+            begin = stack.enter_context(recorder.seeded(ran=True))
+        session.run = replace(session.run, settings=recorder.settings() if recorder else collect_settings())
+        if recorder is None:
+            session.skip(NO_FRAMEWORK)
+        else:
+            session.watch_through(recorder, begin)
+            if replay:
+                bench = Bench(meter.meters, clock=clock)
+                session.replay(recorder, begin, bench, clock=clock, seconds=replay_seconds)
+            if then is not None:
+                then(_open_workbench(session, step, recorder, begin, meter, clock, folder))
+    return session.run
+
+
+def _open_workbench(
+    session: _Session,
+    step: Step,
+    recorder: Recorder,
+    begin: Callable[[], None],
+    meter: MeterSet,
+    clock: Clock,
+    root: Path,
+) -> Workbench:
+    from joulediff.session.live_program import Workbench
+
+    run = session.run
+    scales = Scales(run.measurement, Bench(meter.meters, clock=clock), clock, recorder.replayer(run, begin).open_rest)
+    return Workbench(run, step, recorder.workshop(run, begin), scales, meter, clock, begin, root, recorder.changed)
+
+
+def _check_place(path: str | Path) -> Path:
+    """Return where a run can be saved, in full: the step may change the folder. Raises before anything is measured."""
+    if (why := why_unwritable(path)) is not None:
+        raise JoulediffError(f"cannot write {path} ({why})", fix="give another path, in a folder that can be written")
+    return Path(path).absolute()
+
+
+def _do_nothing() -> None:
+    pass
+
+
+class _Counted:
+    """Counts the calls of a step in a pass and keeps what it raised, to tell the program's failures from others."""
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+        self.calls = 0
+        self.failure: BaseException | None = None
+
+    def __call__(self) -> object:
+        self.calls += 1
+        try:
+            return self._step()
+        except BaseException as error:
+            self.failure = error
+            raise
+
+
+class _Keeper(Watch):
+    """Passes on what it is told, and keeps a measurement that was cut short."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self.measurement: Measurement | None = None
+
+    def stage(self, text: str, share: float | None = None) -> None:
+        self._watch.stage(f"metered: {text}", share)
+
+    def failed(self, error: BaseException, call: int) -> None:
+        self._watch.failed(error, call)
+
+    def kept(self, measurement: Measurement) -> None:
+        self.measurement = measurement
+
+
+@dataclass(slots=True)
+class _Session:
+    """A recording under way: the run so far, saved whenever a pass ends."""
+
+    run: Run
+    step: _Counted
+    watch: Watch
+    checkpoint: Checkpoint
+
+    def seed(self, recorder: Recorder, stack: ExitStack) -> Callable[[], None]:
+        """Return what seeds each pass, and puts the step's state back. A step that must run once first may fail."""
+        self.watch.stage("metered: looking at what the step starts from", None)
+        try:
+            return stack.enter_context(recorder.seeded(ran=False))
+        except BaseException as error:
+            if error is self.step.failure:
+                self.watch.failed(error, self.step.calls)
+            raise
+
+    def meter(self, measure_step: Callable[[Watch], Measurement]) -> None:
+        """Measure the step. When it was measured before, the run has the mean of both."""
+        keeper, begin_s = _Keeper(self.watch), time.perf_counter()
+        before, done = self.run.measurement, [each for each in self.run.passes if each.name == "metered"]
+        try:
+            found = measure_step(keeper)
+        except MeterFailed as error:
+            if before is None:
+                raise
+            told = f"it was measured once and not again: {error.what}"
+            found = replace(before, trustworthy=False, warnings=(*before.warnings, told))
+            before = None
+        except BaseException as error:
+            if keeper.measurement is not None and before is None:
+                self.run = replace(self.run, measurement=keeper.measurement)
+                self._end(Pass("metered", "partial", time.perf_counter() - begin_s, describe(error)))
+            raise
+        self.run = replace(self.run, measurement=found if before is None else combine(before, found), passes=())
+        self._end(Pass("metered", "done", time.perf_counter() - begin_s + sum(each.seconds for each in done)))
+
+    def watch_through(self, recorder: Recorder, begin: Callable[[], None]) -> None:
+        self.watch.stage("traced: running the step", None)
+        self._pass("traced", lambda run: recorder.trace(run, begin))
+        self.watch.stage("captured: running the step", None)
+        self._pass("captured", lambda run: recorder.capture(run, begin))
+
+    def replay(
+        self, recorder: Recorder, begin: Callable[[], None], bench: Bench, *, clock: Clock, seconds: float
+    ) -> None:
+        if not self.run.ops or not self.run.kernels or self.run.measurement is None:
+            why = "operators, kernels and the energy of the step are needed first"
+            self._end(Pass("replayed", "skipped", 0.0, why))
+            return
+        replaying = Replaying(self.run, recorder.replayer(self.run, begin), bench, clock, self.watch, seconds)
+
+        def replay_all(_: Run) -> Run:
+            replaying.go()
+            return replaying.result()
+
+        def so_far() -> tuple[Run, PassStatus]:
+            return replaying.result(), "partial" if replaying.measured else "failed"
+
+        self._pass("replayed", replay_all, so_far=so_far)
+
+    def skip(self, why: str) -> None:
+        passes = (*self.run.passes, Pass("traced", "skipped", 0.0, why), Pass("captured", "skipped", 0.0, why))
+        self.run = replace(self.run, passes=passes, notes=(*self.run.notes, why))
+        self.checkpoint(self.run)
+
+    def _pass(
+        self,
+        name: PassName,
+        work: Callable[[Run], Run],
+        *,
+        so_far: Callable[[], tuple[Run, PassStatus]] | None = None,
+    ) -> None:
+        """Run a pass; `so_far` returns the run, and how the pass went, when it breaks off."""
+        self.step.calls, begin_s = 0, time.perf_counter()
+        try:
+            self.run = work(self.run)
+        except BaseException as error:
+            status: PassStatus = "failed"
+            if so_far is not None:
+                self.run, status = so_far()
+            is_ours = isinstance(error, JoulediffError) and error is not self.step.failure
+            why = " ".join(str(error).split()) if is_ours else describe(error)
+            self._end(Pass(name, status, time.perf_counter() - begin_s, why))
+            if error is self.step.failure:
+                self.watch.failed(error, self.step.calls)
+            elif is_ours:
+                return  # this pass cannot be had here; the others can
+            raise
+        self._end(Pass(name, "done", time.perf_counter() - begin_s))
+
+    def _end(self, done: Pass) -> None:
+        self.run = replace(self.run, passes=(*self.run.passes, done))
+        self.checkpoint(self.run)

@@ -1,1 +1,0 @@
-"""May this machine measure now? Conditions, idle power, and repeats until the answer is narrow."""

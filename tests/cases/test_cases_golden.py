@@ -1,0 +1,132 @@
+"""Recordings of the cases: what a diff finds in them without a device, against what it found beside the programs."""
+
+from __future__ import annotations
+
+from functools import cache
+from math import nan
+from pathlib import Path
+
+import pytest
+
+import paths
+from joulediff.archive import load
+from joulediff.cases.case import Case
+from joulediff.cases.judge import GOOD, judge
+from joulediff.cases.kept import judge_diff
+from joulediff.cases.library import find_cases
+from joulediff.cases.run import DIFF, RUNS
+from joulediff.diagnosis.diagnose import diagnose
+from joulediff.model.diff import Diff, Ledger
+from joulediff.model.finding import Finding, SideName
+from joulediff.model.run import Run
+from joulediff.report.json.diff import diff_from_json
+
+GOLDEN = paths.GOLDEN / "cases"
+CASES = {case.id: case for case in find_cases(None)}
+KEPT = {f"{path.parent.parent.name}-{path.parent.name}": path.parent for path in sorted(GOLDEN.glob(f"*/*/{DIFF}"))}
+# What two recordings do not tell: it takes both programs in turns, or operators weighed at the host's pace.
+LIVE = ("pytorch-181115", "sglang-5128")
+TELLING = {name: folder for name, folder in KEPT.items() if folder.name not in LIVE}
+# Whose argument it is takes the programs, line by line; the recordings tell the call.
+WITHOUT_PROGRAMS = {"hf-38977": "GPT2LMHeadModel"}
+PAIR_BYTES, ALL_BYTES = 1_000_000, 20_000_000
+
+kept = pytest.mark.parametrize("folder", KEPT.values(), ids=KEPT)
+
+
+def case_of(folder: Path) -> Case:
+    return CASES[folder.name]
+
+
+def run_of(folder: Path, side: SideName) -> Run:
+    return load(folder / RUNS[side])
+
+
+@cache
+def offline(folder: Path) -> Diff:
+    return diagnose(run_of(folder, "a"), run_of(folder, "b"))
+
+
+@cache
+def saved(folder: Path) -> Diff:
+    return diff_from_json((folder / DIFF).read_bytes())
+
+
+@kept
+def test_what_was_found_beside_the_programs_is_right(folder: Path) -> None:
+    judged = judge_diff(case_of(folder), folder)
+    assert judged.outcome in GOOD, judged.note
+
+
+@pytest.mark.parametrize("folder", TELLING.values(), ids=TELLING)
+def test_the_recordings_alone_tell_the_same_kind_and_key(folder: Path) -> None:
+    before = judge_diff(case_of(folder), folder)
+    judged = judge(case_of(folder), offline(folder), run_of(folder, "a"), None)
+    key_right = judged.key_right or judged.told_key == WITHOUT_PROGRAMS.get(folder.name, "")
+    assert (judged.detected, judged.kind_right, key_right) == (
+        before.detected,
+        before.kind_right,
+        before.key_right,
+    ), judged.note
+    assert not judged.confirmed
+    assert judged.outcome == ("fixed upstream" if before.outcome == "fixed upstream" else "partly")
+
+
+@kept
+def test_the_recordings_alone_tell_the_same_energy(folder: Path) -> None:
+    now, before = offline(folder), saved(folder)
+    assert now.ratio is not None and before.ratio is not None
+    assert now.ratio.value == pytest.approx(before.ratio.value)
+    assert now.comparable == before.comparable
+    for mine, theirs in ((now.ledger_a, before.ledger_a), (now.ledger_b, before.ledger_b)):
+        assert joules_of(mine) == pytest.approx(joules_of(theirs), nan_ok=True)
+    deltas = {same_parts(finding): finding.delta_j for finding in before.findings}
+    for finding in now.findings:
+        known = deltas.get(same_parts(finding))
+        assert known is None or finding.delta_j == pytest.approx(known)
+
+
+@kept
+def test_the_rows_of_a_diff_sum_to_its_steps(folder: Path) -> None:
+    for diff in (offline(folder), saved(folder)):
+        for ledger, name in ((diff.ledger_a, "energy_a"), (diff.ledger_b, "energy_b")):
+            metered = sum(row.metered.joules for row in ledger.domains if row.counted)
+            parts = [getattr(row, name) for row in diff.regions]
+            assert sum(part.joules for part in parts if part is not None) == pytest.approx(metered)
+
+
+@kept
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_a_program_of_a_case_differs_in_nothing_from_itself(folder: Path, side: SideName) -> None:
+    diff = diagnose(run_of(folder, side), run_of(folder, side))
+    assert diff.findings == ()
+    assert diff.same_work
+
+
+@kept
+def test_no_recording_tells_where_it_was_made(folder: Path) -> None:
+    text = (folder / DIFF).read_text(encoding="utf-8")
+    paths = {path for side in RUNS for path in frame_files(run_of(folder, side))}
+    assert not [path for path in paths if path.startswith(("/", "~"))]
+    assert "/root/" not in text and "/home/" not in text and "/tmp/" not in text
+
+
+def same_parts(finding: Finding) -> tuple[object, ...]:
+    """Return what tells whether two findings are about the same joules: trials may count in those of an idle device."""
+    return finding.cause.key, finding.region, any("is counted in" in text for text in finding.cause.evidence)
+
+
+def joules_of(ledger: Ledger) -> list[float]:
+    """Return all that a ledger tells, domain by domain; NaN is what it does not know."""
+    rows = ((row.metered, row.operators, row.idle, row.host, row.waits, row.unexplained) for row in ledger.domains)
+    return [nan if energy is None else energy.joules for row in rows for energy in row]
+
+
+def frame_files(run: Run) -> set[str]:
+    return {frame.file for frame in run.frames}
+
+
+def test_recordings_stay_small() -> None:
+    sizes = [sum(path.stat().st_size for path in folder.iterdir()) for folder in KEPT.values()]
+    assert max(sizes) < PAIR_BYTES
+    assert sum(sizes) < ALL_BYTES

@@ -1,0 +1,238 @@
+"""The next case's processes import while a case is replayed; whatever happens, none of them is left behind."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_child_launch import Told
+
+from case_builders import write_case
+from diff_builders import gpt2_diff
+from joulediff.archive import save
+from joulediff.cli import main
+from joulediff.cli.cases_run import ROOMY, _Queue, _Watching
+from joulediff.model.errors import JoulediffError
+from joulediff.model.progress import Watch
+from run_builders import gpt2_run
+
+
+@dataclass(eq=False)
+class Job:
+    """A case to run, as far as the queue looks at it."""
+
+    name: str
+    device: str = "cuda"
+
+    def programs(self) -> str:
+        return f"programs of {self.name}"
+
+
+class Processes:
+    """Stands for what starts processes: a log of what is started and ended."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    def started(self, programs: Any, *, hold: bool) -> Started:
+        assert hold, "a program that builds its step beside a measurement would disturb it"
+        return Started(programs if isinstance(programs, str) else Path(programs["a"].request.program).parent.name, self)
+
+
+@dataclass
+class Started:
+    """The processes of one case. They are ended by nothing but the end of their context."""
+
+    name: str
+    all: Processes
+
+    def __enter__(self) -> dict[str, str]:
+        self.all.log.append(f"start {self.name}")
+        return {"a": self.name, "b": self.name}
+
+    def __exit__(self, *_: object) -> None:
+        self.all.log.append(f"end {self.name}")
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> Processes:
+    found = Processes()
+    monkeypatch.setattr("joulediff.diagnosis.interleaved_recording.started", found.started)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(ROOMY)), raising=False)
+    return found
+
+
+def queue_of(*jobs: Any) -> _Queue:
+    return _Queue(jobs)
+
+
+A: Any = Job("a")
+B: Any = Job("b")
+C: Any = Job("c")
+ON_CPU: Any = Job("d", "cpu")
+STARTED, ENDED = "start programs of b", "end programs of b"
+
+
+def test_the_case_that_comes_after_is_started_and_used_once(processes: Processes) -> None:
+    with queue_of(A, B, C) as queue:
+        with queue.processes_of(A) as ahead:
+            assert ahead is None
+            queue.start_after(A)
+            assert processes.log == [STARTED]
+        assert processes.log == [STARTED], "they outlive the case before"
+        with queue.processes_of(B) as ahead:
+            assert ahead == {"a": "programs of b", "b": "programs of b"}
+        assert processes.log == [STARTED, ENDED]
+        with queue.processes_of(C) as ahead:
+            assert ahead is None
+    assert processes.log == [STARTED, ENDED]
+
+
+def test_processes_of_a_case_that_does_not_run_are_ended(processes: Processes) -> None:
+    with queue_of(A, B, C) as queue:
+        queue.start_after(A)
+        with queue.processes_of(C) as ahead:
+            assert ahead is None
+        assert processes.log == [STARTED, ENDED]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+@pytest.mark.parametrize("during", [A, B], ids=lambda job: job.name)
+def test_processes_end_with_a_run_that_breaks_off(
+    processes: Processes, error: type[BaseException], during: Any
+) -> None:
+    with pytest.raises(error), queue_of(A, B) as queue:
+        with queue.processes_of(A):
+            queue.start_after(A)
+            if during is A:
+                raise error
+        with queue.processes_of(B):
+            raise error
+    assert processes.log == [STARTED, ENDED]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "after", "cores"),
+    [
+        ((A, B), A, ROOMY - 1),
+        ((A, B), B, ROOMY),
+        ((A, ON_CPU), A, ROOMY),
+        ((ON_CPU, B), ON_CPU, ROOMY),
+    ],
+    ids=["few cores", "the last one", "the next on the CPU", "this one on the CPU"],
+)
+def test_nothing_is_started_where_it_would_disturb(
+    processes: Processes, monkeypatch: pytest.MonkeyPatch, jobs: tuple[Any, ...], after: Any, cores: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
+    with queue_of(*jobs) as queue:
+        queue.start_after(after)
+    assert processes.log == []
+
+
+def test_nothing_is_started_where_nobody_tells_the_cores(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity")
+    with queue_of(A, B) as queue:
+        queue.start_after(A)
+    assert processes.log == []
+
+
+def test_the_next_one_is_started_when_the_first_watched_pass_begins() -> None:
+    shown, calls = Told(), []
+    watch = _Watching(shown, lambda: calls.append(len(shown.stages)))
+    for text in ("A: metered 1/4: measuring", "B: metered 1/4: measuring"):
+        watch.stage(text, 0.5)
+    assert calls == []
+    for text in ("A: traced 2/4: running the step", "A: captured 3/4: running", "B: traced 2/4: running the step"):
+        watch.stage(text)
+    assert calls == [3], "once, and what happens is shown before"
+    assert len(shown.stages) == 5
+
+
+Run = Callable[..., tuple[int, list[str]]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: Processes) -> Run:
+    """Runs three cases whose programs are made up; what a case was given is in the log, and one may fail."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JOULEDIFF_CASES", "lib")
+    for name in ("a", "b", "c"):
+        write_case(Path("lib") / name)
+
+    def make(*words: str, breaks: Mapping[str, BaseException] | None = None) -> tuple[int, list[str]]:
+        def run_case(case: Any, *, folder: Path, watch: Watch, ahead: Any, **_: Any) -> Any:
+            processes.log.append(f"run {case.id} with {'its own' if ahead is None else ahead['a']}")
+            for text in ("A: metered 1/4: measuring", "A: traced 2/4: running the step", "B: traced 2/4: running"):
+                watch.stage(text)
+            if breaks and case.id in breaks:
+                raise breaks[case.id]
+            folder.mkdir(parents=True, exist_ok=True)
+            save(gpt2_run(), folder / "a.jd")
+            return gpt2_diff(), {"a": folder / "a.jd"}
+
+        monkeypatch.setattr("joulediff.cases.run.run_case", run_case)
+        with pytest.raises(SystemExit) as ended:
+            main(["cases", "run", *words])
+        sys.stdout.flush()
+        return int(ended.value.code or 0), processes.log
+
+    return make
+
+
+ALL = [
+    "run a with its own",
+    "start b",
+    "run b with b",
+    "start c",
+    "end b",
+    "run c with c",
+    "end c",
+]
+
+
+def test_each_case_but_the_first_has_processes_that_wait_for_it(run: Run) -> None:
+    assert run("--all", "--device", "cuda") == (0, ALL)
+
+
+def test_on_a_cpu_each_case_starts_its_own(run: Run) -> None:
+    code, log = run("--all", "--device", "cpu")
+    assert code == 0
+    assert log == [f"run {name} with its own" for name in "abc"]
+
+
+def test_a_case_that_cannot_run_is_passed_over(run: Run) -> None:
+    write_case(Path("lib/b"), needs={"nobody-has-this": "1"})
+    _, log = run("--all", "--device", "cuda")
+    assert log == ["run a with its own", "start c", "run c with c", "end c"]
+
+
+def test_a_case_that_fails_leaves_the_next_ones_processes(run: Run) -> None:
+    code, log = run("--all", "--device", "cuda", breaks={"a": JoulediffError("no"), "b": JoulediffError("no")})
+    assert (code, log) == (3, ALL)
+
+
+def test_processes_that_cannot_be_started_are_no_matter_of_the_case_before(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise JoulediffError("cannot start python (Cannot allocate memory)")
+
+    monkeypatch.setattr("joulediff.diagnosis.interleaved_recording.started", fail)
+    assert run("--all", "--device", "cuda") == (0, [f"run {name} with its own" for name in "abc"])
+
+
+@pytest.mark.parametrize(("name", "count"), [("a", 2), ("b", 4)])
+def test_ctrl_c_ends_all_that_was_started(run: Run, name: str, count: int) -> None:
+    code, log = run("--all", "--device", "cuda", breaks={name: KeyboardInterrupt()})
+    assert code == 130
+    assert log[:count] == ALL[:count]
+    begun = sorted(line.removeprefix("start ") for line in log if line.startswith("start"))
+    ended = sorted(line.removeprefix("end ") for line in log if line.startswith("end"))
+    assert begun == ended and begun
+    assert not any(line.startswith("run") for line in log[count:])

@@ -1,0 +1,127 @@
+"""`joulediff match` as a user calls it."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+import paths
+from joulediff.archive import load, save
+from joulediff.cli import cli
+from joulediff.matching import match
+from joulediff.model.errors import JoulediffError
+from joulediff.model.run import Run
+from joulediff.report.json.match import match_record
+from joulediff.report.terminal.match import print_match
+from joulediff.report.views.match_rows import report_match
+
+GOLDEN = paths.GOLDEN
+EAGER, FUSED = GOLDEN / "match" / "gpt2_eager.jd", GOLDEN / "match" / "gpt2_sdpa.jd"
+
+
+@pytest.fixture(scope="module")
+def runs() -> tuple[Run, Run]:
+    return load(EAGER), load(FUSED)
+
+
+def render(a: Run, b: Run, columns: int, *, top: int = 20) -> str:
+    console = Console(width=columns, record=True, file=io.StringIO())
+    print_match(report_match(a, b, match(a, b)), console, top=top)
+    return console.export_text()
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_golden(runs: tuple[Run, Run], columns: int, pytestconfig: pytest.Config) -> None:
+    path = GOLDEN / "match" / f"gpt2_{columns}.txt"
+    shown = render(*runs, columns)
+    assert all(len(line) <= columns for line in shown.splitlines())
+    if pytestconfig.getoption("--golden"):
+        path.write_text(shown, encoding="utf-8")
+    assert shown == path.read_text(encoding="utf-8")
+
+
+def test_columns_sum_to_their_totals(runs: tuple[Run, Run]) -> None:
+    lines = render(*runs, 120).splitlines()
+    head = next(number for number, line in enumerate(lines) if "ops A" in line)
+    rows = [line.split()[:2] for line in lines[head + 1 :] if line.strip()]
+    for column in (0, 1):
+        cells = [0.0 if row[column] == "-" else float(row[column]) for row in rows]
+        assert sum(cells[:-1]) == pytest.approx(cells[-1], abs=1e-9)
+
+
+def test_json_is_complete(runs: tuple[Run, Run]) -> None:
+    a, b = runs
+    regions = match(a, b)
+    found = match_record(report_match(a, b, regions))
+    assert found["schema"] == "joulediff.match/1"
+    assert len(found["regions"]) == len(regions)
+    assert sorted(number for group in found["groups"] for number in group["regions"]) == list(range(len(regions)))
+    for side, run, key in (("a", a, "ops_a"), ("b", b, "ops_b")):
+        matched = [op for each in found["regions"] for op in each[key]]
+        assert sorted([*matched, *found[side]["unmatched"]]) == list(range(len(run.ops)))
+        parts = [each[f"energy_{side}"] for each in found["regions"] if each[f"energy_{side}"] is not None]
+        assert sum(part["joules"] for part in parts) == pytest.approx(found[side]["matched_energy"]["joules"])
+    json.dumps(found)
+
+
+def test_the_command(tmp_path: Path) -> None:
+    found = CliRunner().invoke(cli, ["match", str(EAGER), str(FUSED), "--json", "-"])
+    assert found.exit_code == 0
+    assert json.loads(found.stdout)["a"]["label"] == load(EAGER).label
+    target = tmp_path / "match.json"
+    found = CliRunner().invoke(cli, ["match", str(EAGER), str(FUSED), "--top", "3", "--json", str(target)])
+    assert "more" in found.stdout and "all operators" in found.stdout
+    assert json.loads(target.read_text())["schema"] == "joulediff.match/1"
+
+
+def test_a_recording_is_not_written_over(tmp_path: Path) -> None:
+    copy = tmp_path / "run.jd"
+    copy.write_bytes(EAGER.read_bytes())
+    found = CliRunner().invoke(cli, ["match", str(copy), str(FUSED), "--json", str(copy)])
+    assert isinstance(found.exception, JoulediffError)
+    assert copy.read_bytes() == EAGER.read_bytes()
+
+
+def test_names_of_a_recording_are_plain_text(runs: tuple[Run, Run], tmp_path: Path) -> None:
+    a, b = runs
+    odd = replace(
+        a, label="\x1b[31mred\n", ops=tuple(replace(op, name="aten::\x1b[2J[bold]x", module="\u202em") for op in a.ops)
+    )
+    save(odd, tmp_path / "odd.jd")
+    shown = render(load(tmp_path / "odd.jd"), b, 100)
+    assert "\x1b" not in shown and "\u202e" not in shown
+    assert "[bold]x" in shown
+
+
+def test_what_has_no_counterpart_is_named(runs: tuple[Run, Run]) -> None:
+    a, b = runs
+    # Without the signatures of the last values nothing recognises them.
+    last = len(b.values) - 200
+    blind = replace(b, values=tuple(replace(v, signature=None) if v.id > last else v for v in b.values))
+    shown = render(a, blind, 120)
+    assert "no counterpart in A: " in shown and "no counterpart in B: " in shown
+
+
+def test_without_energy_operators_are_counted(runs: tuple[Run, Run]) -> None:
+    a, b = (replace(run, measurement=None, kernels=()) for run in runs)
+    shown = render(a, b, 100)
+    assert "J of A" not in shown and "ops A" in shown
+    assert "100% matched" in shown
+
+
+def test_two_recordings_of_a_program_on_a_gpu() -> None:
+    """BERT in half precision, recorded twice on an H200 by `benchmarks/closure.py --again --keep`."""
+    a, b = (load(GOLDEN / "match" / f"h200_bert{again}.jd") for again in ("", "_again"))
+    regions = match(a, b)
+    assert all(each.a == each.b for each in regions)
+    assert len(regions) == len(a.ops)
+    report = report_match(a, b, regions)
+    for side in (report.a, report.b):
+        assert side.energy is not None and side.energy.source == "replayed"
+        assert side.share_of_energy == pytest.approx(1.0)

@@ -1,0 +1,297 @@
+"""Which causes the evidence points to, the strongest first, and how each is to be tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from diagnosis_builders import Lab, costs, draw, record, region_of, sides_of
+from joulediff.diagnosis.comparison import Sides
+from joulediff.diagnosis.evidence.call_path import NOT_TRIED
+from joulediff.diagnosis.evidence.find_leads import find_leads
+from joulediff.diagnosis.lead import Lead, Subject, add_evidence, make_subject
+from joulediff.diagnosis.merge import join_leads
+from joulediff.model.place import Place
+from joulediff.model.run import Frame, Run
+from joulediff.pysource.line_trace import Line, Step, Walk
+from rewrites.nodes import gelu_decomposed
+
+X, W = draw(16, 32), draw(32, 32, seed=1)
+LAID, WIDE = W.t().contiguous().t(), X.double()
+TF32 = {
+    "torch.backends.cuda.matmul.allow_tf32": True,
+    "torch.float32_matmul_precision": "high",
+    "torch.backends.cuda.matmul.fp32_precision": "tf32",
+}
+IEEE = {
+    "torch.backends.cuda.matmul.allow_tf32": False,
+    "torch.float32_matmul_precision": "highest",
+    "torch.backends.cuda.matmul.fp32_precision": "ieee",
+}
+
+
+def product() -> torch.Tensor:
+    with torch.no_grad():
+        return torch.tanh(X @ W)
+
+
+def by_hand() -> torch.Tensor:
+    with torch.no_grad():
+        return gelu_decomposed(X @ W)
+
+
+def built_in() -> torch.Tensor:
+    with torch.no_grad():
+        return functional.gelu(X @ W, approximate="tanh")
+
+
+def subject_of(
+    steps: tuple[Callable[[], Any], Callable[[], Any]], op: str, *, kind: str = "equal", **options: Any
+) -> Subject:
+    a = record(steps[0], costs({"mm": 4.0}), **options.get("a", {}))
+    b = record(steps[1], costs({"mm": 2.0}), **options.get("b", {}))
+    sides = sides_of(a, b)
+    return make_subject(sides, region_of(sides, op, kind), options.get("expensive", "a"))
+
+
+def leads_of(steps: tuple[Callable[[], Any], Callable[[], Any]], op: str, **options: Any) -> list[Lead]:
+    return find_leads(subject_of(steps, op, **options), {})
+
+
+def with_settings(
+    mine: dict[str, Any], others: dict[str, Any], *, expensive: str = "a", places: dict[str, str] | None = None
+) -> list[Lead]:
+    a, b = {"settings": mine, "set_places": places or {}}, {"settings": others}
+    return leads_of((product, product), "mm", a=a, b=b, expensive=expensive)
+
+
+def test_one_switch_of_three_names_is_one_lead() -> None:
+    (lead,) = with_settings(IEEE, TF32)
+    assert lead.kind == "misconfiguration"
+    assert lead.cause.key == "torch.backends.cuda.matmul.allow_tf32"
+    assert (lead.cause.value_a, lead.cause.value_b) == (False, True)
+    (suspect,) = lead.suspects
+    assert suspect.settings == {"torch.backends.cuda.matmul.allow_tf32": True}
+
+
+def test_a_switch_is_named_as_the_program_names_it() -> None:
+    (lead,) = with_settings(IEEE, TF32, places={"torch.float32_matmul_precision": "hf.py:3:build"})
+    assert lead.cause.key == "torch.float32_matmul_precision"
+    assert lead.cause.location_a == Place("hf.py", 3, "build")
+    assert lead.cause.location_b is not None and lead.cause.location_b.function == "product"
+
+
+def test_a_setting_takes_the_cheap_sides_value() -> None:
+    (lead,) = with_settings({"torch.x": 1}, {"torch.x": 2}, expensive="b")
+    assert lead.suspects[0].settings == {"torch.x": 1}
+
+
+def test_two_switches_are_two_leads_and_one_if_they_work_together() -> None:
+    leads = with_settings({"torch.x": 1, "torch.y": 3}, {"torch.x": 2, "torch.y": 4})
+    assert [lead.cause.key for lead in leads] == ["torch.x", "torch.y"]
+    joined = join_leads(leads).cause
+    assert (joined.key, joined.value_a, joined.value_b) == ("torch.x and torch.y", "1 and 3", "2 and 4")
+    assert len(joined.evidence) == 2
+
+
+def test_the_grad_mode_is_no_lead() -> None:
+    (lead,) = with_settings({"torch.grad_enabled": True}, {"torch.grad_enabled": False})
+    assert lead.kind == "unknown"
+
+
+def test_the_environment_is_a_lead_that_cannot_be_tried() -> None:
+    leads = with_settings({"env.X": "1", "torch.two": 1}, {"env.X": "2", "torch.two": 2})
+    assert [(lead.cause.key, bool(lead.suspects)) for lead in leads] == [("torch.two", True), ("env.X", False)]
+    assert leads[1].kind == "misconfiguration"
+    assert any("cannot be changed at run time" in text for text in leads[1].cause.evidence)
+
+
+def test_other_versions_are_told_where_nothing_else_is_known() -> None:
+    (lead,) = with_settings(
+        {"package.torch": "2.11", "package.numpy": "2"}, {"package.torch": "2.13", "package.numpy": "2"}
+    )
+    assert lead.kind == "unknown"
+    assert "torch is 2.11 in A and 2.13 in B" in lead.cause.evidence
+
+
+def test_the_same_call_with_the_same_inputs_and_settings_is_unknown() -> None:
+    (lead,) = with_settings({}, {})
+    assert lead.kind == "unknown"
+    assert lead.cause.type == "kernel" and lead.cause.key is None
+    assert lead.cause.location_a is not None and lead.cause.location_a.text == "return torch.tanh(X @ W)"
+
+
+def test_strides_come_before_settings() -> None:
+    def laid() -> torch.Tensor:
+        with torch.no_grad():
+            return torch.tanh(X @ LAID)
+
+    leads = leads_of((laid, product), "mm", a={"settings": IEEE}, b={"settings": TF32})
+    assert [lead.cause.type for lead in leads] == ["layout", "setting"]
+    first = leads[0]
+    assert first.kind == "misconfiguration" and first.cause.key == "strides"
+    assert "given to the step as LAID" in first.cause.evidence[0]
+    assert [(s.layout, s.calls) for s in first.suspects] == [(("strides",), False), ((), True)]
+
+
+def test_a_wide_type_that_was_given() -> None:
+    def wide() -> torch.Tensor:
+        with torch.no_grad():
+            return torch.tanh(WIDE)
+
+    def narrow() -> torch.Tensor:
+        with torch.no_grad():
+            return torch.tanh(X)
+
+    (lead,) = leads_of((wide, narrow), "tanh")
+    assert (lead.kind, lead.cause.key) == ("misconfiguration", "dtype")
+    assert (lead.cause.value_a, lead.cause.value_b) == ("float64", "float32")
+    assert lead.cause.location_a is not None and lead.cause.location_a.text == "return torch.tanh(WIDE)"
+
+
+def test_a_layout_made_within_the_step_is_the_codes_own_doing() -> None:
+    def permuted() -> torch.Tensor:
+        with torch.no_grad():
+            return torch.softmax(X.t(), -1)
+
+    def copied() -> torch.Tensor:
+        with torch.no_grad():
+            return torch.softmax(X.t().contiguous(), -1)
+
+    first = leads_of((permuted, copied), "_softmax")[0]
+    assert (first.kind, first.cause.key) == ("api_misuse", "strides")
+    assert "made by aten::t" in first.cause.evidence[0]
+
+
+def test_layouts_are_those_of_the_same_operator() -> None:
+    """The costliest operators of the two sides may be others, whose inputs have nothing to do with each other."""
+    a = record(by_hand, lambda op: {"aten::mul": 9.0}.get(op.name, 1.0))
+    b = record(by_hand, lambda op: {"aten::tanh": 9.0}.get(op.name, 1.0))
+    ops = tuple(op.id for op in a.ops if op.name in ("aten::mul", "aten::tanh"))
+    region = replace(sides_of(a, b).regions[0], kind="equal", a=ops, b=ops)
+    values = {v for op in b.ops if op.name == "aten::tanh" for v in op.inputs}
+    wide = tuple(replace(v, dtype="float64") if v.id in values else v for v in b.values)
+    leads = find_leads(make_subject(Sides(a, replace(b, values=wide), [region]), region, "a"), {})
+    assert [lead.cause.type for lead in leads] == ["kernel"]
+
+
+def test_other_calls_are_the_cause_where_the_code_is_the_users_own() -> None:
+    (lead,) = leads_of((by_hand, built_in), "gelu")
+    assert (lead.kind, lead.cause.type) == ("api_misuse", "call_path")
+    assert lead.cause.value_b == "gelu"
+    assert lead.cause.location_b is not None and "functional.gelu" in (lead.cause.location_b.text or "")
+    assert lead.suspects[0].calls
+
+
+def test_work_that_the_other_side_does_without() -> None:
+    def copied() -> torch.Tensor:
+        with torch.no_grad():
+            return torch.softmax(X.t().contiguous(), -1)
+
+    def plain() -> torch.Tensor:
+        with torch.no_grad():
+            return torch.softmax(X.t(), -1)
+
+    (lead,) = leads_of((copied, plain), "clone", kind="movement")
+    assert (lead.kind, lead.cause.type, lead.cause.key) == ("redundant", "redundancy", "contiguous")
+    assert (lead.cause.value_a, lead.cause.value_b) == ("contiguous", None)
+    assert lead.cause.location_b is None
+    assert "moves data" in lead.cause.evidence[0]
+    (lead,) = leads_of((plain, copied), "clone", kind="movement", expensive="b")
+    assert (lead.cause.value_a, lead.cause.value_b) == (None, "contiguous")
+
+
+def test_a_result_that_nothing_reads() -> None:
+    def careless() -> torch.Tensor:
+        with torch.no_grad():
+            torch.exp(X)
+            return torch.tanh(X)
+
+    def careful() -> torch.Tensor:
+        with torch.no_grad():
+            return torch.tanh(X)
+
+    (lead,) = leads_of((careless, careful), "exp", kind="unused")
+    assert lead.kind == "redundant" and lead.cause.key == "exp"
+    assert "nothing reads" in lead.cause.evidence[0]
+
+
+MODEL = "transformers/modeling.py"
+
+
+def through_library(run: Run, function: str, line: int, callee: str, settings: dict[str, Any]) -> Run:
+    """Return a run whose operators are called by a library: from one function, at a line, to a callee."""
+    path = (
+        Frame("hf.py", 3, "step", None, None),
+        Frame(MODEL, line, function, "transformers", 0),
+        Frame(MODEL, 500, callee, "transformers", 1),
+    )
+    return replace(run, frames=path, ops=tuple(replace(op, frame=2) for op in run.ops), settings=settings, sources=())
+
+
+def library_subject(configs: tuple[dict[str, Any], dict[str, Any]], lines: tuple[int, int] = (30, 34)) -> Subject:
+    runs = [
+        through_library(record(step, costs({})), "forward", line, name, config)
+        for step, line, name, config in zip((by_hand, built_in), lines, ("eager", "fused"), configs, strict=True)
+    ]
+    sides = sides_of(runs[0], runs[1])
+    return make_subject(sides, region_of(sides, "gelu"), "a")
+
+
+EAGER = {"model.m.config._attn_implementation": "eager", "model.m.config.n": 4}
+SDPA = {"model.m.config._attn_implementation": "sdpa", "model.m.config.n": 4}
+
+
+def test_the_only_entry_of_a_configuration_that_differs() -> None:
+    (lead,) = find_leads(library_subject((EAGER, SDPA)), {})
+    assert (lead.kind, lead.cause.key) == ("misconfiguration", "config._attn_implementation")
+    assert (lead.cause.value_a, lead.cause.value_b) == ("eager", "sdpa")
+    assert any("both run forward" in text for text in lead.cause.evidence)
+    assert NOT_TRIED in lead.cause.evidence
+
+
+def test_several_entries_point_to_none_of_them() -> None:
+    (lead,) = find_leads(library_subject((EAGER, {**SDPA, "model.m.config.n": 8})), {})
+    assert lead.kind == "api_misuse" and lead.cause.type == "call_path"
+
+
+def walk(value: bool, line: int) -> Walk:
+    decision = Step("config", "self.config.fused", "config.fused", "self.config.fused", value, True, None)
+    lines = (Line(29, "if self.config.fused:", True, (0,)), Line(line, f"return way_{line}(x)", False))
+    return Walk(MODEL, "forward", 28, ("def forward(self, x):",), lines, (decision,), led=1)
+
+
+def test_line_by_line_the_variable_that_decided_is_found() -> None:
+    subject = library_subject((EAGER, {**SDPA, "model.m.config.n": 8}))
+    sides = subject.sides
+    labs = {"a": Lab(sides.a, walks={"forward": walk(False, 30)}), "b": Lab(sides.b, walks={"forward": walk(True, 34)})}
+    (lead,) = find_leads(subject, labs)
+    assert (lead.kind, lead.cause.key) == ("misconfiguration", "config.fused")
+    assert (lead.cause.value_a, lead.cause.value_b) == (False, True)
+
+
+def test_a_function_that_did_not_run_again_leaves_the_calls() -> None:
+    subject = library_subject((EAGER, {**SDPA, "model.m.config.n": 8}))
+    (lead,) = find_leads(subject, {"a": Lab(subject.sides.a), "b": Lab(subject.sides.b)})
+    assert lead.kind == "api_misuse"
+    assert any("did not run again" in text for text in lead.cause.evidence)
+
+
+@pytest.mark.parametrize("expensive", ["a", "b"])
+def test_there_is_always_a_lead(expensive: Any) -> None:
+    a, b = record(by_hand, costs({})), record(built_in, costs({}))
+    sides = sides_of(a, b)
+    for region in sides.regions:
+        subject = make_subject(sides, region, expensive)
+        if subject.op(expensive) is not None:
+            assert find_leads(subject, {})
+
+
+def test_evidence_is_added_at_the_end() -> None:
+    (lead,) = with_settings({}, {})
+    assert add_evidence(lead.cause, "more").evidence == (*lead.cause.evidence, "more")

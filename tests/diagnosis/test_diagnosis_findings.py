@@ -1,0 +1,321 @@
+"""Whole diffs with causes to find: two programs, what their rows cost, and labs that answer from a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from diagnosis_builders import DeadLab, Lab, costs, draw, record, sums
+from joulediff.diagnosis.diagnose import TRIED, diagnose
+from joulediff.frameworks.jobs import Weighed
+from joulediff.model.diff import Diff, Row, Thresholds
+from joulediff.model.finding import Finding
+from joulediff.model.run import Op, Run
+from rewrites.nodes import gelu_decomposed
+from run_builders import energy
+
+X, W = draw(16, 32), draw(32, 32, seed=1)
+
+
+def product() -> torch.Tensor:
+    with torch.no_grad():
+        return torch.tanh(X @ W)
+
+
+def by_hand() -> torch.Tensor:
+    with torch.no_grad():
+        return gelu_decomposed(X @ W)
+
+
+def built_in() -> torch.Tensor:
+    with torch.no_grad():
+        return functional.gelu(X @ W, approximate="tanh")
+
+
+def copied() -> torch.Tensor:
+    with torch.no_grad():
+        return torch.softmax(X.t().contiguous(), -1) @ W[:16]
+
+
+def plain() -> torch.Tensor:
+    with torch.no_grad():
+        return torch.softmax(X.t(), -1) @ W[:16]
+
+
+def slow_kernel(op: Op) -> str:
+    return f"slow_{op.name}"
+
+
+def dear(joules: float = 10.0, step: Callable[[], Any] = product, **changes: Any) -> Run:
+    """Return a run whose products are dear, by kernels of their own."""
+    return record(step, costs({"mm": joules}), **{"kernel": slow_kernel, **changes})
+
+
+def cheap(joules: float = 4.0, step: Callable[[], Any] = product, **changes: Any) -> Run:
+    return record(step, costs({"mm": joules}), **changes)
+
+
+def diff_of(a: Run, b: Run, answers: Mapping[str, Any] | None = None, **options: Any) -> Diff:
+    """Return the diff of two programs that are still there; A answers from the table."""
+    return diagnose(a, b, labs={"a": Lab(a, answers or {}), "b": Lab(b)}, **options)
+
+
+def only(diff: Diff) -> Finding:
+    (found,) = diff.findings
+    return found
+
+
+def row_named(diff: Diff, name: str) -> Row:
+    return next(row for row in diff.regions if row.name == name)
+
+
+ONE, BOTH = {"torch.one": 1}, {"torch.one": 1, "torch.two": 1}
+ONE_LEAN, BOTH_LEAN = {"torch.one": 2}, {"torch.one": 2, "torch.two": 2}
+
+
+def test_a_setting_that_was_tried_and_helps() -> None:
+    found = only(diff_of(dear(settings=ONE), cheap(settings=ONE_LEAN), {"torch.one = 2": 4.0}))
+    assert (found.id, found.kind, found.verdict, found.expensive) == ("1", "misconfiguration", "waste", "a")
+    assert found.cause.key == "torch.one" and found.confirmed
+    assert found.delta_j == pytest.approx(6.0) and found.ratio == pytest.approx(2.5)
+    assert found.share_of_run == pytest.approx(6.0 / 11.0)
+    assert found.p_value is not None and found.p_value < 0.05
+    assert found.ops_a == ("aten::mm",) and found.kernels_a == ("slow_aten::mm",)
+    assert found.confirmation is not None and found.confirmation.saved_j == pytest.approx(6.0)
+    assert found.confirmation.saved_share == pytest.approx(6.0 / 11.0)
+    assert "Set torch.one to 2" in found.suggestion and "X @ W" in found.suggestion
+
+
+def test_the_row_of_a_finding_names_it() -> None:
+    diff = diff_of(dear(settings=ONE), cheap(settings=ONE_LEAN), {"torch.one = 2": 4.0})
+    row = row_named(diff, "mm")
+    assert (row.verdict, row.finding) == ("finding", "1")
+    assert row_named(diff, "tanh").verdict == "noise"
+
+
+def test_two_settings_that_work_only_together() -> None:
+    answers = {"torch.one = 2": 10.0, "torch.two = 2": 10.0, "torch.one = 2 and torch.two = 2": 4.0}
+    found = only(diff_of(dear(settings=BOTH), cheap(settings=BOTH_LEAN), answers))
+    assert found.confirmed and found.cause.key == "torch.one and torch.two"
+    assert found.confirmation is not None and len(found.confirmation.trials) == 3
+
+
+def test_the_second_of_two_settings() -> None:
+    answers = {"torch.one = 2": 10.0, "torch.two = 2": 4.0}
+    found = only(diff_of(dear(settings=BOTH), cheap(settings=BOTH_LEAN), answers))
+    assert found.confirmed and found.cause.key == "torch.two"
+
+
+@pytest.mark.parametrize(
+    "answer", [10.0, 7.0, "the program crashed", Weighed(energy(4.0), 1e-3, difference=0.5)], ids=str
+)
+def test_a_change_that_does_not_help_is_not_confirmed(answer: Any) -> None:
+    found = only(diff_of(dear(settings=ONE), cheap(settings=ONE_LEAN), {"torch.one = 2": answer}))
+    assert not found.confirmed and found.cause.key == "torch.one"
+    assert found.confirmation is not None and found.confirmation.saved_j is None
+    assert [trial.explains for trial in found.confirmation.trials] == [False]
+
+
+def test_what_is_unknown_stays_so_and_is_never_confirmed() -> None:
+    found = only(diff_of(dear(), cheap(), {"calls": 4.0}))
+    assert (found.kind, found.cause.type, found.confirmed) == ("unknown", "kernel", False)
+    assert "No cause was found" in found.suggestion
+
+
+def test_offline_there_are_causes_and_no_proofs() -> None:
+    found = only(diagnose(dear(settings=ONE), cheap(settings=ONE_LEAN)))
+    assert found.cause.key == "torch.one" and not found.confirmed and found.confirmation is None
+    assert any("the programs cannot be run again" in text for text in found.cause.evidence)
+
+
+def test_a_program_that_is_a_file_is_not_tried_though_the_other_is_there() -> None:
+    a, b = dear(settings=ONE), cheap(settings=ONE_LEAN)
+    found = only(diagnose(a, b, labs={"b": Lab(b)}))
+    assert not found.confirmed
+    assert any("the programs cannot be run again" in text for text in found.cause.evidence)
+
+
+def test_a_cheap_side_that_is_a_file_does_not_keep_the_other_from_being_tried() -> None:
+    a, b = dear(settings=ONE), cheap(settings=ONE_LEAN)
+    assert only(diagnose(a, b, labs={"a": Lab(a, {"torch.one = 2": 4.0})})).confirmed
+
+
+def test_a_difference_that_does_not_show_again_is_no_finding() -> None:
+    diff = diff_of(dear(settings=ONE), cheap(settings=ONE_LEAN), {"own": 4.0})
+    assert diff.findings == ()
+    assert row_named(diff, "mm").verdict == "changed"
+    assert any("did not show again" in note for note in diff.notes)
+
+
+def test_what_the_recording_is_not_sure_of_must_show_again() -> None:
+    a, b = dear(7.0, share=0.5, settings=ONE), cheap(5.0, share=0.5, settings=ONE_LEAN)
+    assert diagnose(a, b).findings == ()
+    sharp = {"own": Weighed(energy(7.0, 0.005), 1e-3), "torch.one = 2": 5.0}
+    other = Lab(b, {"own": Weighed(energy(5.0, 0.005), 1e-3)})
+    found = only(diagnose(a, b, labs={"a": Lab(a, sharp), "b": other}))
+    assert found.confirmed
+
+
+def test_a_program_that_ends_leaves_what_the_recordings_tell() -> None:
+    a, b = dear(settings=ONE), cheap(settings=ONE_LEAN)
+    found = only(diagnose(a, b, labs={"a": DeadLab(a), "b": Lab(b)}))
+    assert found.cause.key == "torch.one" and not found.confirmed
+
+
+def test_only_so_many_rows_are_tried() -> None:
+    def many() -> list[torch.Tensor]:
+        names = ("sin", "cos", "exp", "tanh", "sigmoid", "erf", "sqrt", "log1p")
+        with torch.no_grad():
+            return [getattr(torch, name)(X.abs() * (at + 2)) for at, name in enumerate(names)]
+
+    plain_cost = costs({"abs": 0.1, "mul": 0.1})
+    a = record(many, lambda op: 3.0 * (plain_cost(op) or 0.0), kernel=slow_kernel)
+    b = record(many, plain_cost)
+    diff = diff_of(a, b)
+    tried = [f for f in diff.findings if f.confirmation is not None or "not tried" not in " ".join(f.cause.evidence)]
+    assert len(diff.findings) >= 8 and len(tried) == TRIED
+    assert any("others cost more" in " ".join(f.cause.evidence) for f in diff.findings)
+
+
+def two_products() -> torch.Tensor:
+    with torch.no_grad():
+        return functional.linear(torch.tanh(X @ W), W, W[0])
+
+
+# Where a program sets its switch.
+PLACES = {"torch.one": "hf.py:3:build"}
+
+
+def test_rows_of_one_cause_are_one_finding() -> None:
+    a = record(two_products, costs({"mm": 10.0, "addmm": 20.0}), kernel=slow_kernel, settings=ONE, set_places=PLACES)
+    b = record(two_products, costs({"mm": 4.0, "addmm": 8.0}), settings=ONE_LEAN)
+    answers = {"torch.one = 2": [8.0, 4.0]}
+    diff = diff_of(a, b, answers)
+    found = only(diff)
+    assert found.confirmed and found.region == "addmm, 1 more"
+    assert found.delta_j == pytest.approx(18.0)
+    assert found.energy_a is not None and found.energy_a.joules == pytest.approx(30.0)
+    assert [row.finding for row in diff.regions if row.name in ("mm", "addmm")] == ["1", "1"]
+    assert found.confirmation is not None and found.confirmation.saved_j == pytest.approx(18.0)
+
+
+def test_both_sides_may_have_their_own_waste() -> None:
+    a = record(by_hand, costs({"mm": 1.0}))
+    b = record(built_in, costs({"mm": 5.0, "gelu": 1.0}), kernel=slow_kernel)
+    diff = diagnose(a, b)
+    assert {(f.region.rpartition(" ")[2], f.expensive) for f in diff.findings} == {("gelu", "a"), ("mm", "b")}
+    assert [f.delta_j for f in diff.findings] == sorted((f.delta_j for f in diff.findings), reverse=True)
+    assert [f.id for f in diff.findings] == ["1", "2"]
+    assert sums(diff)[0] == pytest.approx(a.measurement.energy.joules if a.measurement else 0.0)
+
+
+def test_the_sides_may_be_exchanged() -> None:
+    a, b = dear(settings=ONE), cheap(settings=ONE_LEAN)
+    found = only(diagnose(b, a, labs={"a": Lab(b), "b": Lab(a, {"torch.one = 2": 4.0})}))
+    assert found.expensive == "b" and found.confirmed and found.delta_j == pytest.approx(6.0)
+    assert (found.cause.value_a, found.cause.value_b) == (2, 1)
+    assert "Set torch.one to 2" in found.suggestion
+
+
+def test_a_cheap_side_that_is_slower_is_a_trade_off() -> None:
+    a = dear(settings=ONE, seconds=lambda op: 1e-3)
+    b = cheap(settings=ONE_LEAN, seconds=lambda op: 2e-3)
+    assert only(diagnose(a, b)).verdict == "tradeoff"
+    assert only(diagnose(b, a)).verdict == "tradeoff"
+    assert only(diagnose(a, b, thresholds=Thresholds(slower=2.0))).verdict == "waste"
+
+
+def test_times_of_a_second_look_count_more_than_recorded_ones() -> None:
+    a = dear(settings=ONE, seconds=lambda op: 1e-3)
+    b = cheap(settings=ONE_LEAN, seconds=lambda op: 2e-3)
+    again = {"a": Lab(a, {"own": Weighed(energy(10.0), 1e-3)}), "b": Lab(b, {"own": Weighed(energy(4.0), 0.9e-3)})}
+    assert only(diagnose(a, b, labs=again)).verdict == "waste"
+
+
+def test_outputs_that_differ_are_a_trade_off() -> None:
+    a, b = record(by_hand, costs({})), record(built_in, costs({}))
+    found = only(diagnose(a, b))
+    assert found.verdict == "waste" and found.difference is not None and found.difference < 1e-5
+    assert only(diagnose(a, b, thresholds=Thresholds(difference=0.0))).verdict == "tradeoff"
+
+
+def test_other_calls_that_are_cheaper() -> None:
+    a, b = record(by_hand, costs({})), record(built_in, costs({}))
+    found = only(diff_of(a, b, {"calls": 1.0}))
+    assert (found.kind, found.confirmed) == ("api_misuse", True)
+    assert "Call gelu instead of" in found.suggestion and "functional.gelu" in found.suggestion
+
+
+def test_work_that_one_side_does_without() -> None:
+    a, b = record(copied, costs({"clone": 3.0})), record(plain, costs({}))
+    found = only(diff_of(a, b, {"calls": 1.0}))
+    assert (found.kind, found.cause.key, found.confirmed) == ("redundant", "contiguous", True)
+    assert found.energy_b is None and found.ratio is None and found.delta_j == pytest.approx(3.0)
+    assert found.confirmation is not None and found.confirmation.saved_j == pytest.approx(3.0)
+
+
+def test_what_is_saved_goes_by_readers_like_the_one_that_was_tried() -> None:
+    """A copy is read by a softmax and by a product; the trial is one of the first, and says nothing of the other."""
+
+    def read_twice(copy: bool) -> tuple[torch.Tensor, ...]:
+        with torch.no_grad():
+            y = X.t().contiguous() if copy else X.t()
+            return torch.softmax(y, -1), y @ W[:16], torch.tanh(W)
+
+    table = {"mm": 20.0}
+    a = record(lambda: read_twice(copy=True), costs({"clone": 3.0, "tanh": 10.0, **table}), kernel=slow_kernel)
+    b = record(lambda: read_twice(copy=False), costs(table))
+    diff = diff_of(a, b, {"calls": 1.0})
+    found = next(each for each in diff.findings if each.kind == "redundant")
+    assert found.confirmed and found.delta_j == pytest.approx(3.0)
+    assert found.confirmation is not None and found.confirmation.saved_j == pytest.approx(3.0)
+
+
+def test_work_that_pays_elsewhere_is_no_finding() -> None:
+    a, b = record(copied, costs({"clone": 1.0})), record(plain, costs({"_softmax": 3.0}))
+    for diff in (diff_of(a, b, {"calls": 3.0}), diagnose(a, b)):
+        assert not [f for f in diff.findings if f.expensive == "a"]
+        assert row_named(diff, "clone").verdict == "changed"
+
+
+def test_work_that_one_side_lacks_belongs_to_the_finding_on_what_reads_it() -> None:
+    a = record(copied, costs({"clone": 2.0, "_softmax": 6.0}), kernel=slow_kernel)
+    b = record(plain, costs({"_softmax": 1.0}))
+    diff = diff_of(a, b, {"calls": 1.0, "layout": 8.0})
+    found = next(f for f in diff.findings if "softmax" in f.region)
+    assert row_named(diff, "clone").finding == found.id == row_named(diff, "_softmax").finding
+    assert found.delta_j == pytest.approx(7.0)
+    assert found.energy_a is not None and found.energy_a.joules == pytest.approx(8.0)
+    assert not [f for f in diff.findings if f.cause.type == "redundancy" and f is not found]
+
+
+def test_an_unused_result_is_told_without_a_trial() -> None:
+    def careless() -> torch.Tensor:
+        with torch.no_grad():
+            torch.exp(X)
+            return torch.tanh(X)
+
+    def careful() -> torch.Tensor:
+        with torch.no_grad():
+            return torch.tanh(X)
+
+    found = only(diff_of(record(careless, costs({})), record(careful, costs({}))))
+    assert (found.kind, found.cause.key, found.confirmed) == ("redundant", "exp", False)
+    assert any("no work that both programs do reads what it makes" in text for text in found.cause.evidence)
+
+
+def test_a_threshold_of_the_users_own() -> None:
+    a, b = dear(5.0, settings=ONE), cheap(4.0, settings=ONE_LEAN)
+    assert only(diagnose(a, b))
+    assert diagnose(a, b, thresholds=Thresholds(threshold=0.3)).findings == ()
+
+
+def test_operators_that_cost_more_than_their_step_are_no_finding() -> None:
+    a, b = dear(settings=ONE, more_j=-8.0), cheap(settings=ONE_LEAN)
+    diff = diagnose(a, b)
+    assert diff.findings == ()
+    assert any("cost more than the whole step" in note for note in diff.notes)

@@ -1,0 +1,272 @@
+"""Waste around the operators: waits for the device, and many operators where the other side has few."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from diagnosis_builders import Lab, costs, draw, record, sides_of, sums
+from joulediff.diagnosis.comparison import Sides
+from joulediff.diagnosis.diagnose import diagnose
+from joulediff.diagnosis.evidence.host import Around, find_around, find_launches, find_waits, part_energy
+from joulediff.diagnosis.significance import compare_rows
+from joulediff.frameworks.jobs import Job, Weighed
+from joulediff.model.finding import Finding
+from joulediff.model.run import Run, Wait
+from rewrites.nodes import gelu_decomposed
+from run_builders import energy, measurement
+
+X, W = draw(16, 32), draw(32, 32, seed=1)
+REST_W = 100.0
+# What the operators of a solver cost more than the other one's.
+OWN_J = 0.9 - 0.2
+
+
+def looking() -> tuple[torch.Tensor, float]:
+    x, total = X, 0.0
+    with torch.no_grad():
+        for _ in range(5):
+            x = torch.tanh(x @ W)
+            total += x.abs().max().item()
+    return x, total
+
+
+def later() -> tuple[torch.Tensor, float]:
+    x, totals = X, []
+    with torch.no_grad():
+        for _ in range(5):
+            x = torch.tanh(x @ W)
+            totals.append(x.abs().max())
+        return x, torch.stack(totals).sum().item()
+
+
+def by_hand() -> torch.Tensor:
+    with torch.no_grad():
+        return gelu_decomposed(X @ W)
+
+
+def built_in() -> torch.Tensor:
+    with torch.no_grad():
+        return functional.gelu(X @ W, approximate="tanh")
+
+
+def by_logarithm() -> torch.Tensor:
+    with torch.no_grad():
+        return functional.log_softmax(X @ W, -1).exp()
+
+
+def by_softmax() -> torch.Tensor:
+    with torch.no_grad():
+        return functional.softmax(X @ W, -1)
+
+
+def run_of(step: Callable[[], Any], *, step_s: float, each_j: float = 0.05, **changes: Any) -> Run:
+    """Return a run whose device rests at 100 W for most of its step."""
+    table = costs({"mm": 0.2, **changes.pop("table", {})}, each_j)
+    return record(step, table, rest_w=REST_W, step_s=step_s, **changes)
+
+
+def waiting_pair() -> tuple[Run, Run]:
+    return run_of(looking, step_s=40e-3), run_of(later, step_s=10e-3, table={"stack": 0.001, "sum": 0.001})
+
+
+def around_of(a: Run, b: Run) -> tuple[Sides, Around]:
+    sides = sides_of(a, b)
+    found = find_around(sides, 0.05)
+    assert found is not None
+    return sides, found
+
+
+def test_an_idle_device_is_energy_around_the_operators() -> None:
+    _, found = around_of(*waiting_pair())
+    assert found.expensive == "a"
+    assert found.delta_j == pytest.approx(3.0, rel=0.05)
+    _, found = around_of(*reversed(waiting_pair()))
+    assert found.expensive == "b"
+
+
+def test_little_idle_time_more_is_nothing() -> None:
+    a, b = run_of(looking, step_s=10.1e-3), run_of(later, step_s=10e-3)
+    assert find_around(sides_of(a, b), 0.05) is None
+
+
+def test_without_books_there_is_nothing_around() -> None:
+    a, b = (replace(run, measurement=None) for run in waiting_pair())
+    assert find_around(sides_of(a, b), 0.05) is None
+    a, b = waiting_pair()
+    assert find_around(sides_of(a, replace(b, kernels=(), replays=(), traced_s=None)), 0.05) is None
+
+
+def test_parts_of_domains_that_do_not_count_are_left_out() -> None:
+    accounts = sides_of(*waiting_pair()).costs["a"].books.accounts
+    assert part_energy(accounts, "idle") is not None
+    assert part_energy(tuple(replace(each, counted=False) for each in accounts), "idle") is None
+
+
+def test_numbers_that_are_read_are_waits() -> None:
+    sides, around = around_of(*waiting_pair())
+    found = find_waits(sides, around)
+    assert found is not None and (found.count_a, found.count_b) == (5, 1)
+    assert found.frame is not None and found.frame.function == "looking"
+    assert sides.a.ops[found.op].name == "aten::_local_scalar_dense"
+
+
+def test_as_many_waits_are_no_habit() -> None:
+    sides, around = around_of(run_of(later, step_s=40e-3), run_of(later, step_s=10e-3))
+    assert find_waits(sides, around) is None
+
+
+def test_a_read_of_a_number_on_the_host_is_no_wait() -> None:
+    a, b = waiting_pair()
+    a = replace(a, values=tuple(replace(value, device="cpu") for value in a.values))
+    assert find_waits(Sides(a, b, sides_of(*waiting_pair()).regions), Around("a", energy(4.0), energy(1.0))) is None
+
+
+def test_waits_that_the_trace_saw_count_by_the_operator_that_waits() -> None:
+    a, b = run_of(by_hand, step_s=40e-3), run_of(built_in, step_s=10e-3)
+    a = replace(a, waits=tuple(Wait("cudaStreamSynchronize", 0.0, 1e-4, op, 0) for op in (0, 1, 1, None)))
+    sides, around = around_of(a, b)
+    found = find_waits(sides, around)
+    assert found is not None and (found.count_a, found.count_b) == (2, 0)
+
+
+def only(a: Run, b: Run, mine: Lab | None = None) -> Finding:
+    diff = diagnose(a, b, labs={} if mine is None else {"a": mine, "b": Lab(b)})
+    (found,) = diff.findings
+    assert [row.finding for row in diff.regions if row.kind == "idle"] == [found.id]
+    assert sums(diff) == pytest.approx([run.measurement.energy.joules for run in (a, b) if run.measurement])
+    return found
+
+
+def test_a_program_that_waits_in_every_round() -> None:
+    found = only(*waiting_pair())
+    assert (found.kind, found.cause.type, found.cause.key) == ("host", "host", "item")
+    assert (found.cause.value_a, found.cause.value_b) == (5, 1)
+    assert not found.confirmed and found.confirmation is None
+    assert found.cause.location_a is not None
+    assert found.cause.location_a.text == "total += x.abs().max().item()"
+    assert "Do not wait" in found.suggestion and "total += x.abs().max().item()" in found.suggestion
+
+
+def test_the_step_without_its_waits_is_the_proof() -> None:
+    a, b = waiting_pair()
+    assert b.measurement is not None and a.measurement is not None
+    lab = Lab(a, unwaited=measurement(energy=b.measurement.energy))
+    found = only(a, b, lab)
+    saved_j = a.measurement.energy.joules - b.measurement.energy.joules
+    assert found.confirmed and found.confirmation is not None
+    assert found.confirmation.saved_j == pytest.approx(saved_j)
+
+
+def test_a_step_that_costs_the_same_without_its_waits_is_no_proof() -> None:
+    a, b = waiting_pair()
+    assert a.measurement is not None
+    found = only(a, b, Lab(a, unwaited=a.measurement))
+    assert not found.confirmed and found.confirmation is not None
+    assert found.confirmation.saved_j is None
+    assert found.confirmation.trials[0].note == "the energy stays as it is"
+
+
+def test_a_wait_that_cannot_be_left_out_says_so() -> None:
+    a, b = waiting_pair()
+    found = only(a, b, Lab(a))
+    assert not found.confirmed and found.confirmation is not None
+    assert found.confirmation.trials[0].note == "no wait there can be left out"
+
+
+def launching_pair(hand_j: float = 0.1) -> tuple[Run, Run]:
+    """Return GELU in many operators that together cost about what one does, on a device that idles between them."""
+    gelu_j = {"gelu": 0.8}
+    return run_of(by_hand, step_s=40e-3, each_j=hand_j), run_of(built_in, step_s=10e-3, table=gelu_j)
+
+
+def solving_pair() -> tuple[Run, Run]:
+    """Return a program with an operator that waits for the device again and again, and one that does without."""
+    a = run_of(by_logarithm, step_s=40e-3, table={"_log_softmax": 0.8, "exp": 0.1})
+    b = run_of(by_softmax, step_s=10e-3, table={"_softmax": 0.2})
+    at = next(op.id for op in a.ops if op.name == "aten::_log_softmax")
+    waits = tuple(Wait("cudaStreamSynchronize", number * 1e-3, 1e-4, at, 0) for number in range(9))
+    return replace(a, waits=waits), b
+
+
+def test_the_row_with_most_of_the_operators() -> None:
+    sides, around = around_of(*launching_pair())
+    rows = compare_rows(sides)
+    at = find_launches(sides, rows, around)
+    assert at is not None and rows[at].group.name.endswith("gelu")
+    assert find_launches(sides, rows, replace(around, expensive="b")) is None
+
+
+def test_few_operators_more_are_no_matter_of_launching() -> None:
+    a, b = run_of(built_in, step_s=40e-3), run_of(built_in, step_s=10e-3)
+    sides, around = around_of(a, b)
+    assert find_launches(sides, compare_rows(sides), around) is None
+    assert diagnose(a, b).findings == ()
+
+
+def test_many_launches_are_a_finding_if_they_show_when_weighed() -> None:
+    a, b = launching_pair()
+    found = only(a, b, Lab(a, {"own": 3.0, "calls": 0.8}))
+    assert (found.kind, found.expensive, found.confirmed) == ("api_misuse", "a", True)
+    assert any("more operators are more work for the host" in text for text in found.cause.evidence)
+    assert found.delta_j == pytest.approx(3.0, rel=0.1)
+
+
+def test_launches_are_weighed_at_the_pace_of_the_host() -> None:
+    """A graph of all operators would have no gaps between them."""
+
+    class Pacing(Lab):
+        def weigh(self, job: Job, *, window_s: float, as_other: bool = False) -> Weighed:
+            assert job.paced
+            return super().weigh(job, window_s=window_s, as_other=as_other)
+
+    a, b = launching_pair()
+    diff = diagnose(a, b, labs={"a": Pacing(a, {"own": 3.0, "calls": 0.8}), "b": Pacing(b)})
+    assert [found.confirmed for found in diff.findings] == [True]
+
+
+def test_an_operator_that_has_the_device_wait_takes_the_energy_around_it() -> None:
+    """A solver that works on the host: its kernels cost little, and its trial shows what all of it does."""
+    a, b = solving_pair()
+    _, around = around_of(a, b)
+    found = only(a, b, Lab(a, {"own": 3.5, "calls": 0.2}))
+    assert found.confirmed and any("while the device waits" in text for text in found.cause.evidence)
+    assert found.delta_j == pytest.approx(OWN_J + around.delta_j)
+    assert found.confirmation is not None and found.confirmation.saved_j == pytest.approx(found.delta_j)
+
+
+def only_its_own(a: Run, b: Run, mine: Lab) -> None:
+    """Assert that the one finding is on operators alone, and that nothing is told of the device that idles."""
+    diff = diagnose(a, b, labs={"a": mine, "b": Lab(b)})
+    assert [found.delta_j for found in diff.findings] == pytest.approx([OWN_J])
+    assert [row.finding for row in diff.regions if row.kind == "idle"] == [None]
+
+
+@pytest.mark.parametrize(("own_j", "calls_j"), [(0.9, 0.2), (3.5, 3.4)])
+def test_a_trial_that_saves_no_more_than_the_kernels_takes_nothing_around_them(own_j: float, calls_j: float) -> None:
+    a, b = solving_pair()
+    only_its_own(a, b, Lab(a, {"own": own_j, "calls": calls_j}))
+
+
+def test_an_operator_that_does_not_wait_takes_nothing_around_it() -> None:
+    a, b = solving_pair()
+    only_its_own(replace(a, waits=()), b, Lab(a, {"own": 3.5, "calls": 0.2}))
+
+
+def test_many_launches_are_no_finding_offline_or_where_they_do_not_show() -> None:
+    a, b = launching_pair()
+    assert diagnose(a, b).findings == ()
+    diff = diagnose(a, b, labs={"a": Lab(a, {"own": 0.8}), "b": Lab(b)})
+    assert diff.findings == ()
+
+
+def test_a_row_that_is_a_finding_anyway_takes_the_energy_around_it() -> None:
+    a, b = launching_pair(hand_j=0.4)
+    found = only(a, b)
+    own_j = 8 * 0.4 - 0.8
+    assert found.delta_j == pytest.approx(own_j + 3.0, rel=0.1)

@@ -1,0 +1,104 @@
+"""Findings of one cause as one: what they cost together, and what of it was confirmed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from diff_builders import finding
+from joulediff.diagnosis.merge import identity, merge
+from joulediff.model.finding import Cause, Finding
+from joulediff.model.place import Place
+
+HERE, ELSEWHERE = Place("hf.py", 3, "build"), Place("hf.py", 9, "build")
+TF32 = Cause("setting", "allow_tf32", False, True, HERE, None)
+
+
+def found(a_j: float, b_j: float | None, **changes: Any) -> Finding:
+    return finding(1, a_j, b_j, **{"cause": TF32, **changes})
+
+
+def test_one_is_as_it_is() -> None:
+    each = found(3.0, 1.0)
+    assert merge([each]) is each
+
+
+def test_energies_add_up_and_the_dearest_speaks() -> None:
+    small, large = found(3.0, 1.0, region="mm", regions=(1,)), found(30.0, 10.0, region="addmm", regions=(2, 3))
+    both = merge([small, large])
+    assert both.region == "addmm, 1 more" and both.regions == (2, 3, 1)
+    assert both.energy_a is not None and both.energy_b is not None
+    assert (both.energy_a.joules, both.energy_b.joules, both.delta_j) == pytest.approx((33.0, 11.0, 22.0))
+    assert both.ratio == pytest.approx(3.0)
+    assert both.share_of_run == pytest.approx(22.0 / 612.4)
+    assert both.time_a_s == pytest.approx(2 * 0.0612)
+    assert both.confirmation is not None and both.confirmation.saved_j == pytest.approx(44.0)
+
+
+def test_a_place_in_the_model_is_told_if_it_is_one() -> None:
+    assert merge([found(3.0, 1.0), found(2.0, 1.0)]).where == "transformer.h.*.mlp.c_fc"
+    assert merge([found(3.0, 1.0), found(2.0, 1.0, where="lm_head")]).where == ""
+
+
+def test_most_of_it_must_be_confirmed() -> None:
+    large, small = found(30.0, 10.0), found(3.0, 1.0, confirmed=False)
+    assert merge([large, small]).confirmed
+    assert not merge([replace(large, confirmed=False), replace(small, confirmed=True)]).confirmed
+    assert not merge([large, found(20.0, 10.0, confirmed=False)]).confirmed
+
+
+def test_the_first_that_was_tried_with_the_others_speaks_for_them() -> None:
+    both = merge(
+        [found(3.0, 1.0, region="softmax"), found(9.0, None, region="clone", confirmed=False)], keep_first=True
+    )
+    assert both.region == "softmax" and both.confirmed
+    assert both.delta_j == pytest.approx(11.0)
+
+
+def test_work_that_the_other_side_lacks_has_no_ratio() -> None:
+    assert merge([found(3.0, None), found(2.0, None)]).ratio is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "same"),
+    [
+        ({}, True),
+        ({"region": "mm"}, True),
+        ({"cause": replace(TF32, location_a=ELSEWHERE)}, True),
+        ({"cause": replace(TF32, type="layout")}, False),
+        ({"cause": replace(TF32, key="other")}, False),
+        ({"cause": replace(TF32, location_b=ELSEWHERE)}, True),
+        ({"verdict": "tradeoff"}, False),
+        ({"expensive": "b"}, False),
+    ],
+)
+def test_which_findings_have_one_cause(changes: dict[str, Any], same: bool) -> None:
+    assert (identity(found(3.0, 1.0)) == identity(found(2.0, 1.0, **changes))) is same
+
+
+def test_a_layout_is_one_cause_only_in_one_line() -> None:
+    first = found(3.0, 1.0, cause=replace(TF32, type="layout"))
+    assert identity(first) != identity(replace(first, cause=replace(first.cause, location_a=ELSEWHERE)))
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        Cause("call_path", "pow", "pow", "gelu", HERE, None),
+        Cause("redundancy", "contiguous", "contiguous", None, HERE, None),
+        Cause("kernel", None, "x", "y", HERE, None),
+    ],
+)
+def test_calls_and_what_is_unknown_are_one_cause_only_in_one_kind_of_region(cause: Cause) -> None:
+    kind = {"call_path": "api_misuse", "redundancy": "redundant", "kernel": "unknown"}[cause.type]
+    first = found(3.0, 1.0, kind=kind, cause=cause)
+    assert identity(first) == identity(replace(first, where="other"))
+    assert identity(first) != identity(replace(first, region="other"))
+
+
+def test_an_entry_of_a_configuration_is_one_cause_in_all_regions() -> None:
+    config = Cause("call_path", "config.use_cache", True, False, HERE, None)
+    first = found(3.0, 1.0, cause=config)
+    assert identity(first) == identity(replace(first, region="other"))

@@ -1,0 +1,244 @@
+"""Whole diffs without a cause to find: a program and itself, rows that sum to the meter, and what is never claimed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import paths
+from diagnosis_builders import costs, draw, measured, record, sums
+from joulediff.archive import load
+from joulediff.diagnosis.diagnose import diagnose
+from joulediff.model.measurement import Measurement
+from joulediff.model.run import Op, Run
+from rewrites.nodes import gelu_decomposed
+from rewrites.programs import make_program, record_step, write_step
+from run_builders import domain_energy, energy
+
+GOLDEN = paths.GOLDEN
+X, W = draw(16, 32), draw(32, 32, seed=1)
+SEEDS = st.integers(0, 2**32)
+
+
+def step() -> torch.Tensor:
+    with torch.no_grad():
+        return torch.tanh(torch.softmax(X @ W, -1) @ W.t())
+
+
+def by_hand() -> torch.Tensor:
+    with torch.no_grad():
+        return gelu_decomposed(X @ W)
+
+
+def built_in() -> torch.Tensor:
+    with torch.no_grad():
+        return torch.nn.functional.gelu(X @ W, approximate="tanh")
+
+
+def jitter(seed: int, share: float = 0.2) -> Any:
+    """Return costs that are off by up to 20 %, each in its own way."""
+    chance, plain = random.Random(seed), costs({"mm": 2.0})
+
+    def find(op: Op) -> float | None:
+        joules = plain(op)
+        return None if joules is None else joules * (1 + chance.uniform(-share, share))
+
+    return find
+
+
+def assert_books_close(a: Run, b: Run) -> None:
+    diff = diagnose(a, b)
+    for run, found in zip((a, b), sums(diff), strict=True):
+        assert run.measurement is not None
+        assert found == pytest.approx(run.measurement.energy.joules)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_a_run_and_itself_has_no_finding(device: str) -> None:
+    run = record(step, costs({"mm": 2.0}), device=device)
+    diff = diagnose(run, run)
+    assert diff.findings == ()
+    assert diff.comparable
+    assert diff.ratio is not None and diff.ratio.value == 1.0
+    assert {row.verdict for row in diff.regions} == {"noise"}
+    assert diff.same_work
+
+
+def test_other_kernels_or_operators_are_not_the_same_work() -> None:
+    run = record(step, costs({}))
+    assert not diagnose(record(step, costs({}), kernel=lambda op: "other"), run).same_work
+    assert not diagnose(measured(BY_HAND, costs({})), measured(BUILT_IN, costs({}))).same_work
+
+
+@given(SEEDS, st.sampled_from(["cpu", "cuda:0"]))
+@settings(deadline=None, max_examples=15)
+def test_the_same_program_recorded_twice_has_no_finding_however_its_energies_jitter(seed: int, device: str) -> None:
+    run = record_step(step)
+    a, b = (measured(run, jitter(seed + at), device=device, share=0.001) for at in range(2))
+    assert diagnose(a, b).findings == ()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_programs_that_jitter_have_no_finding(seed: int) -> None:
+    chance = random.Random(seed)
+    run = record_step(write_step(make_program(chance, 12), chance, nothings=0.3))
+    a, b = (measured(run, jitter(10 * seed + at)) for at in range(2))
+    assert diagnose(a, b).findings == ()
+
+
+@given(SEEDS, st.floats(0.0, 500.0), st.floats(-2.0, 5.0))
+@settings(deadline=None, max_examples=20)
+def test_rows_sum_to_what_was_metered(seed: int, rest_w: float, more_j: float) -> None:
+    a = measured(BY_HAND, jitter(seed), rest_w=rest_w, more_j=more_j)
+    b = measured(BUILT_IN, jitter(seed + 1), rest_w=rest_w, more_j=more_j / 2)
+    assert_books_close(a, b)
+
+
+BY_HAND, BUILT_IN = record_step(by_hand), record_step(built_in)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_of_random_rewrites_sum_to_what_was_metered(seed: int) -> None:
+    chance = random.Random(seed)
+    program = make_program(chance, 14)
+    a, b = (measured(record_step(write_step(program, chance, nothings=0.3)), jitter(seed + at)) for at in range(2))
+    assert_books_close(a, b)
+
+
+def test_rows_sum_where_kernels_belong_to_no_operator() -> None:
+    run = record(step, costs({"mm": 2.0}))
+    loose = replace(run, kernels=tuple(replace(k, op=None, join="none") for k in run.kernels))
+    assert_books_close(loose, run)
+
+
+def test_rows_sum_without_a_trace() -> None:
+    run = record(step, costs({}))
+    dark = replace(run, kernels=(), replays=(), traced_s=None)
+    assert_books_close(dark, run)
+    diff = diagnose(dark, run)
+    assert diff.findings == ()
+    assert {row.verdict for row in diff.regions if row.kind == "equal"} == {"unknown"}
+
+
+def test_domains_that_do_not_count_are_in_no_row() -> None:
+    run = record(step, costs({}))
+    assert run.measurement is not None
+    cpu = domain_energy(7.0, 10e-3, None, counted=False)
+    both = replace(run.measurement, domains={**run.measurement.domains, "cpu": cpu})
+    assert_books_close(replace(run, measurement=both), run)
+
+
+def test_every_operator_is_in_one_row() -> None:
+    diff = diagnose(measured(BY_HAND, costs({})), measured(BUILT_IN, costs({})))
+    assert sum(row.count * row.ops_a for row in diff.regions) == len(BY_HAND.ops)
+    assert sum(row.count * row.ops_b for row in diff.regions) == len(BUILT_IN.ops)
+
+
+def with_measurement(run: Run, **changes: Any) -> Run:
+    assert run.measurement is not None
+    found: Measurement = replace(run.measurement, **changes)
+    return replace(run, measurement=found)
+
+
+def test_the_whole_difference_has_an_interval_and_a_share_that_is_explained() -> None:
+    a = measured(BY_HAND, costs({"mm": 1.0}))
+    b = measured(BUILT_IN, costs({"mm": 1.0}))
+    diff = diagnose(a, b, interleaved=True)
+    assert diff.delta_j is not None and diff.delta_low_j is not None and diff.delta_high_j is not None
+    assert diff.delta_low_j < diff.delta_j < diff.delta_high_j
+    assert diff.ratio is not None and diff.ratio.low < diff.ratio.value < diff.ratio.high
+    assert diff.explained_share == pytest.approx(1.0)
+
+
+def test_runs_that_were_not_measured_in_turns_are_less_sure() -> None:
+    a, b = measured(BY_HAND, costs({})), measured(BUILT_IN, costs({}))
+    apart, in_turns = diagnose(a, b).ratio, diagnose(a, b, interleaved=True).ratio
+    assert apart is not None and in_turns is not None
+    assert apart.low < in_turns.low and in_turns.high < apart.high
+
+
+def test_what_the_findings_do_not_explain_is_left() -> None:
+    a = measured(BY_HAND, costs({"mm": 1.0}), more_j=7.0)
+    diff = diagnose(a, measured(BUILT_IN, costs({"mm": 1.0})), interleaved=True)
+    assert diff.explained_share == pytest.approx(0.5, abs=0.02)
+
+
+def test_nothing_is_explained_where_the_totals_may_be_equal() -> None:
+    a = with_measurement(measured(BY_HAND, costs({})), energy=energy(9.0, 0.9))
+    assert diagnose(a, measured(BUILT_IN, costs({}))).explained_share is None
+
+
+def test_findings_on_both_sides_cancel_in_the_share() -> None:
+    """What B wastes elsewhere is less of what A costs more."""
+    a = measured(BY_HAND, costs({"mm": 1.0}))
+    b = measured(BUILT_IN, costs({"mm": 3.0}), kernel=lambda op: f"other_{op.name}")
+    diff = diagnose(a, b, interleaved=True)
+    signed = sum(f.delta_j if f.expensive == "a" else -f.delta_j for f in diff.findings)
+    assert {f.expensive for f in diff.findings} == {"a", "b"}
+    assert diff.delta_j is not None and diff.explained_share == pytest.approx(signed / diff.delta_j)
+
+
+def test_programs_that_do_not_do_the_same_job_have_no_finding() -> None:
+    def other() -> torch.Tensor:
+        with torch.no_grad():
+            return torch.sort(torch.cumsum(X, 1), 1).values
+
+    def third() -> torch.Tensor:
+        with torch.no_grad():
+            return torch.exp(torch.sin(X) * 7)
+
+    diff = diagnose(record(other, costs({})), record(third, costs({})))
+    assert diff.findings == ()
+    assert any("may not do the same job" in note for note in diff.notes)
+    assert not [row for row in diff.regions if row.kind == "equal"]
+
+
+def test_two_runs_without_energy_have_rows_of_unknown_verdict() -> None:
+    a, b = (replace(run, measurement=None) for run in (BY_HAND, BUILT_IN))
+    diff = diagnose(a, b)
+    assert diff.findings == () and diff.ratio is None and diff.explained_share is None
+    assert {row.verdict for row in diff.regions} <= {"unknown"}
+    assert any("neither run was metered" in note for note in diff.notes)
+
+
+def golden(name: str) -> Run:
+    return load(GOLDEN / f"{name}.jd")
+
+
+@pytest.mark.parametrize("name", ["closure/gpt2", "closure/llama", "closure/resnet50", "match/h200_bert"])
+def test_a_recording_of_an_h200_and_itself(name: str) -> None:
+    run = golden(name)
+    diff = diagnose(run, run)
+    assert diff.findings == () and diff.ratio is not None and diff.ratio.value == 1.0
+    assert {row.verdict for row in diff.regions} == {"noise"}
+    assert_books_close(run, run)
+
+
+def test_training_recorded_on_an_h200_and_itself() -> None:
+    run = golden("closure/train")
+    assert diagnose(run, run).findings == ()
+
+
+def test_bert_recorded_twice_on_an_h200() -> None:
+    """Two processes, whose energies lie 6 % apart: nothing but noise."""
+    a, b = golden("match/h200_bert"), golden("match/h200_bert_again")
+    diff = diagnose(a, b)
+    assert diff.comparable and diff.findings == ()
+    assert diff.ratio is not None and diff.ratio.low < 1.0 < diff.ratio.high
+    assert_books_close(a, b)
+
+
+def test_gpt2_with_eager_and_fused_attention_on_a_busy_cpu_claims_nothing() -> None:
+    """Estimates of ±30 %: the parts that one side lacks are told, and none is called a waste."""
+    a, b = golden("match/gpt2_eager"), golden("match/gpt2_sdpa")
+    diff = diagnose(a, b)
+    assert diff.comparable and diff.findings == ()
+    assert {row.verdict for row in diff.regions} == {"noise", "only_a"}
+    assert any("scaled_dot_product" in row.name for row in diff.regions)
+    assert_books_close(a, b)

@@ -1,0 +1,147 @@
+"""What to do about a finding, in words, and which fixes can be put in force from outside."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from diagnosis_builders import costs, draw, record
+from diff_builders import finding, gpt2_diff
+from joulediff.diagnosis.build import suggest
+from joulediff.diagnosis.compare_programs import _compare, confirm_findings, find_fix
+from joulediff.model.finding import Cause
+from joulediff.model.place import Place
+from joulediff.model.progress import Watch
+from joulediff.model.run import Setting
+
+HERE = Place("hf.py", 12, "step", "y = model(x)")
+THERE = Place("lean.py", 9, "step", "y = fast(x)")
+LINE = "hf.py:12: `y = model(x)`"
+
+
+def cause(type_: Any, key: str | None, mine: Setting, other: Setting) -> Cause:
+    return Cause(type_, key, mine, other, HERE, THERE)
+
+
+# (kind, cause, what the text must say beside the line)
+SAID: dict[str, tuple[Any, Cause, tuple[str, ...]]] = {
+    "setting": (
+        "misconfiguration",
+        cause("setting", "torch.backends.cuda.matmul.allow_tf32", False, True),
+        ("Set torch.backends.cuda.matmul.allow_tf32 to True", "it is False"),
+    ),
+    "word": ("misconfiguration", cause("setting", "torch.x", "highest", "high"), ("'high'", "'highest'")),
+    "dtype": ("misconfiguration", cause("layout", "dtype", "float64", "float32"), ("float32 instead of float64",)),
+    "channels_last": (
+        "misconfiguration",
+        cause("layout", "memory_format", "contiguous", "channels_last"),
+        ("torch.channels_last", "contiguous"),
+    ),
+    "contiguous": (
+        "misconfiguration",
+        cause("layout", "memory_format", "channels_last", "contiguous"),
+        ("torch.contiguous_format",),
+    ),
+    "strides": (
+        "api_misuse",
+        cause("layout", "strides", "2x3, strides 1,2", "2x3, contiguous"),
+        ("2x3, contiguous instead of 2x3, strides 1,2", "lean.py:9"),
+    ),
+    "alignment": ("api_misuse", cause("layout", "alignment", "not aligned", "aligned"), ("16 bytes",)),
+    "redundancy": ("redundant", cause("redundancy", "contiguous", "contiguous", None), ("Leave out contiguous",)),
+    "host": ("host", cause("host", "item", 200, 1), ("item", "Do not wait")),
+    "grad": (
+        "misconfiguration",
+        cause("call_path", "torch.is_grad_enabled", True, False),
+        ("torch.no_grad()", "torch.inference_mode()"),
+    ),
+    "config": (
+        "misconfiguration",
+        cause("call_path", "config._attn_implementation", "eager", "sdpa"),
+        ("Set attn_implementation to 'sdpa'", "it is 'eager'"),
+    ),
+    "calls": ("api_misuse", cause("call_path", "pow", "pow", "gelu"), ("Call gelu instead of pow", "lean.py:9")),
+    "alike calls": ("api_misuse", cause("call_path", "mm", "mm", "mm"), ("Write the call", "lean.py:9")),
+    "variable": (
+        "api_misuse",
+        cause("call_path", "need_weights", True, False),
+        ("Set need_weights to False", "it is True"),
+    ),
+    "unknown": ("unknown", cause("kernel", None, "gemm_a", "gemm_b"), ("No cause was found",)),
+}
+
+
+@pytest.mark.parametrize("case", SAID)
+@pytest.mark.parametrize("expensive", ["a", "b"])
+def test_a_suggestion_names_the_line_and_the_value(case: str, expensive: Any) -> None:
+    kind, found, words = SAID[case]
+    if expensive == "b":
+        found = Cause(found.type, found.key, found.value_b, found.value_a, found.location_b, found.location_a)
+    text = suggest(kind, found, expensive)
+    assert all(word in text for word in (*words, LINE)), text
+    assert text.endswith(".") or "`" in text
+
+
+def test_without_a_line_it_says_so() -> None:
+    nowhere = replace(cause("kernel", None, "x", "y"), location_a=None)
+    assert "not known" in suggest("unknown", nowhere, "a")
+
+
+def test_what_is_written_out_is_one_call() -> None:
+    found = cause("call_path", "tanh", "tanh", "gelu")
+    text = suggest("api_misuse", found, "a", written_out=8)
+    assert text.startswith("Call gelu in place of 8 operators (") and "tanh" not in text.partition("(")[0]
+
+
+def test_without_a_place_nothing_is_made_up() -> None:
+    assert "None" not in suggest("redundant", Cause("redundancy", "clone", "clone", None, None, None), "a")
+
+
+@pytest.mark.parametrize(
+    ("kind", "found", "fix"),
+    [
+        ("misconfiguration", cause("setting", "torch.x", False, True), {"torch.x": True}),
+        ("misconfiguration", cause("call_path", "config.use_cache", True, False), {"config.use_cache": False}),
+        (
+            "misconfiguration",
+            cause("call_path", "torch.is_grad_enabled", True, False),
+            {"torch.grad_enabled": False},
+        ),
+        ("misconfiguration", cause("call_path", "OMP_NUM_THREADS", "1", "4"), {"env.OMP_NUM_THREADS": "4"}),
+        ("misconfiguration", cause("setting", "torch.x and torch.y", "1 and 2", "3 and 4"), None),
+        ("misconfiguration", cause("layout", "dtype", "float64", "float32"), None),
+        ("api_misuse", cause("call_path", "pow", "pow", "gelu"), None),
+        ("redundant", cause("redundancy", "clone", "clone", None), None),
+        ("host", cause("host", "item", 3, 1), None),
+        ("unknown", cause("kernel", None, "x", "y"), None),
+    ],
+)
+def test_which_fixes_need_no_change_of_code(kind: Any, found: Cause, fix: dict[str, Setting] | None) -> None:
+    assert find_fix(finding(1, 2.0, 1.0, kind=kind, cause=found, expensive="a")) == fix
+
+
+def test_the_fix_has_the_cheap_sides_value_whichever_that_is() -> None:
+    found = cause("setting", "torch.x", 1, 2)
+    assert find_fix(finding(1, 1.0, 2.0, cause=found, expensive="b")) == {"torch.x": 1}
+
+
+def test_without_the_program_a_finding_stays_as_it_is() -> None:
+    diff = gpt2_diff()
+    assert confirm_findings(diff, {}, watch=Watch()) == diff
+
+
+def test_the_whole_program_before_and_after() -> None:
+    x = draw(16, 32)
+
+    def step() -> torch.Tensor:
+        return torch.tanh(x)
+
+    before, after = record(step, costs({}, 4.0)), record(step, costs({}, 3.0))
+    found = _compare("x = 1", before, after)
+    assert found.saved_share == pytest.approx(0.25)
+    assert found.difference == 0.0 and found.note is None
+    assert _compare("x = 1", before, before).note == "within the intervals"
+    assert _compare("x = 1", before, replace(after, measurement=None)).note == "the energy of the step is not known"

@@ -1,0 +1,450 @@
+"""Counterfactuals, answered from a table: which change explains a difference, and which does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from diagnosis_builders import DeadLab, Lab, costs, draw, record, region_of, sides_of
+from joulediff.diagnosis.comparison import Sides, differ
+from joulediff.diagnosis.diagnose import _Diagnosis
+from joulediff.diagnosis.lead import Lead
+from joulediff.diagnosis.trials.transplant import Transplant
+from joulediff.diagnosis.trials.trial import Suspect, Trials, explain, saved, without_waiting
+from joulediff.frameworks.jobs import OTHER, Weighed
+from joulediff.model.diff import Thresholds
+from joulediff.model.errors import JoulediffError
+from joulediff.model.finding import Cause, SideName, Trial
+from joulediff.model.place import Place
+from joulediff.model.progress import Watch
+from joulediff.model.signature import Signature
+from rewrites.nodes import gelu_decomposed
+from run_builders import energy, measurement
+
+X, W = draw(16, 32), draw(32, 32, seed=1)
+LAID = W.t().contiguous().t()
+LIMITS = Thresholds()
+
+
+def by_hand() -> torch.Tensor:
+    with torch.no_grad():
+        return gelu_decomposed(X @ W)
+
+
+def built_in() -> torch.Tensor:
+    with torch.no_grad():
+        return torch.nn.functional.gelu(X @ W, approximate="tanh")
+
+
+def product() -> torch.Tensor:
+    with torch.no_grad():
+        return torch.tanh(X @ W)
+
+
+def product_of_laid() -> torch.Tensor:
+    with torch.no_grad():
+        return torch.tanh(X @ LAID)
+
+
+LEFT, RIGHT = W[:, :16].clone(), W[:, 16:].clone()
+
+
+def product_in_parts() -> torch.Tensor:
+    with torch.no_grad():
+        return torch.tanh(torch.cat([X @ LEFT, X @ RIGHT], -1))
+
+
+def product_with_what_is_made() -> torch.Tensor:
+    with torch.no_grad():
+        return torch.tanh(X @ torch.cat([LEFT, RIGHT], -1))
+
+
+def make(
+    answers: Mapping[str, Any],
+    *,
+    steps: tuple[Any, Any] = (product, product),
+    dear: tuple[float, float] = (10.0, 4.0),
+    lab: type[Lab] = Lab,
+    alone: bool = False,
+    op: str = "mm",
+    **changes: Any,
+) -> tuple[Trials, Lab]:
+    """Return trials at the product of two programs, of which A pays 10 J and B 4 J."""
+    a, b = (record(step, costs({"mm": j}), **changes) for step, j in zip(steps, dear, strict=True))
+    sides = sides_of(a, b)
+    mine = lab(a, answers)
+    labs: dict[SideName, Any] = {"a": mine} if alone else {"a": mine, "b": Lab(b)}
+    return Trials(sides, "a", region_of(sides, op), labs, LIMITS), mine
+
+
+def setting(name: str, value: Any = True) -> Suspect:
+    return Suspect(f"torch.{name} = {value}", settings={f"torch.{name}": value})
+
+
+CALLS = Suspect("the calls of the other side", calls=True)
+STRIDES = Suspect("inputs with the strides of the other side", layout=("strides",))
+ONE, TWO, THREE = setting("one"), setting("two"), setting("three")
+
+
+def test_a_change_that_brings_the_energy_down_explains() -> None:
+    trials, _ = make({"torch.one = True": 4.1})
+    trial = trials.change([ONE])
+    assert trial.explains and trial.note is None
+    assert trial.before is not None and trial.after is not None and trial.other is not None
+    assert (trial.before.joules, trial.after.joules, trial.other.joules) == pytest.approx((10.0, 4.1, 4.0))
+    assert trial.kernels_before == ("aten::mm_kernel",) and trial.kernels_after == ("changed_kernel",)
+    assert trials.made == [trial]
+
+
+@pytest.mark.parametrize(
+    ("answer", "note"),
+    [
+        (10.0, "the energy stays as it is"),
+        (11.0, "the energy stays as it is"),
+        (7.0, "the energy falls, but not to the other side's"),
+        ("out of memory", "out of memory"),
+        (Weighed(energy(4.0), 1e-3, difference=0.3), "the outputs change with it"),
+        (Weighed(energy(4.0), 1e-3, difference=float("nan")), "the outputs change with it"),
+    ],
+)
+def test_what_does_not_explain_says_why(answer: Any, note: str) -> None:
+    trials, _ = make({"torch.one = True": answer})
+    trial = trials.change([ONE])
+    assert not trial.explains
+    assert trial.note == note
+
+
+def test_a_part_that_cannot_be_weighed_as_it_is_says_so() -> None:
+    trials, _ = make({"torch.one = True": 4.0, "own": "the meter fell silent"})
+    trial = trials.change([ONE])
+    assert not trial.explains and trial.before is None
+    assert trial.note == "as it is, it could not be weighed: the meter fell silent"
+
+
+def test_a_program_that_ends_is_a_trial_that_failed() -> None:
+    trials, _ = make({}, lab=DeadLab)
+    trial = trials.change([CALLS])
+    assert not trial.explains and trial.note == "the program ended"
+    assert trials.repeats() is None
+
+
+def test_what_comes_close_is_looked_at_once_more() -> None:
+    trials, lab = make({"torch.one = True": [4.8, 4.2]})
+    assert trials.change([ONE]).explains
+    assert lab.asked.count("torch.one = True") == 2
+    assert len(trials.made) == 1
+
+
+def test_what_stays_close_after_a_second_look_does_not_explain() -> None:
+    trials, lab = make({"torch.one = True": 4.8})
+    assert not trials.change([ONE]).explains
+    assert lab.asked.count("torch.one = True") == 2
+
+
+def test_what_is_far_off_is_not_looked_at_again() -> None:
+    trials, lab = make({"torch.one = True": 7.0})
+    trials.change([ONE])
+    assert lab.asked.count("torch.one = True") == 1
+
+
+def test_one_setting_alone_explains() -> None:
+    trials, lab = make({"torch.one = True": 10.0, "torch.two = True": 4.0, "torch.three = True": 4.0})
+    assert explain(trials, [ONE, TWO, THREE]) == (TWO,)
+    assert not any("three" in key for key in lab.asked)
+
+
+def test_two_settings_only_together() -> None:
+    both = "torch.one = True and torch.three = True"
+    everything = "torch.one = True and torch.three = True and torch.two = True"
+    alone = dict.fromkeys(("torch.one = True", "torch.two = True", "torch.three = True"), 10.0)
+    pairs = dict.fromkeys(("torch.three = True and torch.two = True", "torch.one = True and torch.two = True"), 10.0)
+    trials, _ = make({**alone, **pairs, both: 4.0, everything: 4.0})
+    assert explain(trials, [ONE, TWO, THREE]) == (ONE, THREE)
+    best = [trial for trial in trials.made if trial.explains][-1]
+    assert best.change == "torch.one = True and torch.three = True"
+
+
+def test_nothing_explains() -> None:
+    keys = ("torch.one = True", "torch.two = True", "torch.one = True and torch.two = True")
+    trials, _ = make(dict.fromkeys(keys, 10.0))
+    assert explain(trials, [ONE, TWO]) == ()
+    assert explain(trials, []) == ()
+    assert [trial.explains for trial in trials.made] == [False, False, False]
+
+
+def test_a_failure_does_not_end_the_search() -> None:
+    trials, _ = make({"torch.one = True": "crashed", "torch.two = True": 4.0})
+    assert explain(trials, [ONE, TWO]) == (TWO,)
+    assert trials.made[0].note == "crashed"
+
+
+def test_the_same_change_is_not_tried_twice() -> None:
+    trials, lab = make({"torch.one = True": 10.0})
+    assert trials.change([ONE]) == trials.change([ONE])
+    assert lab.asked.count("torch.one = True") == 1 and len(trials.made) == 1
+
+
+def test_the_other_sides_calls_bring_everything_with_them() -> None:
+    trials, lab = make({"layout": 10.0, "calls": 10.0}, steps=(product_of_laid, product))
+    assert explain(trials, [STRIDES, CALLS]) == ()
+    assert lab.asked.count("calls") == 1
+
+
+def test_a_layout_is_tried_on_the_programs_own_operators() -> None:
+    trials, lab = make({"layout": 4.0}, steps=(product_of_laid, product))
+    assert trials.change([STRIDES]).explains
+    assert "layout" in lab.asked
+
+
+def test_a_layout_that_comes_about_within_the_part_cannot_be_fed() -> None:
+    trials, _ = make({"layout": 4.0})
+    trial = trials.change([STRIDES])
+    assert not trial.explains
+    assert trial.note == "the layout comes about within the part itself"
+
+
+LENT = "with a tensor that only the other program has"
+
+
+def lending(answer: Any = 4.0, **changes: Any) -> tuple[Trials, Lab, list[str]]:
+    """Return trials at a product in parts, where the other program has the matrix in one piece."""
+    trials, lab = make({"calls": answer}, steps=(product_in_parts, product), dear=(5.0, 4.0), **changes)
+    return trials, lab, trials.labs["b"].asked if "b" in trials.labs else []  # type: ignore[attr-defined]
+
+
+def test_what_only_the_other_program_was_given_is_lent() -> None:
+    trials, lab, other = lending()
+    trial = trials.change([CALLS])
+    assert trial.explains and trial.note == LENT
+    matrix = trials.sides.b.ops[0].inputs[1]
+    assert f"lend {matrix}" in other
+    assert lab.asked.index("borrow what is lent") < lab.asked.index("calls")
+
+
+def test_with_lent_tensors_outputs_must_be_known_to_stay() -> None:
+    unknown = Weighed(energy(4.0, 0.005, "replayed"), 1e-3, ("mm",), None)
+    assert not lending(unknown)[0].change([CALLS]).explains
+    assert not lending(replace(unknown, difference=0.5))[0].change([CALLS]).explains
+    assert lending(replace(unknown, difference=1e-6))[0].change([CALLS]).explains
+
+
+def test_a_trial_after_one_with_lent_tensors_is_as_any_other() -> None:
+    trials, _, _ = lending("it failed")
+    assert trials.change([CALLS]).note == "it failed"
+    assert trials.change([STRIDES]).note == "the layout comes about within the part itself"
+    assert trials.lent == 0
+
+
+def test_a_program_that_lends_nothing_tells_why() -> None:
+    trials, lab, _ = lending()
+    trials.labs["b"].lends = "it reads 900 MB that only the other program has"  # type: ignore[attr-defined]
+    trial = trials.change([CALLS])
+    assert not trial.explains and trial.note == "it reads 900 MB that only the other program has"
+    assert "calls" not in lab.asked
+
+
+def test_a_recording_lends_nothing() -> None:
+    trials, lab, _ = lending("it reads a tensor that this program does not have there", alone=True)
+    assert trials.change([CALLS]).note == "it reads a tensor that this program does not have there"
+    assert not any("borrow" in text for text in lab.asked)
+
+
+def test_what_the_other_program_computes_is_not_lent() -> None:
+    trials, _ = make({"calls": 4.0}, steps=(product_in_parts, product_with_what_is_made), dear=(5.0, 4.0))
+    trials.change([CALLS])
+    assert not any("lend" in text for text in trials.labs["b"].asked)  # type: ignore[attr-defined]
+
+
+def test_what_both_programs_have_is_not_lent() -> None:
+    trials, _ = make({"calls": 1.0}, steps=(by_hand, built_in), op="gelu")
+    trials.change([CALLS])
+    assert not any("lend" in text for text in trials.labs["b"].asked)  # type: ignore[attr-defined]
+
+
+def test_outputs_that_are_brought_together_are_compared() -> None:
+    trials, _, _ = lending()
+    job = Transplant(trials.sides, trials.region, "a").job(exact=False)
+    names = [trials.sides.a.ops[op].name for op in job.collect]
+    assert names == ["aten::mm", "aten::mm", "aten::cat"]
+    assert len(job.compare) == 1
+
+
+def test_other_calls_run_on_the_programs_own_tensors() -> None:
+    jobs = []
+
+    class Keeping(Lab):
+        def weigh(self, job: Any, **options: Any) -> Weighed:
+            jobs.append((job, options["as_other"]))
+            return super().weigh(job, **options)
+
+    trials, _ = make({"calls": 1.0}, steps=(by_hand, built_in), op="gelu", lab=Keeping)
+    assert trials.change([CALLS]).explains
+    job, as_other = next((job, other) for job, other in jobs if job.run == OTHER)
+    assert as_other
+    assert [trials.sides.b.ops[op].name for op in job.ops] == ["aten::gelu"]
+    (feed,) = job.feeds
+    assert trials.sides.a.values[feed.own].producer is not None
+    assert job.compare == tuple((b, a) for a, b in trials.region.outputs)
+    own = next(job for job, _ in jobs if job.run != OTHER)
+    assert own.ops == job.collect == trials.region.a
+
+
+def test_tensors_that_do_not_suit_as_they_lie_are_given_as_the_other_side_has_them() -> None:
+    trials, lab = make({"calls": ["a view is not possible", 4.0]}, steps=(product_of_laid, product))
+    assert trials.change([CALLS]).explains
+    assert lab.asked.count("calls") == 2
+
+
+def test_a_cheap_side_that_is_gone_has_its_recorded_energy() -> None:
+    trials, _ = make({"torch.one = True": 4.0}, alone=True)
+    assert trials.change([ONE]).explains
+    assert trials.other.energy is not None and trials.other.energy.joules == pytest.approx(4.0)
+
+
+def test_without_the_program_nothing_can_be_weighed() -> None:
+    trials, _ = make({}, alone=True)
+    trials.labs = {}
+    with pytest.raises(JoulediffError, match="not there to be run again"):
+        _ = trials.before
+
+
+def test_a_difference_that_is_there_again() -> None:
+    trials, _ = make({})
+    assert trials.repeats() is True
+    assert trials.times == pytest.approx((1e-3, 4e-4))
+    assert trials.repeats(slices=False) is True
+
+
+@pytest.mark.parametrize("again_j", [4.0, 4.1, 3.0])
+def test_a_difference_that_is_not_there_again(again_j: float) -> None:
+    trials, _ = make({"own": again_j})
+    assert trials.repeats() is False
+
+
+def test_a_difference_that_cannot_be_looked_at() -> None:
+    trials, _ = make({"own": "crashed"})
+    assert trials.repeats() is None
+
+
+def test_an_estimate_is_weighed_several_times_and_the_least_counts() -> None:
+    rough = [Weighed(energy(joules, 0.3, "estimated"), 1e-3) for joules in (12.0, 9.0, 11.0)]
+    trials, lab = make({"own": rough})
+    assert trials.before.energy is not None and trials.before.energy.joules == 9.0
+    assert lab.asked.count("own") == 3
+
+
+def test_with_other_settings_the_part_is_looked_for_in_the_new_recording() -> None:
+    trials, lab = make({"torch.one = True": 4.0})
+
+    def other() -> torch.Tensor:
+        with torch.no_grad():
+            return torch.sin(X) * 3
+
+    lab.changed = record(other, costs({}))
+    trial = trials.change([ONE])
+    assert not trial.explains
+    assert trial.note == "with the change the part cannot be found again"
+
+
+def test_outputs_under_other_settings_are_compared_by_their_signatures() -> None:
+    trials, lab = make({"torch.one = True": Weighed(energy(4.0), 1e-3)})
+    trial = trials.change([ONE])
+    assert trial.explains and trial.difference == 0.0
+    run = lab.run
+    near = tuple(replace(each, sum_abs=each.sum_abs * 1.0005) for each in run.signatures)
+    lab.changed = replace(run, signatures=near)
+    trials.made.clear()
+    assert trials.change([ONE]).difference == pytest.approx(0.0005, rel=0.01)
+
+
+@pytest.mark.parametrize(("seen", "told"), [(0.0, 0.0005), (0.003, 0.003), (float("nan"), float("nan")), (0.3, 0.3)])
+def test_the_largest_difference_of_outputs_counts(seen: float, told: float) -> None:
+    """Of those by signatures, to the cheap side and to what was, and of the tensors themselves."""
+    trials, lab = make({"torch.one = True": Weighed(energy(4.0), 1e-3, difference=seen)})
+    near = tuple(replace(each, sum_abs=each.sum_abs * 1.0005) for each in lab.run.signatures)
+    lab.changed = replace(lab.run, signatures=near)
+    trial = trials.change([ONE])
+    assert trial.difference == pytest.approx(told, rel=0.01, nan_ok=True)
+    assert trial.explains is (told < 0.01)
+
+
+def test_outputs_that_left_those_of_the_program_are_told_although_they_meet_the_other_sides() -> None:
+    trials, lab = make({"torch.one = True": Weighed(energy(4.0), 1e-3, difference=None)})
+    near = tuple(replace(each, sum_abs=each.sum_abs * 1.0005) for each in trials.sides.b.signatures)
+    trials.sides = Sides(trials.sides.a, replace(trials.sides.b, signatures=near), trials.sides.regions)
+    lab.changed = replace(lab.run, signatures=near)
+    assert trials.change([ONE]).difference == pytest.approx(0.0005, rel=0.01)
+
+
+SIGN = Signature(100, 0, 0, 0, 0, False, -1.0, 1.0, 10.0, 50.0, 40.0, 5.0, 20.0)
+
+
+@pytest.mark.parametrize(
+    ("other", "gap"),
+    [
+        (SIGN, 0.0),
+        (replace(SIGN, sum_abs=50.5), 0.5 / 50.5),
+        (replace(SIGN, sum_x=-10.0), 0.4),
+        (replace(SIGN, sum_x2=44.0), 4.0 / 44.0 / 2),
+        (replace(SIGN, sum_abs=0.0, sum_x=0.0, sum_x2=0.0), 1.0),
+        (replace(SIGN, nans=1), 1.0),
+        (replace(SIGN, negative_infs=2), 1.0),
+        (replace(SIGN, count=99), None),
+        (None, None),
+    ],
+)
+def test_how_far_tensors_lie_apart(other: Signature | None, gap: float | None) -> None:
+    assert differ(SIGN, other) == (None if gap is None else pytest.approx(gap))
+    assert differ(other, SIGN) == (None if gap is None else pytest.approx(gap))
+
+
+def test_what_a_change_saves_of_what_was_recorded() -> None:
+    trial = Trial("x", energy(10.0), energy(4.0), energy(4.0), explains=True)
+    found = saved(trial, energy(100.0))
+    assert found is not None and found.joules == pytest.approx(60.0)
+    assert saved(trial, None) is None
+    assert saved(replace(trial, after=None), energy(1.0)) is None
+    assert saved(replace(trial, before=energy(0.0)), energy(1.0)) is None
+
+
+LINE = Place("p.py", 7, "step")
+
+
+def waiting(a_j: float | None, *, place: Place | None = LINE) -> Trial | None:
+    sides: Sides = sides_of(record(product, costs({"mm": 10.0})), record(product, costs({"mm": 4.0})))
+    found = None if a_j is None else measurement(energy=energy(a_j))
+    return without_waiting(sides, "a", place, {"a": Lab(sides.a, unwaited=found)}, LIMITS)
+
+
+def test_a_step_without_its_waits() -> None:
+    trial = waiting(5.2)
+    assert trial is not None and trial.explains and trial.change == "no wait in p.py:7"
+
+
+@pytest.mark.parametrize(
+    ("a_j", "note"),
+    [
+        (8.0, "the energy falls, but not to the other side's"),
+        (11.0, "the energy stays as it is"),
+        (None, "no wait there can be left out"),
+    ],
+)
+def test_waits_that_are_not_the_reason(a_j: float | None, note: str) -> None:
+    trial = waiting(a_j)
+    assert trial is not None and not trial.explains and trial.note == note
+
+
+def test_waits_in_no_place_are_not_tried() -> None:
+    assert waiting(5.0, place=None) is None
+
+
+def test_a_lead_that_cannot_be_tried_stands_beside_one_that_explains_nothing() -> None:
+    trials, _ = make({"torch.one = True": 10.0})
+    causes = [Cause("setting", key, "1", "2", None, None) for key in ("torch.one", "env.X")]
+    leads = [Lead("misconfiguration", causes[0], (ONE,)), Lead("misconfiguration", causes[1], ())]
+    work = _Diagnosis(trials.sides, trials.thresholds, trials.labs, Watch())
+    assert work._try(trials, leads) == (leads[0], False)

@@ -1,0 +1,514 @@
+"""Tries with a recorded program: on its own tensors, under other settings, and nothing of it is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from interpreter import SEED, seed_all, to_run
+from joulediff.frameworks.jobs import OTHER, OWN, Feed, Form, Job
+from joulediff.frameworks.torch.capture.capture import capture_step
+from joulediff.frameworks.torch.models import find_holdings
+from joulediff.frameworks.torch.trials import trial_runner as workshops
+from joulediff.frameworks.torch.trials.trial_runner import TorchWorkshop
+from joulediff.model.errors import JoulediffError
+from joulediff.model.progress import Watch
+from joulediff.model.run import Op, Run, Wait
+from joulediff.session.live_program import Workbench
+from joulediff.session.record import record
+
+Step = Callable[[], Any]
+DETERMINISTIC = "torch.deterministic.enabled"
+
+FILE = "tests/frameworks/torch/test_workshop.py"
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workshops, "MAX_COPIES", 2)
+    monkeypatch.setattr("joulediff.measuring.idle.WINDOW_S", 0.1)
+
+
+def seed() -> None:
+    seed_all(SEED)
+
+
+def captured(step: Step) -> Run:
+    return to_run(capture_step(step, begin=seed, holdings=find_holdings(step)))
+
+
+def open_workshop(step: Step, *, other: Step | None = None) -> TorchWorkshop:
+    found = TorchWorkshop(step, captured(step), names=step, begin=seed, root=Path.cwd())
+    if other is not None:
+        found.take_other(captured(other))
+    return found
+
+
+def find(run: Run, name: str) -> Op:
+    return next(op for op in run.ops if op.name == f"aten::{name}")
+
+
+X = torch.linspace(-2, 2, 32).reshape(4, 8)
+
+
+def fused() -> torch.Tensor:
+    return torch.nn.functional.gelu(X * 2, approximate="tanh")
+
+
+def decomposed() -> torch.Tensor:
+    y = X * 2
+    inner = 0.7978845608 * (y + 0.044715 * y.pow(3))
+    return 0.5 * y * (1 + inner.tanh())
+
+
+def test_operators_of_the_program_itself() -> None:
+    workshop = open_workshop(decomposed)
+    ops = tuple(range(1, len(captured(decomposed).ops)))
+    with closing(workshop.open_piece(Job(OWN, ops, collect=ops))) as piece:
+        assert (piece.device, piece.difference) == ("cpu", None)
+        assert {"aten::pow", "aten::tanh", "aten::mul"} <= set(piece.kernels)
+        piece.load.run(0.0)
+        assert piece.load.calls >= 1
+    workshop.close()
+
+
+def transplant(own: Step, other: Step, **changes: Any) -> Job:
+    """Return a job: all operators of the other step but its first, on what the own one's first makes."""
+    mine, theirs = captured(own), captured(other)
+    facts: dict[str, Any] = {
+        "collect": tuple(range(1, len(mine.ops))),
+        "feeds": (Feed(theirs.ops[0].outputs[0], mine.ops[0].outputs[0]),),
+        "compare": ((theirs.ops[-1].outputs[0], mine.ops[-1].outputs[0]),),
+    }
+    return Job(OTHER, tuple(range(1, len(theirs.ops))), **{**facts, **changes})
+
+
+def test_operators_of_the_other_program_on_this_ones_tensors() -> None:
+    workshop = open_workshop(decomposed, other=fused)
+    with closing(workshop.open_piece(transplant(decomposed, fused))) as piece:
+        assert piece.kernels == ("aten::gelu",)
+        assert piece.difference is not None and piece.difference < 1e-5
+
+
+def test_other_outputs_are_told() -> None:
+    def wrong() -> torch.Tensor:
+        return torch.relu(X * 2)
+
+    with closing(open_workshop(decomposed, other=wrong).open_piece(transplant(decomposed, wrong))) as piece:
+        assert piece.difference is not None and piece.difference > 0.01
+
+
+def test_inputs_take_the_form_that_is_asked_for() -> None:
+    workshop, run = open_workshop(fused), captured(fused)
+    made, out = run.ops[1].inputs[0], run.ops[1].outputs[0]
+    feeds = (Feed(made, made, Form((4, 8), (1, 4), "float64")),)
+    job = Job(OWN, (1,), collect=(1,), feeds=feeds, compare=((out, out),))
+    with closing(workshop.open_piece(job)) as piece:
+        assert piece.difference is not None and 0 < piece.difference < 1e-6, "it ran in double precision"
+
+
+@pytest.fixture
+def captures(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Stands for a card: keeps whether each load may be captured as a graph."""
+    found: list[bool] = []
+
+    class Load:
+        def __init__(self, *_: object, may_capture: bool, **__: object) -> None:
+            found.append(may_capture)
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(workshops, "CudaLoad", Load)
+    monkeypatch.setattr(workshops, "kernel_names", lambda call, device: ())
+    monkeypatch.setattr(workshops, "_count_copies", lambda size, device: 1)
+    return found
+
+
+def on_card(run: Run, *waiting: int) -> Run:
+    """Return a run of a card in which the host waits for some operators."""
+    waits = tuple(Wait("cudaStreamSynchronize", 0.0, 1e-4, op, 0) for op in (*waiting, None))
+    return replace(run, ops=tuple(replace(op, device="cuda:0") for op in run.ops), waits=waits)
+
+
+@pytest.mark.parametrize(("waiting", "ops", "may"), [((), (1, 2), True), ((0,), (1, 2), True), ((2,), (1, 2), False)])
+def test_what_waits_for_its_device_is_not_captured(
+    captures: list[bool], waiting: tuple[int, ...], ops: tuple[int, ...], may: bool
+) -> None:
+    run = on_card(captured(decomposed), *waiting)
+    workshop = TorchWorkshop(decomposed, run, names=decomposed, begin=seed, root=Path.cwd())
+    workshop.open_piece(Job(OWN, ops, collect=ops)).close()
+    assert captures == [may]
+
+
+def test_the_waits_are_those_of_the_run_whose_operators_they_are(captures: list[bool]) -> None:
+    for waiting in (False, True):
+        own, other = on_card(captured(decomposed), 1), on_card(captured(fused), *([1] if waiting else []))
+        workshop = TorchWorkshop(decomposed, own, names=decomposed, begin=seed, root=Path.cwd())
+        workshop.take_other(other)
+        workshop.open_piece(transplant(decomposed, fused)).close()
+    assert captures == [True, False]
+
+
+def test_a_tensor_that_the_program_does_not_have() -> None:
+    workshop = open_workshop(decomposed, other=fused)
+    with pytest.raises(JoulediffError, match="a tensor that this program does not have"):
+        workshop.open_piece(transplant(decomposed, fused, feeds=()))
+
+
+WHOLE = torch.linspace(-1, 1, 128).reshape(8, 16)
+LEFT, RIGHT = WHOLE[:, :8].clone(), WHOLE[:, 8:].clone()
+
+
+def in_parts() -> torch.Tensor:
+    y = X * 2
+    return torch.cat([y @ LEFT, y @ RIGHT], -1)
+
+
+def in_one() -> torch.Tensor:
+    return (X * 2) @ WHOLE
+
+
+def lent(path: Path) -> tuple[TorchWorkshop, int]:
+    """Return the program in parts, for which the other one wrote its matrix to a file, and which value that is."""
+    other = open_workshop(in_one)
+    value = captured(in_one).ops[1].inputs[1]
+    other.lend((1,), [value], path)
+    other.close()
+    return open_workshop(in_parts, other=in_one), value
+
+
+def test_a_tensor_that_the_other_program_lends(tmp_path: Path) -> None:
+    workshop, _ = lent(tmp_path / "t")
+    job = transplant(in_parts, in_one)
+    with pytest.raises(JoulediffError, match="a tensor that this program does not have"):
+        workshop.open_piece(job)
+    workshop.borrow(tmp_path / "t")
+    (tmp_path / "t").unlink()
+    with closing(workshop.open_piece(job)) as piece:
+        assert piece.kernels == ("aten::mm",)
+        assert piece.difference is not None and piece.difference < 1e-5
+    workshop.close()
+    with pytest.raises(JoulediffError, match="a tensor that this program does not have"):
+        workshop.open_piece(job)
+
+
+def test_lent_tensors_stand_for_those_of_the_other_program_alone(tmp_path: Path) -> None:
+    """They have the other program's numbers, and the same number is another tensor here."""
+    workshop, value = lent(tmp_path / "t")
+    workshop.borrow(tmp_path / "t")
+    run = captured(in_parts)
+    ops = tuple(op.id for op in run.ops[1:])
+    outputs = tuple((out, out) for op in run.ops[1:] for out in op.outputs)
+    assert value < len(run.values)
+    with closing(workshop.open_piece(Job(OWN, ops, collect=ops, compare=outputs))) as piece:
+        assert piece.difference == 0.0
+
+
+def test_what_is_borrowed_takes_turns_with_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One copy for all would stay in the cache."""
+    seen: list[set[int]] = []
+
+    class Load:
+        def __init__(self, calls: Any, **_: object) -> None:
+            (given,) = zip(*(call.args for call in calls), strict=True)
+            seen.extend({each[value].data_ptr() for each in given} for value in given[0])
+
+        def close(self) -> None:
+            pass
+
+    workshop, _ = lent(tmp_path / "t")
+    workshop.borrow(tmp_path / "t")
+    monkeypatch.setattr(workshops, "HostLoad", Load)
+    monkeypatch.setattr(workshops, "_count_copies", lambda size, device: 3)
+    workshop.open_piece(transplant(in_parts, in_one)).close()
+    assert [len(places) for places in seen] == [3, 3]
+
+
+def test_what_nobody_reads_there_is_not_lent(tmp_path: Path) -> None:
+    with pytest.raises(JoulediffError, match="does not read there what it should lend"):
+        open_workshop(in_one).lend((0,), [captured(in_one).ops[1].inputs[1]], tmp_path / "t")
+
+
+def test_recordings_that_are_not_there() -> None:
+    workshop = open_workshop(fused)
+    for job in (Job(OTHER, (0,)), Job("changed1", (0,)), Job(OWN, (0,), base="changed7")):
+        with pytest.raises(JoulediffError, match="there is no recording"):
+            workshop.open_piece(job)
+
+
+@pytest.fixture
+def library() -> Iterator[Step]:
+    """Gives a step that uses an operator of another library."""
+    with torch.library._scoped_library("jdtest", "DEF") as found:
+        found.define("double(Tensor x) -> Tensor")
+        found.impl("double", lambda x: x * 2, "CompositeExplicitAutograd")
+        yield lambda: torch.ops.jdtest.double(X)
+
+
+def test_operators_of_a_library_that_the_program_does_not_use(library: Step) -> None:
+    run = captured(library)
+    (number,) = (op.id for op in run.ops if op.name == "jdtest::double")
+    workshop = open_workshop(fused, other=library)
+    with pytest.raises(JoulediffError, match="jdtest::double belongs to a library that this program does not use"):
+        workshop.open_piece(Job(OTHER, (number,), collect=(0,)))
+    feeds = tuple(Feed(value, value) for value in run.ops[number].inputs)
+    job = Job(OTHER, (number,), collect=(number,), feeds=feeds)
+    open_workshop(library, other=library).open_piece(job).close()
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_memory_that_runs_out_is_a_reason(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(workshops, "_copies", refuse)
+    with pytest.raises(JoulediffError, match="do not fit into memory"):
+        open_workshop(fused).open_piece(Job(OWN, (1,), collect=(1,)))
+
+
+def test_an_operator_that_fails_is_a_reason() -> None:
+    def other() -> torch.Tensor:
+        return torch.mm(X, X.t())
+
+    run, own = captured(other), captured(fused)
+    feeds = tuple(Feed(value, own.ops[0].inputs[0]) for value in run.ops[1].inputs)
+    with pytest.raises(JoulediffError, match="it failed when run again: "):
+        open_workshop(fused, other=other).open_piece(Job(OTHER, (1,), collect=(0,), feeds=feeds))
+
+
+@torch.library.custom_op("joulediff_test::round_if_told", mutates_args=())
+def round_if_told(x: torch.Tensor) -> torch.Tensor:
+    """Stands for a product in TF32: a setting costs it digits."""
+    return x.half().float() if torch.are_deterministic_algorithms_enabled() else x.clone()
+
+
+def rounding() -> torch.Tensor:
+    return round_if_told(X * 2)
+
+
+def under_setting(known: Mapping[str, Any], *, ops: tuple[int, ...] = (1,)) -> float | None:
+    """Return how far the outputs of an operator change with a setting, by what a recording knows of it."""
+    run = replace(captured(rounding), settings=known)
+    workshop = TorchWorkshop(rounding, run, names=rounding, begin=seed, root=Path.cwd())
+    name, changed = workshop.capture({DETERMINISTIC: True})
+    out = changed.ops[1].outputs[0]
+    job = Job(name, ops, base=name, collect=ops, compare=((out, out),), settings={DETERMINISTIC: True})
+    with closing(workshop.open_piece(job)) as piece:
+        assert not torch.are_deterministic_algorithms_enabled()
+        return piece.difference
+
+
+def test_outputs_under_a_setting_are_compared_with_those_without() -> None:
+    gap = under_setting({DETERMINISTIC: False})
+    assert gap is not None and 1e-5 < gap < 1e-3, "half precision has three digits"
+    assert under_setting({DETERMINISTIC: True}) == 0.0, "the program has it so already"
+
+
+def test_a_setting_that_the_recording_does_not_know_compares_nothing() -> None:
+    assert under_setting({}) is None
+
+
+def test_settings_hold_only_meanwhile() -> None:
+    seen: list[bool] = []
+
+    def step() -> torch.Tensor:
+        seen.append(torch.are_deterministic_algorithms_enabled())
+        return X * 2
+
+    workshop = open_workshop(step)
+    seen.clear()
+    name, run = workshop.capture({DETERMINISTIC: True})
+    assert seen == [True]
+    assert [op.name for op in run.ops] == ["aten::mul"]
+    assert (run.kernels, run.replays, run.label) == ((), (), "step")
+    seen.clear()
+    workshop.open_piece(Job(name, (0,), base=name, collect=(0,))).close()
+    assert seen == [True], "the inputs of a changed recording come from a changed run"
+    workshop.open_piece(Job(OWN, (0,), collect=(0,))).close()
+    assert seen == [True, False]
+    with pytest.raises(JoulediffError, match="cannot be changed"):
+        workshop.capture({"torch.nobody": True})
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_recordings_of_changes_have_names_of_their_own() -> None:
+    workshop = open_workshop(fused, other=fused)
+    names = [workshop.capture({DETERMINISTIC: value})[0] for value in (True, False, True)]
+    assert len({*names, OWN, OTHER}) == 5
+
+
+def test_inputs_that_change_from_call_to_call_are_a_reason() -> None:
+    calls = [0]
+
+    def step() -> torch.Tensor:
+        calls[0] += 1
+        return X[: calls[0]] * 2
+
+    workshop = open_workshop(step)
+    with pytest.raises(JoulediffError, match="had other inputs when the step ran again"):
+        workshop.open_piece(Job(OWN, (1,), collect=(1,)))
+
+
+def test_what_the_other_program_writes_to_is_a_copy() -> None:
+    own, theirs = torch.linspace(-1, 1, 8), torch.linspace(-1, 1, 8)
+
+    def reads() -> torch.Tensor:
+        return own * 3
+
+    def writes() -> torch.Tensor:
+        return theirs.mul_(3)
+
+    theirs_run, mine = captured(writes), captured(reads)
+    theirs.copy_(own)
+    workshop = open_workshop(reads, other=lambda: None)
+    workshop.take_other(theirs_run)
+    before, version = own.clone(), own._version
+    feeds = (Feed(theirs_run.ops[0].inputs[0], mine.ops[0].inputs[0]),)
+    compare = ((theirs_run.ops[0].outputs[0], mine.ops[0].outputs[0]),)
+    with closing(workshop.open_piece(Job(OTHER, (0,), collect=(0,), feeds=feeds, compare=compare))) as piece:
+        piece.load.run(0.0)
+        assert piece.difference == 0.0
+    assert torch.equal(own, before)
+    assert own._version == version
+
+
+def test_written_inputs_get_their_first_values_back() -> None:
+    state = torch.ones(4)
+
+    def step() -> torch.Tensor:
+        state.fill_(1)
+        return state.mul_(2)
+
+    workshop = open_workshop(step)
+    seen: list[float] = []
+    with closing(workshop.open_piece(Job(OWN, (1,), collect=(1,)))) as piece:
+        renew = piece.load._renewal._renew
+        renew()
+        seen += [float(call.args[0][value][0]) for call in piece.load._calls for value in call.func.written]
+    assert seen and set(seen) == {1.0}
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.relu_(self.norm(self.first(x))))
+
+
+def values_of(model: nn.Module) -> list[Any]:
+    return [(tensor.tolist(), tensor.data_ptr()) for tensor in (*model.parameters(), *model.buffers(), X)]
+
+
+def surroundings() -> list[Any]:
+    """What a try could leave changed around a program: random numbers, settings, methods of tensors."""
+    return [
+        torch.get_rng_state().tolist(),
+        np.random.get_state()[1].tolist(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.backends.mkldnn.enabled,
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        dict(vars(torch.Tensor)),
+    ]
+
+
+QUICK: dict[str, Any] = {"seconds": 0.05, "wait_s": 0.0, "meter": "estimated", "replay": False, "source": False}
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_program_is_left_as_it_is(training: bool, fails: bool) -> None:
+    torch.manual_seed(0)
+    model = Net().train(training)
+
+    def step() -> torch.Tensor:
+        loss = model(X).square().mean()
+        loss.item()
+        return loss.detach() + torch.rand(())
+
+    left: list[list[Any]] = []
+    ran: list[str] = []
+
+    def try_all(bench: Workbench) -> None:
+        ops = tuple(op.id for op in bench.run.ops[1:4])
+        bench.workshop.take_other(bench.run)
+        weighed = bench.weigh(Job(OWN, ops, collect=ops), window_s=0.15)
+        assert weighed.energy is not None and weighed.energy.joules > 0
+        bench.weigh(Job(OWN, ops, collect=ops, settings={DETERMINISTIC: True}), window_s=0.02)
+        name, _ = bench.workshop.capture({"torch.backends.mkldnn.enabled": False})
+        ran.append(name)
+        with bench.workshop.unwaited(step, file=FILE, line=step.__code__.co_firstlineno + 2):
+            pass
+        if fails:
+            raise ValueError("no")
+
+    def checkpoint(_: Run) -> None:
+        if not left:
+            left.append(values_of(model))  # what the metered pass left is what must be there again
+
+    before = surroundings()
+    try:
+        record(step, checkpoint=checkpoint, then=try_all, **QUICK)
+    except ValueError:
+        assert fails
+    assert ran == ["changed2"]
+    assert values_of(model) == left[0]
+    assert surroundings() == before
+
+
+def test_versions_of_tensors_that_nothing_writes_stay() -> None:
+    model = Net().eval()
+
+    def step() -> torch.Tensor:
+        with torch.no_grad():
+            return model(X)
+
+    workshop = open_workshop(step)
+    versions = [tensor._version for tensor in (*model.parameters(), *model.buffers(), X)]
+    ops = tuple(range(len(captured(step).ops)))
+    with closing(workshop.open_piece(Job(OWN, ops, collect=ops))) as piece:
+        piece.load.run(0.0)
+    workshop.capture({DETERMINISTIC: True})
+    assert [tensor._version for tensor in (*model.parameters(), *model.buffers(), X)] == versions
+
+
+def test_what_cannot_be_weighed_has_a_note() -> None:
+    notes: list[str | None] = []
+
+    def weigh(bench: Workbench) -> None:
+        notes.append(bench.weigh(Job("nobody", (0,)), window_s=0.01).note)
+        notes.append(bench.weigh(Job(OWN, (0,), collect=(0,), settings={"torch.no": 1}), window_s=0.01).note)
+
+    record(fused, then=weigh, **QUICK)
+    assert notes == ["there is no recording nobody here", "torch.no cannot be changed at run time"]
+
+
+def test_a_step_is_measured_again_and_under_other_settings() -> None:
+    seen: list[bool] = []
+
+    def step() -> torch.Tensor:
+        seen.append(torch.are_deterministic_algorithms_enabled())
+        return X * 2
+
+    def measure(bench: Workbench) -> None:
+        seen.clear()
+        limits: dict[str, Any] = {"seconds": 0.05, "wait_s": 0.0, "watch": Watch()}
+        assert bench.measure(settings={}, **limits).energy.joules > 0
+        assert not any(seen)
+        seen.clear()
+        bench.measure(settings={DETERMINISTIC: True}, **limits)
+        assert seen and all(seen)
+
+    record(step, then=measure, **QUICK)
+    assert not torch.are_deterministic_algorithms_enabled()

@@ -1,0 +1,199 @@
+"""Recording on a real NVIDIA GPU: `pytest -m gpu`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from joulediff.archive import load
+from joulediff.model.run import Run
+from joulediff.session.record import record
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def torch() -> Any:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    return torch
+
+
+def recorded(step: Callable[[], object], folder: Path) -> Run:
+    run = record(step, seconds=1.0, wait_s=0.0, source=False, replay=False, path=folder / "run.jd")
+    assert load(folder / "run.jd") == run
+    assert [each.status for each in run.passes] == ["done", "done", "done"]
+    return run
+
+
+def gpt2(torch: Any, **changes: Any) -> Any:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(**{"n_layer": 2, **changes})).cuda()
+
+
+def test_a_forward_pass_is_joined_completely(torch: Any, tmp_path: Path) -> None:
+    model, ids = gpt2(torch).half().eval(), torch.randint(0, 50257, (4, 128), device="cuda")
+
+    def step() -> Any:
+        with torch.no_grad():
+            return model(ids).logits
+
+    run = recorded(step, tmp_path)
+    assert run.notes == ()
+    assert {kernel.join for kernel in run.kernels} == {"op"}
+    assert run.measurement is not None
+    assert 0 < sum(kernel.duration_s for kernel in run.kernels) < 2 * run.measurement.step_s
+    assert all(kernel.grid and kernel.block for kernel in run.kernels if kernel.kind == "kernel")
+    gelu = [op for op in run.ops if op.name == "aten::tanh"]
+    assert [op.module for op in gelu] == ["transformer.h.0.mlp.act", "transformer.h.1.mlp.act"]
+    assert all(run.values[op.outputs[0]].signature is not None for op in gelu)
+    names = {value.name for value in run.values}
+    assert {"ids", "output", "transformer.h.1.mlp.c_fc.weight"} <= names
+
+
+def test_a_training_step_has_its_backward_threads(torch: Any, tmp_path: Path) -> None:
+    model, ids = gpt2(torch), torch.randint(0, 50257, (2, 64), device="cuda")
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step() -> Any:
+        optimizer.zero_grad()
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = model(ids, labels=ids).loss
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    run = recorded(step, tmp_path)
+    assert {op.phase for op in run.ops} == {"forward", "backward", "optimizer"}
+    backward = [op for op in run.ops if op.phase == "backward"]
+    assert {op.thread for op in backward} == {1}
+    assert sum(op.forward is not None for op in backward) > 0.8 * len(backward)
+    joined = sum(kernel.join == "op" for kernel in run.kernels)
+    assert joined == len(run.kernels)
+    assert any("changes what it starts from" in note for note in run.notes)
+
+
+def test_streams_copies_and_waits(torch: Any, tmp_path: Path) -> None:
+    a, side = torch.randn(1024, 1024, device="cuda"), torch.cuda.Stream()
+
+    def step() -> Any:
+        b = a @ a
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            c = (a @ a.t()).relu_()
+        torch.cuda.current_stream().wait_stream(side)
+        d = b + c
+        if d.sum().item() > -1e30:
+            d = d + 1
+        return d.cpu()
+
+    run = recorded(step, tmp_path)
+    products = [op for op in run.ops if op.name == "aten::mm"]
+    assert products[0].stream != products[1].stream
+    streams = {kernel.op: kernel.stream for kernel in run.kernels}
+    assert streams[products[0].id] != streams[products[1].id]
+    assert {"kernel", "memcpy"} <= {kernel.kind for kernel in run.kernels}
+    assert any(kernel.size_bytes == 4 * 1024 * 1024 for kernel in run.kernels)
+    waiting = {run.ops[wait.op].name for wait in run.waits if wait.op is not None}
+    assert "aten::_local_scalar_dense" in waiting
+
+
+def test_a_triton_kernel_is_an_operator(torch: Any, tmp_path: Path) -> None:
+    from gpu_kernels import add_one
+
+    x = torch.zeros(1000, device="cuda")
+
+    def step() -> Any:
+        y = torch.empty_like(x)
+        add_one[(1,)](x, y, 1000, BLOCK=1024)
+        return y * 2
+
+    run = recorded(step, tmp_path)
+    made, launched, scaled = run.ops
+    assert [op.name for op in run.ops] == ["aten::empty_like", "triton::add_one", "aten::mul"]
+    assert launched.inputs[1:] == made.outputs
+    assert scaled.inputs == launched.writes
+    assert run.signature_of(launched.writes[0]).sum_x == 1000  # type: ignore[union-attr]
+    assert [kernel.op for kernel in run.kernels if "add_one" in kernel.name] == [launched.id]
+
+
+def test_a_compiled_model_joins_by_module(torch: Any, tmp_path: Path) -> None:
+    model, ids = torch.compile(gpt2(torch).half().eval()), torch.randint(0, 50257, (2, 64), device="cuda")
+
+    def step() -> Any:
+        with torch.no_grad():
+            return model(ids).logits * 2
+
+    run = recorded(step, tmp_path)
+    inside = [op for op in run.ops if op.compiled]
+    assert {op.module.partition(".")[0] for op in inside if op.module} >= {"transformer", "lm_head"}
+    assert not run.ops[-1].compiled
+    joins = {kernel.join for kernel in run.kernels}
+    assert joins == {"op", "module"}
+    assert any("triton" in kernel.name for kernel in run.kernels if kernel.join == "module")
+
+
+def test_what_a_cuda_graph_replays_is_kept_without_operators(torch: Any, tmp_path: Path) -> None:
+    x, graph = torch.randn(512, 512, device="cuda"), torch.cuda.CUDAGraph()
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        (x @ x).relu()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        y = (x @ x).relu()
+
+    def step() -> Any:
+        graph.replay()
+        return y * 2
+
+    run = recorded(step, tmp_path)
+    assert [op.name for op in run.ops] == ["aten::mul"]
+    assert sorted({kernel.join for kernel in run.kernels}) == ["none", "op"]
+
+
+def test_signatures_on_the_device_are_those_of_the_cpu(torch: Any) -> None:
+    from interpreter import sign
+
+    torch.manual_seed(0)
+    base = torch.randn(6, 7, 8, 9) * 3
+    kinds = ["half", "bfloat16", "double", "int", "long", "short", "char", "bool"]
+    tensors = [base, *(getattr(base, kind)() for kind in kinds), base.to(torch.uint8), torch.empty(0)]
+    tensors += [torch.tensor([1.0, float("nan"), float("inf"), -float("inf"), 0.0, 2.5]), torch.tensor(3.0)]
+    tensors += [torch.randn(3, 4, dtype=torch.complex64), torch.randn(1_000_001), base.to(torch.float8_e4m3fn)]
+    for tensor in tensors:
+        views = [tensor] if tensor.dim() < 4 else [tensor, tensor.permute(2, 0, 3, 1), tensor[:, 1:4, ::2, 1:5]]
+        on_gpu = tensor.cuda()
+        for view in views:
+            same = on_gpu.as_strided(view.shape, view.stride(), view.storage_offset())
+            here, there = sign(view), sign(same)
+            for name in here.__slots__:
+                a, b = getattr(here, name), getattr(there, name)
+                exact = not name.startswith("sum")
+                assert a == b or (not exact and abs(a - b) <= 1e-12 * here.sum_x4 + 1e-12 * here.sum_abs), (view, name)
+
+
+def test_capture_keeps_no_memory(torch: Any, tmp_path: Path) -> None:
+    from joulediff.frameworks.torch.capture.capture import capture_step
+
+    model, ids = gpt2(torch).half().eval(), torch.randint(0, 50257, (8, 512), device="cuda")
+
+    def step() -> Any:
+        with torch.no_grad():
+            return model(ids).logits
+
+    step()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    step()
+    plain = torch.cuda.max_memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    captured = capture_step(step)
+    assert torch.cuda.max_memory_allocated() < 1.2 * plain
+    assert len(captured.ops) > 70
+    del captured
+    torch.cuda.synchronize()

@@ -1,0 +1,200 @@
+"""Random programs written in two ways: nothing is paired that does not belong together, and nearly all is found.
+
+The same programs every time; `benchmarks/matching.py --first SEED` tries others.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from joulediff.matching import match
+from joulediff.matching.graph import Graph, to_graph
+from joulediff.model.finding import Region
+from joulediff.model.run import Run
+from rewrites.nodes import KINDS
+from rewrites.programs import Node, Program, judge, make_program, node_of, record_step, write_step
+
+TOLERANCES = (1e-5, 1e-4, 1e-3, 1e-2)
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def record_two_ways(
+    seed: int, depth: int, *, dtype: torch.dtype = torch.float32, nothings: float = 0.2
+) -> tuple[Run, Run]:
+    chance = random.Random(seed)
+    program = make_program(chance, depth)
+    first = record_step(write_step(program, chance, nothings=nothings))
+    return first, record_step(write_step(program, chance, dtype=dtype, nothings=nothings))
+
+
+@settings(deadline=None, max_examples=12, derandomize=True)
+@given(seed=st.integers(0, 2**32), depth=st.integers(2, 60))
+def test_no_false_pair_and_nearly_all_found(seed: int, depth: int) -> None:
+    a, b = record_two_ways(seed, depth)
+    for tolerance in TOLERANCES:
+        score = judge(a, b, match(a, b, tolerance=tolerance), node_of)
+        assert score.wrong == 0
+        assert score.found >= score.nodes - max(3, 0.1 * score.nodes)
+
+
+@settings(deadline=None, max_examples=8, derandomize=True)
+@given(seed=st.integers(0, 2**32), dtype=st.sampled_from(DTYPES))
+def test_no_false_pair_between_float_types(seed: int, dtype: torch.dtype) -> None:
+    a, b = record_two_ways(seed, 40, dtype=dtype)
+    for tolerance in TOLERANCES:
+        assert judge(a, b, match(a, b, tolerance=tolerance), node_of).wrong == 0
+
+
+def test_a_long_program() -> None:
+    a, b = record_two_ways(7, 200)
+    score = judge(a, b, match(a, b), node_of)
+    assert (score.wrong, score.precision) == (0, 1.0)
+    assert score.f1 >= 0.98
+
+
+@settings(deadline=None, max_examples=8, derandomize=True)
+@given(seed=st.integers(0, 2**32))
+def test_a_program_and_itself_is_a_mirror(seed: int) -> None:
+    run = record_two_ways(seed, 30)[0]
+    regions = match(run, run)
+    assert all(each.a == each.b for each in regions)
+    assert sorted(op for each in regions for op in each.a) == list(range(len(run.ops)))
+
+
+@settings(deadline=None, max_examples=8, derandomize=True)
+@given(seed=st.integers(0, 2**32))
+def test_sides_can_be_swapped(seed: int) -> None:
+    a, b = record_two_ways(seed, 30)
+    there = {(each.kind, each.a, each.b) for each in match(a, b)}
+    back = {(each.kind, each.b, each.a) for each in match(b, a)}
+    assert there == back
+
+
+@settings(deadline=None, max_examples=8, derandomize=True)
+@given(seed=st.integers(0, 2**32))
+def test_what_goes_in_and_comes_out_is_the_same_on_both_sides(seed: int) -> None:
+    """By the power sums themselves."""
+    a, b = record_two_ways(seed, 40)
+    for each in match(a, b):
+        if each.kind == "equal":
+            assert each.outputs
+            assert all(hold_the_same(a, b, *pair) for pair in (*each.inputs, *each.outputs))
+            made = [{value for op in ops for value in graph.makes[op]} for graph, ops in sides_of(a, b, each)]
+            assert not any(one in made[0] or other in made[1] for one, other in each.inputs)
+
+
+def sides_of(a: Run, b: Run, region: Region) -> list[tuple[Graph, tuple[int, ...]]]:
+    return [(to_graph(a), region.a), (to_graph(b), region.b)]
+
+
+def hold_the_same(a: Run, b: Run, one: int, other: int) -> bool:
+    """Return whether two tensors are equal, or one is the other repeated."""
+    x, y = a.signature_of(one), b.signature_of(other)
+    assert x is not None and y is not None
+    times = round(max(x.sum_x2, y.sum_x2) / max(min(x.sum_x2, y.sum_x2), 1e-300))
+    x, y = (x, y.repeated(times)) if x.sum_x2 > y.sum_x2 else (x.repeated(times), y)
+    scale = (x.sum_x2 / x.count) ** 0.5
+    facts = ((x.sum_x, y.sum_x, 1), (x.sum_abs, y.sum_abs, 1), (x.sum_x2, y.sum_x2, 2), (x.sum_x4, y.sum_x4, 4))
+    return all(abs(p - q) <= 1e-3 * max(abs(p), x.count * scale**power) for p, q, power in facts)
+
+
+@settings(deadline=None, max_examples=8, derandomize=True)
+@given(seed=st.integers(0, 2**32))
+def test_regions_cannot_be_cut(seed: int) -> None:
+    """No equal pair of tensors inside a region parts both sides in two."""
+    a, b = record_two_ways(seed, 30)
+    graphs = to_graph(a), to_graph(b)
+    for each in match(a, b):
+        if each.kind == "equal" and len(each.a) > 1 and len(each.b) > 1:
+            cuts_a, cuts_b = (find_cuts(graph, set(ops)) for graph, ops in zip(graphs, (each.a, each.b), strict=True))
+            equal = [(one, other) for one in cuts_a for other in cuts_b if are_exactly_equal(a, b, one, other)]
+            assert not equal, (each, equal)
+
+
+def find_cuts(graph: Graph, ops: set[int]) -> list[int]:
+    """Return the tensors made in a region through which alone all that was computed for them reaches the rest."""
+    found = []
+    for value in {value for op in ops for value in graph.makes[op]}:
+        before = ancestors(graph, ops, value)
+        crossing = {
+            made for op in before for made in graph.makes[op] if any(r in ops - before for r in graph.readers[made])
+        }
+        if before < ops and crossing == {value}:
+            found.append(value)
+    return found
+
+
+def ancestors(graph: Graph, ops: set[int], value: int) -> set[int]:
+    found: set[int] = set()
+    waiting = [op for op in graph.makers[value] if op in ops]
+    while waiting:
+        op = waiting.pop()
+        if op not in found:
+            found.add(op)
+            waiting += [maker for read in graph.reads[op] for maker in graph.makers[read] if maker in ops]
+    return found
+
+
+def are_exactly_equal(a: Run, b: Run, one: int, other: int) -> bool:
+    x, y = a.signature_of(one), b.signature_of(other)
+    if x is None or y is None or x.constant or x.integral or not (x.finite and y.finite) or x.count != y.count:
+        return False
+    # Scores with a mask of -1e4 look all the same.
+    return x.sum_x4 < 1e12 and all(
+        abs(p - q) <= 1e-6 * max(abs(p), abs(q))
+        for p, q in ((x.sum_abs, y.sum_abs), (x.sum_x2, y.sum_x2), (x.sum_x4, y.sum_x4))
+    )
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_way_to_write_a_node_is_the_same_work(kind: str) -> None:
+    ways = list(KINDS[kind].ways)
+    attention = [Node("linear", (-1,)), Node("qkv", (0,), 3), Node("attention", (1, 2, 3)), Node("linear", (4,))]
+    nodes = {
+        "attention": attention,
+        "qkv": attention,
+        "add": [Node("linear", (-1,)), Node("gelu", (0,)), Node("add", (0, 1)), Node("linear", (2,))],
+        "loss": [Node("linear", (-1,)), Node("loss", (0,))],
+    }.get(kind, [Node("linear", (-1,)), Node(kind, (0,)), Node("linear", (1,))])
+    at = next(number for number, node in enumerate(nodes) if node.kind == kind)
+    base = make_program(random.Random(3), 2)
+    generator = torch.Generator().manual_seed(5)
+    weights = [
+        [torch.randn(shape, generator=generator, dtype=torch.float64) * 0.3 for shape in KINDS[node.kind].shapes(32)]
+        for node in nodes
+    ]
+    program = replace(base, nodes=nodes, weights=weights)
+    runs = [record_step(write_way(program, at, way)) for way in ways]
+    for other in runs[1:]:
+        score = judge(runs[0], other, match(runs[0], other), node_of)
+        assert score.wrong == 0
+        assert score.found == score.nodes
+
+
+def write_way(program: Program, at: int, way: str) -> object:
+    """Return a step with one node in a given way, and the others in their first."""
+
+    class Chooser(random.Random):
+        calls = -1
+
+        def choice(self, options: list[object]) -> object:  # type: ignore[override]
+            self.calls += 1
+            names = list(KINDS[program.nodes[min(self.calls, len(program.nodes) - 1)].kind].ways)
+            return options[names.index(way) if self.calls == at else 0]
+
+    return write_step(program, Chooser(0))  # type: ignore[return-value]

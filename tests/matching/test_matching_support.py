@@ -1,0 +1,135 @@
+"""What was given stays an input, and which anchors support each other where the runs take other ways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from test_matching import Step, V, W, X, draw, matched, names, shown
+
+from joulediff.matching.anchor_support import Origin, Origins, _are_alike
+from joulediff.matching.joint_graph import Joint
+from joulediff.matching.regions import _read
+
+MEAN = draw(32, seed=9)
+NO_SIDES: Any = (None, None)
+
+
+@pytest.fixture
+def hands_on() -> Iterator[Step]:
+    """Gives a step whose operator returns what it read beside its result, as a batch norm does with its mean."""
+    with torch.library._scoped_library("jdtest", "DEF") as library:
+        library.define("center(Tensor x, Tensor mean) -> (Tensor, Tensor)")
+        library.impl("center", lambda x, mean: (x - mean, mean.clone()), "CompositeExplicitAutograd")
+        yield lambda: torch.tanh(torch.ops.jdtest.center(X @ W, MEAN)[0])
+
+
+def by_hand() -> torch.Tensor:
+    return torch.tanh(X @ W - MEAN)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_the_step_was_given_is_read_even_where_an_operator_hands_it_on(hands_on: Step, is_first: bool) -> None:
+    a, b, regions = matched(*((hands_on, by_hand) if is_first else (by_hand, hands_on)))
+    (center,) = [each for each in regions if "jdtest::center" in names(a, each.a) + names(b, each.b)]
+    assert center.kind == "equal"
+    assert sorted(names(a, center.a) + names(b, center.b)) == ["jdtest::center", "sub"]
+    assert ("MEAN", "MEAN") in [(a.values[x].name, b.values[y].name) for x, y in center.inputs]
+
+
+@pytest.mark.parametrize(
+    ("makers", "anchor", "read"),
+    [([1], 0, []), ([], 0, [0]), ([1], 1, [0]), ([1], -1, [0])],
+    ids=["made before", "given", "another", "without an anchor"],
+)
+def test_what_a_group_makes_as_an_equal_it_does_not_read(makers: list[int], anchor: int, read: list[int]) -> None:
+    """One operator reads a tensor and makes another one, which has anchor 0."""
+    tables: dict[str, Any] = {"reads": [[0], []], "makes": [[1], [0]], "makers": [makers, [0]], "anchor": [anchor, 0]}
+    assert list(_read(Joint(NO_SIDES, 2, 2, **tables), [0], {1: None})) == read
+
+
+def test_what_is_made_without_an_anchor_hides_nothing() -> None:
+    tables: dict[str, Any] = {"reads": [[0], []], "makes": [[1], [0]], "makers": [[1], [0]], "anchor": [-1, -1]}
+    assert list(_read(Joint(NO_SIDES, 2, 2, **tables), [0], {1: None})) == [0]
+
+
+def apart(dtype: torch.dtype) -> Step:
+    x, w, v = (each.to(dtype) for each in (X, W, V))
+
+    def step() -> Any:
+        y = x @ w
+        return torch.log_softmax(y, -1), torch.softmax(y, -1) @ v
+
+    return step
+
+
+def on_the_way(dtype: torch.dtype) -> Step:
+    x, w, v = (each.to(dtype) for each in (X, W, V))
+
+    def step() -> Any:
+        logs = torch.log_softmax(x @ w, -1)
+        return logs, logs.exp() @ v
+
+    return step
+
+
+@pytest.mark.parametrize("types", [(torch.float32, torch.float16), (torch.float16, torch.float32)])
+def test_one_run_computes_on_the_way_what_the_other_has_beside_its_result(
+    types: tuple[torch.dtype, torch.dtype],
+) -> None:
+    """In another type nothing is exact: without support the softmax would have no counterpart."""
+    product = ("equal", ["mm"], ["mm"])
+    found = shown(apart(types[0]), on_the_way(types[1]))
+    assert found == [product, ("equal", ["_log_softmax", "_softmax"], ["_log_softmax", "exp"]), product]
+    found = shown(on_the_way(types[0]), apart(types[1]))
+    assert found == [product, ("equal", ["_log_softmax", "exp"], ["_log_softmax", "_softmax"]), product]
+
+
+GIVEN, OTHER, BESIDE, RESULT = range(4)
+
+
+def made_of(*anchors: int, is_open: bool = False) -> Origin:
+    return Origin(frozenset(anchors), is_open)
+
+
+def alike(result: tuple[Origin | None, Origin | None], beside: tuple[Origin | None, Origin | None]) -> bool:
+    """Return whether an anchor is supported, of four in each run: two were given, one lies beside the result."""
+    joint = Joint(NO_SIDES, 2, 4, anchor=[*range(4), *range(4)], given={GIVEN, OTHER})
+    origins: Origins = {BESIDE: beside, RESULT: result}
+    return _are_alike(joint, origins, {}, (RESULT, 4 + RESULT))
+
+
+DIRECT, BY_WAY = made_of(GIVEN), made_of(BESIDE)
+SAME = (made_of(GIVEN), made_of(GIVEN))
+
+
+def test_a_result_by_way_of_what_is_made_of_the_same_is_supported() -> None:
+    assert alike((DIRECT, DIRECT), SAME)
+    assert alike((DIRECT, BY_WAY), SAME)
+    assert alike((BY_WAY, DIRECT), SAME)
+
+
+@pytest.mark.parametrize(
+    ("result", "beside"),
+    [
+        ((made_of(OTHER), BY_WAY), SAME),
+        ((BY_WAY, made_of(OTHER)), SAME),
+        ((made_of(GIVEN, OTHER), BY_WAY), SAME),
+        ((DIRECT, BY_WAY), (made_of(GIVEN), made_of(OTHER))),
+        ((DIRECT, BY_WAY), (made_of(GIVEN), None)),
+        ((DIRECT, BY_WAY), (made_of(GIVEN), made_of())),
+        ((DIRECT, None), SAME),
+        ((DIRECT, made_of()), SAME),
+    ],
+    ids=["other", "other in b", "more", "another way", "way unknown", "way of nothing", "unknown", "of nothing"],
+)
+def test_a_result_of_something_else_is_not_supported(
+    result: tuple[Origin | None, Origin | None], beside: tuple[Origin | None, Origin | None]
+) -> None:
+    assert not alike(result, beside)
+
+
+def test_weights_that_one_run_holds_fused_are_no_reason_to_doubt() -> None:
+    assert alike((made_of(GIVEN, OTHER), made_of(BESIDE, is_open=True)), SAME)

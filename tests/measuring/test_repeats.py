@@ -1,0 +1,146 @@
+"""Steps are counted when their work is done, also where it is only queued."""
+
+import sys
+import types
+
+import pytest
+
+from joulediff.frameworks.sync import open_fence
+from joulediff.measuring.meters.scripted import FakeClock
+from joulediff.measuring.repeater import IN_FLIGHT, Repeater
+from joulediff.model.errors import JoulediffError
+
+
+class QueuedDevice:
+    """Runs steps one after the other, later than they were queued. `mark` is its fence."""
+
+    def __init__(self, clock, step_s, launch_s):
+        self.clock, self.step_s, self.launch_s = clock, step_s, launch_s
+        self.done_at_s = [0.0]
+        self.longest_queue_s = 0.0
+
+    def step(self):
+        self.clock.advance(self.launch_s)
+        start_s = max(self.clock.now(), self.done_at_s[-1])
+        self.done_at_s.append(start_s + self.step_s)
+        self.longest_queue_s = max(self.longest_queue_s, self.done_at_s[-1] - self.clock.now())
+
+    def mark(self, output):
+        done_s = self.done_at_s[-1]
+        return lambda: self.clock.advance(max(0.0, done_s - self.clock.now()))
+
+
+def make_repeater(monkeypatch, step_s, launch_s):
+    clock = FakeClock()
+    device = QueuedDevice(clock, step_s, launch_s)
+    monkeypatch.setattr("joulediff.measuring.repeater.open_fence", lambda: device)
+    repeater = Repeater(device.step, clock=clock)
+    repeater.warm_up()
+    return clock, device, repeater
+
+
+@pytest.mark.parametrize(("step_s", "launch_s"), [(5e-5, 5e-6), (1e-3, 1e-5), (0.2, 1e-4), (2e-5, 8e-5)])
+def test_marks_tell_when_the_device_was_done(monkeypatch, step_s, launch_s):
+    clock, device, repeater = make_repeater(monkeypatch, step_s, launch_s)
+    warm = len(device.done_at_s) - 1
+    repeater.run_until(clock.now() + 1.0)
+    repeater.drain()
+    progress = repeater.progress
+    lag_s = [
+        time_s - device.done_at_s[warm + steps] for time_s, steps in zip(progress.time_s, progress.steps, strict=True)
+    ]
+    assert min(lag_s[1:]) >= -1e-9
+    assert max(lag_s) <= 0.02
+    pace_s = (progress.time_s[-1] - progress.time_s[0]) / progress.steps[-1]
+    assert pace_s == pytest.approx(max(step_s, launch_s), rel=0.02)
+
+
+def test_the_device_is_kept_busy_and_its_queue_short(monkeypatch):
+    clock, device, repeater = make_repeater(monkeypatch, step_s=5e-5, launch_s=5e-6)
+    begin_s = clock.now()
+    repeater.run_until(begin_s + 1.0)
+    assert device.longest_queue_s < (IN_FLIGHT + 2) * 0.005
+    assert len(device.done_at_s) * 5e-5 > 0.97 * (clock.now() - begin_s)
+
+
+def test_a_long_step_is_waited_for_at_once(monkeypatch):
+    clock, _, repeater = make_repeater(monkeypatch, step_s=0.3, launch_s=1e-4)
+    begin_s = clock.now()
+    repeater.run_until(begin_s + 1.0)
+    assert clock.now() - begin_s < 1.31
+    repeater.drain()
+    assert clock.now() - begin_s < 1.31
+
+
+def test_a_step_that_returns_a_coroutine_is_refused():
+    async def step():
+        return 1
+
+    with pytest.raises(JoulediffError, match="coroutine that nobody runs"):
+        Repeater(step, clock=FakeClock()).warm_up()
+
+
+def test_nothing_is_waited_for_where_no_framework_is_loaded(monkeypatch):
+    for name in ("torch", "jax", "tensorflow"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    assert open_fence() is None
+
+
+def test_torch_on_the_cpu_needs_no_fence(monkeypatch):
+    torch = pytest.importorskip("torch")
+    for name in ("jax", "tensorflow"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    if torch.cuda.is_available() or torch.backends.mps.is_available():
+        pytest.skip("this machine has a device")
+    assert open_fence() is None
+
+
+def test_jax_outputs_and_tensorflow_devices_are_waited_for(monkeypatch):
+    waited = []
+    jax = types.SimpleNamespace(
+        block_until_ready=waited.extend, tree_util=types.SimpleNamespace(tree_leaves=lambda tree: [tree])
+    )
+    devices = types.SimpleNamespace(list_logical_devices=lambda kind: [kind])
+    sync = types.SimpleNamespace(experimental=types.SimpleNamespace(sync_devices=lambda: waited.append("tf")))
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    monkeypatch.setitem(sys.modules, "tensorflow", types.SimpleNamespace(config=devices, test=sync))
+    wait = open_fence().mark("output")
+    assert waited == []
+    wait()
+    assert waited == ["output", "tf"]
+
+
+def test_torch_work_is_measured_and_unchanged():
+    torch = pytest.importorskip("torch")
+    from joulediff.measuring.step import measure
+
+    torch.manual_seed(0)
+    x = torch.randn(64, 64, requires_grad=True)
+    outputs = []
+
+    def step():
+        outputs.append(torch.tanh(x @ x).sum())
+        return outputs[-1]
+
+    found = measure(step, seconds=0.3, meter="estimated", wait_s=0)
+    assert found.energy.joules > 0
+    assert all(torch.equal(o, outputs[0]) for o in outputs)
+    assert outputs[-1].requires_grad
+
+
+def test_a_jax_program_that_donates_its_state_is_waited_for_at_once(monkeypatch):
+    waited = []
+    jax = types.SimpleNamespace(
+        block_until_ready=lambda tree: waited.extend(tree if isinstance(tree, list) else [tree]),
+        tree_util=types.SimpleNamespace(tree_leaves=lambda tree: [tree]),
+    )
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    from joulediff.frameworks.jax.sync import JaxFence
+
+    fence = JaxFence()
+    gone, fresh = (types.SimpleNamespace(is_deleted=lambda deleted=deleted: deleted) for deleted in (True, False))
+    fence.mark(gone)()
+    assert waited == []
+    fence.mark(fresh)
+    assert waited == [fresh]

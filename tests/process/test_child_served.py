@@ -1,0 +1,527 @@
+"""A program that stays after its recording: asked for more, over a pipe that may break at any moment."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_child_launch import Told, is_alive
+
+from joulediff.archive import to_wire
+from joulediff.archive.codec import to_plain
+from joulediff.frameworks.jobs import OWN, Job, Weighed
+from joulediff.model.energy import Energy
+from joulediff.model.errors import JoulediffError, ProgramError
+from joulediff.model.progress import Watch
+from joulediff.model.run import Pass, Run
+from joulediff.process.client import Served
+from joulediff.process.exit_reasons import Stopped
+from joulediff.process.interpreter import Interpreter
+from joulediff.process.protocol import Answer, Commands, Disconnected, Garbled, Inbox, RunSoFar, Sender, to_command
+from joulediff.process.request import Request, from_text, to_text
+from joulediff.process.server import await_build, await_start, serve
+
+HEADER = struct.Struct("!2sBI")
+RUN, ANSWER = 2, 5
+REQUEST = Request("program.py", "program", 0.3, 0.0, serve=True)
+RECORDED = Run("program", "program.py", "2026-01-01T00:00:00+00:00", "0.1.0", passes=(Pass("metered", "done", 1.0),))
+CHANGED = replace(RECORDED, label="changed")
+WEIGHED = Weighed(Energy(1.0, 0.9, 1.1, "replayed"), 0.5, ("aten::mm",), 0.0)
+
+
+def frame(kind: int, body: bytes) -> bytes:
+    return HEADER.pack(b"jd", kind, len(body)) + body
+
+
+@pytest.fixture
+def pipes() -> Iterator[list[int]]:
+    """Read and write ends of two pipes: answers, commands. A test that closes one puts -1 there."""
+    ends = [*os.pipe(), *os.pipe()]
+    yield ends
+    for fd in ends:
+        if fd >= 0:
+            os.close(fd)
+
+
+def commands_of(pipes: list[int], *data: bytes) -> Commands:
+    """Return the child's end of a pipe through which these bytes came, and nothing after them."""
+    for each in data:
+        os.write(pipes[3], each)
+    os.close(pipes[3])
+    pipes[3] = -1
+    return Commands(pipes[2])
+
+
+def test_commands_arrive_as_they_were_sent(pipes: list[int]) -> None:
+    sent = to_command({"do": "other", "n": 1}, b"a run"), to_command({"do": "end"})
+    commands = commands_of(pipes, *sent)
+    assert commands.next() == ({"do": "other", "n": 1}, b"a run")
+    assert commands.next() == ({"do": "end"}, b"")
+    with pytest.raises(Disconnected):
+        commands.next()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"jd",
+        b"hello, this is no command",
+        to_command({"do": "end"})[:-1],
+        frame(RUN, b"a run and nothing more"),
+        frame(RUN, b"a") + frame(RUN, b"b"),
+        frame(ANSWER, b"{"),
+        frame(ANSWER, b"[]"),
+        frame(ANSWER, b"[" * 100_00),
+        frame(ANSWER, b"\xff"),
+        frame(1, b"{}"),
+        frame(9, b"{}"),
+        HEADER.pack(b"jd", ANSWER, (1 << 26) + 1) + b"{}",
+    ],
+)
+def test_what_is_no_command_is_the_end(pipes: list[int], data: bytes) -> None:
+    with pytest.raises(Disconnected):
+        commands_of(pipes, data).next()
+
+
+def test_a_file_under_the_number_of_the_pipe_is_not_read(pipes: list[int], tmp_path: Path) -> None:
+    commands = Commands(pipes[2])
+    (tmp_path / "mine").write_bytes(to_command({"do": "end"}))
+    with (tmp_path / "mine").open("rb") as file:
+        os.dup2(file.fileno(), pipes[2])
+        with pytest.raises(Disconnected):
+            commands.next()
+        assert os.lseek(pipes[2], 0, os.SEEK_CUR) == 0
+
+
+def test_answers_arrive_as_they_were_sent(pipes: list[int]) -> None:
+    Sender(pipes[1]).answer({"result": [1, "±", None]})
+    assert list(Inbox().feed(os.read(pipes[0], 4096))) == [Answer({"result": [1, "±", None]})]
+
+
+@pytest.mark.parametrize("data", [frame(ANSWER, b"{"), frame(ANSWER, b"\xff"), HEADER.pack(b"jd", ANSWER, 1 << 27)])
+def test_what_is_no_answer_is_refused(data: bytes) -> None:
+    with pytest.raises(Garbled):
+        list(Inbox().feed(data))
+
+
+@given(st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=9)), st.binary(max_size=50))
+def test_any_command_survives_the_pipe(command: dict[str, object], attached: bytes) -> None:
+    ends = os.pipe()
+    try:
+        os.write(ends[1], to_command(command, attached))
+        assert Commands(ends[0]).next() == (command, attached)
+    finally:
+        for fd in ends:
+            os.close(fd)
+
+
+class Bench:
+    """Stands for a recorded program: says what it was asked for, and fails where it is told to."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.asked: list[Any] = []
+        self.other: Run | None = None
+        self.workshop = self
+        self._error = error
+
+    def _note(self, *what: Any) -> None:
+        self.asked.append(what)
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def take_other(self, run: Run) -> None:
+        self._note("other", run)
+
+    def lend(self, ops: Any, values: Any, path: Path) -> None:
+        self._note("lend", ops, values, path)
+
+    def borrow(self, path: Path) -> None:
+        self._note("borrow", path)
+
+    def capture(self, settings: Any) -> tuple[str, Run]:
+        self._note("capture", settings)
+        return "changed1", CHANGED
+
+    def weigh(self, job: Job, *, window_s: float, at: Any) -> Weighed:
+        self._note("weigh", job, window_s, at)
+        return WEIGHED
+
+    def walk(self, target: Any) -> None:
+        self._note("walk", target)
+
+
+def served(pipes: list[int], bench: Bench, *commands: bytes) -> list[Any]:
+    """Return the answers to commands, without the first that says that it is recorded; runs are there as they are."""
+    serve(bench, Sender(pipes[1]), commands_of(pipes, *commands), Watch())  # type: ignore[arg-type]
+    messages = list(Inbox().feed(os.read(pipes[0], 1 << 20)))
+    assert messages.pop(0) == Answer({"recorded": True})
+    return [each.content if isinstance(each, Answer) else each for each in messages]
+
+
+END = to_command({"do": "end"})
+JOB = Job(OWN, (1, 2), collect=(1, 2), settings={"torch.num_threads": 1})
+WEIGH: dict[str, object] = {"do": "weigh", "job": to_plain(JOB), "window_s": 0.3}
+CAPTURE: dict[str, object] = {"do": "capture", "settings": {"a": True}}
+
+
+def test_each_command_is_answered(pipes: list[int]) -> None:
+    bench = Bench()
+    words = to_command({"do": "other"}, to_wire(RECORDED)), to_command(CAPTURE), to_command(WEIGH), END
+    assert served(pipes, bench, *words) == [
+        {"result": None},
+        RunSoFar(to_wire(CHANGED)),
+        {"result": "changed1"},
+        {"result": to_plain(WEIGHED)},
+    ]
+    assert bench.asked == [("other", RECORDED), ("capture", {"a": True}), ("weigh", JOB, 0.3, None)]
+    assert bench.other == RECORDED
+
+
+def test_tensors_are_lent_and_borrowed_by_their_file(pipes: list[int]) -> None:
+    bench = Bench()
+    lend = to_command({"do": "lend", "ops": [1, 2], "values": [3], "path": "/x/t"})
+    assert served(pipes, bench, lend, to_command({"do": "borrow", "path": "/x/t"}), END) == [{"result": None}] * 2
+    assert bench.asked == [("lend", [1, 2], [3], Path("/x/t")), ("borrow", Path("/x/t"))]
+
+
+def test_a_program_is_asked_to_lend_and_to_borrow(child: Callable[[str], Interpreter]) -> None:
+    body = """
+        record()
+        for _ in range(2):
+            s.answer({"error": json.dumps(commands.next()[0])})
+    """
+    with Served(REQUEST, interpreter=child(body), keep=lambda _: None) as program:
+        program.wait_built()
+        program.record()
+        with pytest.raises(JoulediffError) as asked:
+            program.lend((1, 2), [3], Path("/x/t"))
+        assert json.loads(asked.value.what) == {"do": "lend", "ops": [1, 2], "values": [3], "path": "/x/t"}
+        with pytest.raises(JoulediffError) as asked:
+            program.borrow(Path("/x/t"))
+        assert json.loads(asked.value.what) == {"do": "borrow", "path": "/x/t"}
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (JoulediffError("no room", fix="less"), "no room"),
+        (RuntimeError("no kernel"), "it raised RuntimeError: no kernel"),
+    ],
+)
+def test_what_cannot_be_done_is_answered_and_the_next_command_is_done(
+    pipes: list[int], error: Exception, said: str
+) -> None:
+    first, second = served(pipes, Bench(error), to_command(WEIGH), to_command(WEIGH), END)
+    assert first.keys() == {"error"}
+    assert first["error"].startswith(said)
+    assert second == {"result": to_plain(WEIGHED)}
+
+
+def test_commands_that_nobody_knows_are_answered(pipes: list[int]) -> None:
+    words = [{"do": "dance"}, {}, {"do": "weigh", "job": {"run": 3}, "window_s": 1}, {"do": "weigh"}]
+    answers = served(pipes, Bench(), *(to_command(dict(each)) for each in words), END)
+    assert [each.keys() for each in answers] == [{"error"}] * 4
+    assert "dance" in answers[0]["error"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)])
+def test_an_end_of_the_program_is_no_answer(pipes: list[int], error: BaseException) -> None:
+    with pytest.raises(type(error)):
+        served(pipes, Bench(error), to_command(WEIGH), END)
+
+
+def test_a_parent_that_is_gone_ends_the_loop(pipes: list[int]) -> None:
+    with pytest.raises(Disconnected):
+        served(pipes, Bench(), to_command(WEIGH))
+
+
+def test_kin_are_ignored_while_the_machine_is_looked_at(pipes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    ignored: list[int] = []
+    monkeypatch.setattr("joulediff.process.server.ignore_process", ignored.append)
+    await_start(Sender(pipes[1]), commands_of(pipes, to_command({"do": "start", "kin": [7, 9]})))
+    assert ignored == [7, 9]
+    assert list(Inbox().feed(os.read(pipes[0], 4096))) == [Answer({"built": True})]
+
+
+def test_a_program_that_is_not_wanted_any_more_is_not_recorded(pipes: list[int]) -> None:
+    with pytest.raises(Disconnected):
+        await_start(Sender(pipes[1]), commands_of(pipes, END))
+
+
+BUILD = to_command({"do": "build"})
+
+
+def test_a_program_that_is_held_says_that_it_is_ready_and_waits_to_build(pipes: list[int]) -> None:
+    os.set_blocking(pipes[0], False)
+    await_build(Sender(pipes[1]), commands_of(pipes, BUILD))
+    assert list(Inbox().feed(os.read(pipes[0], 4096))) == [Answer({"ready": True})]
+
+
+@pytest.mark.parametrize("commands", [(), (END,), (to_command({"do": "start"}), BUILD), (to_command({}), BUILD)])
+def test_a_program_that_is_held_and_told_anything_else_builds_nothing(
+    pipes: list[int], commands: tuple[bytes, ...]
+) -> None:
+    with pytest.raises(Disconnected):
+        await_build(Sender(pipes[1]), commands_of(pipes, *commands))
+
+
+@pytest.mark.parametrize("hold", [False, True])
+def test_whether_to_hold_is_part_of_the_request(hold: bool) -> None:
+    assert from_text(to_text(replace(REQUEST, hold=hold))).hold is hold
+    assert not REQUEST.hold
+
+
+HEAD = """\
+#!{python}
+import json, os, signal, sys, time
+from joulediff.process.protocol import Commands, Disconnected, Failure, Sender
+s, commands = Sender(int(sys.argv[-2])), Commands(int(sys.argv[-3]))
+recorded, changed = (open(f"{folder}/" + name, "rb").read() for name in ("recorded", "changed"))
+open(f"{folder}/pid" + str(os.getpid()), "w").close()
+def record():
+    s.answer({{"built": True}})
+    commands.next()
+    s.stage("metered 1/4: measuring")
+    s.answer({{"metered": True}})
+    commands.next()
+    s.run(recorded)
+    s.answer({{"recorded": True}})
+"""
+
+
+@pytest.fixture
+def child(tmp_path: Path) -> Callable[[str], Interpreter]:
+    """Makes an interpreter that runs a body of the test's, whatever it is asked to run."""
+
+    def write(body: str) -> Interpreter:
+        (tmp_path / "recorded").write_bytes(to_wire(RECORDED))
+        (tmp_path / "changed").write_bytes(to_wire(CHANGED))
+        path = tmp_path / f"python{len(list(tmp_path.iterdir()))}"
+        path.write_text(HEAD.format(python=sys.executable, folder=tmp_path) + textwrap.dedent(body))
+        path.chmod(0o755)
+        return Interpreter(str(path))
+
+    return write
+
+
+def pids(folder: Path) -> list[int]:
+    return [int(path.name.removeprefix("pid")) for path in folder.glob("pid*")]
+
+
+def test_a_program_is_recorded_and_asked(child: Callable[[str], Interpreter], tmp_path: Path) -> None:
+    body = f"""
+        record()
+        print(json.dumps(commands.next()[0]["do"]), file=open("{tmp_path}/asked", "w"), flush=True)
+        s.run(changed)
+        s.answer({{"result": "changed1"}})
+        s.answer({{"error": "no room"}})
+        commands.next()
+        assert commands.next()[0] == {{"do": "end"}}
+        open("{tmp_path}/ended", "w").close()
+    """
+    kept: list[Run] = []
+    with Served(REQUEST, interpreter=child(body), keep=kept.append) as program:
+        program.wait_built()
+        assert program.record([1]) == RECORDED
+        assert program.stays
+        assert program.pid == pids(tmp_path)[0]
+        assert program.capture({"a": True}) == ("changed1", CHANGED)
+        assert program.run == RECORDED
+        with pytest.raises(JoulediffError, match=r"^no room$"):
+            program.weigh(JOB, window_s=0.3)
+    assert kept == [RECORDED], "what is captured for a try is not kept as the recording"
+    assert json.loads((tmp_path / "asked").read_text()) == "capture"
+    assert (tmp_path / "ended").exists()
+    program.close()
+
+
+def test_a_program_without_operators_does_not_stay(child: Callable[[str], Interpreter]) -> None:
+    body = "s.answer({'built': True}); commands.next(); s.run(recorded); s.done()"
+    with Served(REQUEST, interpreter=child(body), keep=lambda _: None) as program:
+        program.wait_built()
+        assert program.record() == RECORDED
+        assert not program.stays
+
+
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", "was killed by SIGKILL"),
+        ("os._exit(7)", "ended its process with exit code 7"),
+        ("s.failed(Failure('fault', 'a hole'))", "a fault in joulediff itself: a hole"),
+        ("os.write(s._fd, b'an unexpected visitor'); time.sleep(60)", "lost contact with the program"),
+    ],
+)
+def test_a_program_that_dies_while_it_is_asked(child: Callable[[str], Interpreter], last: str, said: str) -> None:
+    kept: list[Run] = []
+    with Served(REQUEST, interpreter=child(f"record(); commands.next(); {last}"), keep=kept.append) as program:
+        program.wait_built()
+        program.record()
+        with pytest.raises(JoulediffError, match=said):
+            program.weigh(JOB, window_s=0.3)
+        for _ in range(2):  # whoever asks again hears of it again
+            with pytest.raises(ProgramError):
+                program.take_other(RECORDED)
+    assert kept == [RECORDED]
+
+
+def test_the_first_to_ask_hears_why(child: Callable[[str], Interpreter]) -> None:
+    body = "record(); commands.next(); s.failed(Failure('raised', 'the step raised X'))"
+    with Served(REQUEST, interpreter=child(body), keep=lambda _: None) as program:
+        program.wait_built()
+        program.record()
+        with pytest.raises(ProgramError, match="the step raised X"):
+            program.measure(seconds=0.1, wait_s=0.0)
+
+
+def test_a_pass_that_dies_is_kept_as_failed(child: Callable[[str], Interpreter]) -> None:
+    body = "s.answer({'built': 1}); commands.next(); s.run(recorded); s.stage('traced 2/4: running'); os._exit(3)"
+    kept: list[Run] = []
+    with Served(REQUEST, interpreter=child(body), keep=kept.append) as program:
+        program.wait_built()
+        with pytest.raises(ProgramError, match="exit code 3"):
+            program.record()
+    assert [(each.name, each.status) for each in kept[-1].passes] == [("metered", "done"), ("traced", "failed")]
+
+
+def test_ctrl_c_ends_both_programs(
+    child: Callable[[str], Interpreter], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("joulediff.process.process._terminal_tells_all", lambda: False)
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    body = """
+        try:
+            record()
+            commands.next()
+        except KeyboardInterrupt:
+            s.failed(Failure("stopped", "stopped"))
+    """
+    watch = Told("metered 1/4: measuring", lambda: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(Stopped) as caught, ExitStack() as stack:
+        interpreter = child(body)
+        first = stack.enter_context(Served(REQUEST, interpreter=interpreter, keep=lambda _: None, watch=watch))
+        second = stack.enter_context(Served(REQUEST, interpreter=interpreter, keep=lambda _: None))
+        for program in (first, second):
+            program.wait_built()
+        first.record()
+        first.weigh(JOB, window_s=0.3)
+    assert caught.value.exit_code == 130
+    assert len(pids(tmp_path)) == 2
+    assert not any(is_alive(pid) for pid in pids(tmp_path))
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == handlers
+
+
+def test_programs_end_with_a_parent_that_goes_away(child: Callable[[str], Interpreter], tmp_path: Path) -> None:
+    interpreter = child("record()\ntry:\n    commands.next()\nexcept Disconnected:\n    os._exit(75)\n")
+    code = f"""
+import os, signal
+from joulediff.process.interpreter import Interpreter
+from joulediff.process.request import Request
+from joulediff.process.client import Served
+with Served(Request("p.py", "p", 0.3, 0.0), interpreter=Interpreter({interpreter.path!r}), keep=print) as a:
+    with Served(Request("p.py", "p", 0.3, 0.0), interpreter=Interpreter({interpreter.path!r}), keep=print) as b:
+        a.wait_built(); b.wait_built(); a.record()
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL
+    end_s = time.monotonic() + 30
+    while any(is_alive(pid) for pid in pids(tmp_path)) and time.monotonic() < end_s:
+        time.sleep(0.02)
+    assert len(pids(tmp_path)) == 2
+    assert not any(is_alive(pid) for pid in pids(tmp_path))
+
+
+def test_a_program_that_does_not_end_when_told_is_ended(
+    child: Callable[[str], Interpreter], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("joulediff.process.client.END_S", 0.2)
+    with Served(REQUEST, interpreter=child("record(); time.sleep(60)"), keep=lambda _: None) as program:
+        program.wait_built()
+        program.record()
+    assert not any(is_alive(pid) for pid in pids(tmp_path))
+
+
+HELD = replace(REQUEST, hold=True)
+READY = "s.stage('importing'); s.answer({'ready': True}); told = commands.next()[0]; s.stage('building')"
+
+
+def test_a_program_that_is_held_builds_when_it_begins(child: Callable[[str], Interpreter], tmp_path: Path) -> None:
+    body = f"""
+        {READY}
+        print(json.dumps(told), file=open("{tmp_path}/told", "w"), flush=True)
+        record()
+    """
+    watch = Told()
+    with Served(HELD, interpreter=child(body), keep=lambda _: None, watch=watch) as program:
+        program.begin()
+        assert watch.stages == ["importing"]
+        program.begin()
+        program.wait_built()
+        assert watch.stages == ["importing", "building"]
+        assert program.record() == RECORDED
+    assert json.loads((tmp_path / "told").read_text()) == {"do": "build"}
+
+
+def test_who_waits_for_a_held_program_lets_it_begin(child: Callable[[str], Interpreter]) -> None:
+    with Served(HELD, interpreter=child(f"{READY}; assert told['do'] == 'build'; record()"), keep=print) as program:
+        program.wait_built()
+        assert program.record() == RECORDED
+
+
+def test_a_program_that_is_not_held_has_begun(child: Callable[[str], Interpreter], tmp_path: Path) -> None:
+    body = f"""
+        s.answer({{"built": True}})
+        print(json.dumps(commands.next()[0]["do"]), file=open("{tmp_path}/told", "w"), flush=True)
+        s.answer({{"metered": True}})
+    """
+    with Served(REQUEST, interpreter=child(body), keep=print) as program:
+        program.begin()
+        program.wait_built()
+        program.meter()
+    assert json.loads((tmp_path / "told").read_text()) == "start"
+
+
+def test_another_one_is_told_from_then_on(child: Callable[[str], Interpreter]) -> None:
+    first, second = Told(), Told()
+    with Served(HELD, interpreter=child(f"{READY}; record()"), keep=lambda _: None, watch=first) as program:
+        program.begin()
+        program.tell(second)
+        program.wait_built()
+        program.record()
+    assert (first.stages, second.stages) == (["importing"], ["building", "metered 1/4: measuring"])
+
+
+def test_a_held_program_that_is_not_wanted_is_ended(child: Callable[[str], Interpreter], tmp_path: Path) -> None:
+    body = f"{READY}\nopen('{tmp_path}/built', 'w').close() if told['do'] == 'build' else None"
+    with Served(HELD, interpreter=child(body), keep=print):
+        end_s = time.monotonic() + 30
+        while not pids(tmp_path) and time.monotonic() < end_s:
+            time.sleep(0.02)
+    assert pids(tmp_path) and not any(is_alive(pid) for pid in pids(tmp_path))
+    assert not (tmp_path / "built").exists()
+
+
+def test_a_program_that_fails_before_it_builds_says_why(child: Callable[[str], Interpreter]) -> None:
+    body = "s.failed(Failure('raised', 'program.py raised ImportError: no such module'))"
+    with (
+        Served(HELD, interpreter=child(body), keep=print) as program,
+        pytest.raises(ProgramError, match="no such module"),
+    ):
+        program.begin()

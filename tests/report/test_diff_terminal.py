@@ -1,0 +1,234 @@
+"""The terminal report of a diff, exactly. `pytest tests/test_diff_terminal.py --golden` writes the reports anew."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+import paths
+from diff_builders import (
+    energy,
+    finding,
+    gpt2_diff,
+    hostile_diff,
+    mixed_diff,
+    row,
+    same_diff,
+    unlike_diff,
+    unmeasured_diff,
+)
+from joulediff.model.diff import Diff, Ratio, Thresholds
+from joulediff.model.finding import Cause, CauseType, Confirmation, SideName, Trial
+from joulediff.model.place import Place
+from joulediff.report.render import render
+from joulediff.report.terminal.diff import print_diff
+from joulediff.report.views.amounts import ratio_text
+from joulediff.report.views.diff_rows import diff_table
+from joulediff.report.views.diff_sentences import headline
+from joulediff.report.views.finding_sentences import cause_text, finding_facts, pays_text
+
+GOLDEN = paths.GOLDEN / "diff"
+BUILT = {
+    "gpt2": gpt2_diff,
+    "mixed": mixed_diff,
+    "unlike": unlike_diff,
+    "same": same_diff,
+    "unmeasured": unmeasured_diff,
+}
+
+
+def check_golden(shown: str, name: str, config: pytest.Config) -> None:
+    path = GOLDEN / name
+    if config.getoption("--golden"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(shown, encoding="utf-8")
+    assert shown == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("name", BUILT)
+def test_golden(name: str, columns: int, pytestconfig: pytest.Config) -> None:
+    shown = render(BUILT[name](), "terminal", width=columns)
+    assert all(len(line) <= columns for line in shown.splitlines())
+    check_golden(shown, f"{name}_{columns}.txt", pytestconfig)
+
+
+def test_golden_of_everything(pytestconfig: pytest.Config) -> None:
+    check_golden(render(gpt2_diff(), "terminal", width=120, every=True), "gpt2_all_120.txt", pytestconfig)
+
+
+@pytest.mark.parametrize("every", [False, True])
+@pytest.mark.parametrize("top", [1, 2, 10])
+@pytest.mark.parametrize("build", [gpt2_diff, mixed_diff, unlike_diff, same_diff])
+def test_columns_sum_to_their_totals(build: Callable[[], Diff], top: int, every: bool) -> None:
+    lines = diff_table(build(), top=top, every=every).lines
+    for column in (0, 1, 2):
+        if any(line.numbers[column] == "?" for line in lines):
+            continue
+        cells = [0.0 if line.numbers[column] == "-" else float(line.numbers[column]) for line in lines]
+        assert sum(cells[:-1]) == pytest.approx(cells[-1], abs=1e-9)
+
+
+def test_totals_are_what_was_metered() -> None:
+    assert diff_table(gpt2_diff(), top=10).lines[-1].numbers == ("118.2", "612.4", "494.2", "1.24x")
+
+
+def test_a_finding_whose_joules_are_in_other_rows_is_not_added() -> None:
+    found = gpt2_diff()
+    table = diff_table(replace(found, findings=(*found.findings, finding(9, 5.0, 4.0, id="elsewhere"))), top=10)
+    assert table.lines[3].numbers[:3] == ("(1.0)", "(5.0)", "(4.0)")
+    assert table.lines[-1].numbers[1] == "612.4"
+
+
+def test_what_is_within_noise_is_one_line_unless_all_is_asked_for() -> None:
+    assert "~    0.8  417.0  416.2     ~1.00x  14 regions within noise" in render(gpt2_diff(), "terminal")
+    assert "native_layer_norm" not in render(gpt2_diff(), "terminal")
+    assert "native_layer_norm" in render(gpt2_diff(), "terminal", every=True)
+
+
+def test_more_findings_than_asked_for_are_counted() -> None:
+    shown = render(gpt2_diff(), "terminal", top=1)
+    assert "2 more findings" in shown and "2 more: --all shows them" in shown
+    assert "allow_tf32" not in shown
+
+
+@pytest.mark.parametrize(
+    ("ratio", "delta", "told"),
+    [
+        (
+            (1.239, 1.219, 1.26),
+            (118.2, 109.3, 127.1),
+            "A uses 1.24x the energy of B: +118.2 J (95% CI 109.3 .. 127.1).",
+        ),
+        ((0.5, 0.4, 0.6), (-0.1, -0.12, -0.08), "B uses 2.00x the energy of A: +100.0 mJ (95% CI 80.0 .. 120.0)."),
+        ((1.001, 0.98, 1.02), (1.0, -2.0, 3.0), "A and B use the same energy (ratio 1.001, 0.98 .. 1.02)."),
+        (
+            (1.004, 1.002, 1.006),
+            (0.004, 0.002, 0.006),
+            "A uses 1.004x the energy of B: +4.000 mJ (95% CI 2.000 .. 6.000).",
+        ),
+        ((2.0, 1.5, 2.5), (3.0, None, None), "A uses 2.00x the energy of B: +3.000 J."),
+        ((0.0, 0.0, 0.0), (None, None, None), "B uses ?x the energy of A."),
+    ],
+)
+def test_the_headline(ratio: tuple[float, ...], delta: tuple[float | None, ...], told: str) -> None:
+    changes = dict(zip(("delta_j", "delta_low_j", "delta_high_j"), delta, strict=True))
+    assert headline(gpt2_diff(ratio=Ratio(*ratio), **changes)) == told
+
+
+def test_without_findings_it_says_so() -> None:
+    assert "no finding: nothing differs by more than 5% and more than noise" in render(same_diff(), "terminal")
+    strict = replace(same_diff(), thresholds=Thresholds(threshold=0.2))
+    assert "more than 20% and" in render(strict, "terminal")
+
+
+def test_unknown_energy_is_no_clean_bill() -> None:
+    shown = render(unmeasured_diff(), "terminal")
+    assert "nothing differs" not in shown
+    assert "without the energy of both sides nothing can be told" in shown
+    assert "same machine" not in shown
+
+
+def test_what_is_not_comparable_has_no_verdicts() -> None:
+    shown = render(unlike_diff(), "terminal")
+    assert shown.index("joules are not comparable: no energy verdicts") < shown.index("region")
+    assert "the energy of" not in shown
+    assert {line.sign for line in diff_table(unlike_diff(), top=10).lines} == {""}
+    judged = replace(gpt2_diff(), comparable=False, findings=())
+    assert {line.sign for line in diff_table(judged, top=10).lines} == {""}
+
+
+def test_a_serious_difference_is_red() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, color_system="standard", width=120)
+    print_diff(unlike_diff(), console)
+    assert re.search(r"\x1b\[1;31m.*device: NVIDIA H200", console.file.getvalue())  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120, 200])
+def test_hostile_names_do_nothing(columns: int) -> None:
+    shown = render(hostile_diff(), "terminal", width=columns, every=True)
+    assert "\x1b" not in shown and "\u202e" not in shown
+    assert all(len(line) <= columns for line in shown.splitlines())
+
+
+PLACES = Place("/lib/act.py", 56, "forward"), Place("/lib/model.py", 12, "forward")
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "values", "places", "expensive", "told"),
+    [
+        ("call_path", "act", ("x", "y"), PLACES, "a", "call path: act.py:56"),
+        ("call_path", "act", ("x", "y"), PLACES, "b", "call path: model.py:12"),
+        ("call_path", None, (None, None), (None, PLACES[1]), "a", "call path: model.py:12"),
+        ("call_path", "act", ("x", "y"), (None, None), "a", "call path: act"),
+        ("setting", "allow_tf32", (False, True), (None, None), "a", "setting: allow_tf32 False ↔ True"),
+        ("setting", "x", (None, 1), (None, None), "a", "setting: x not set ↔ 1"),
+        ("layout", "strides", ("(1, 2)", "(2, 1)"), PLACES, "a", "layout: strides (1, 2) ↔ (2, 1)"),
+        ("redundancy", "contiguous", (None, None), PLACES, "b", "redundant: contiguous (model.py:12)"),
+        ("redundancy", None, (None, None), (None, None), "b", "redundant: addmm"),
+        ("host", None, (None, None), PLACES, "a", "host: act.py:56"),
+        ("host", None, (None, None), (None, None), "a", "host: line not known"),
+        ("kernel", None, (None, None), PLACES, "a", "unknown"),
+    ],
+)
+def test_causes_in_a_few_words(
+    kind: CauseType,
+    key: str | None,
+    values: tuple[str | int | None, ...],
+    places: tuple[Place | None, Place | None],
+    expensive: SideName,
+    told: str,
+) -> None:
+    found = finding(1, 2.0, 1.0, cause=Cause(kind, key, *values, *places), expensive=expensive)
+    assert cause_text(found, {"/lib/act.py": "act.py", "/lib/model.py": "model.py"}) == told
+
+
+@pytest.mark.parametrize(
+    ("times", "difference", "told"),
+    [
+        ((1.0, 1.2), 0.0, "B 20% slower"),
+        ((1.2, 1.0), 0.5, "outputs 50% apart"),
+        ((1.0, 1.2), 0.5, "B 20% slower, outputs 50% apart"),
+        ((None, 1.2), None, "outputs not compared"),
+        ((1.0, 1.0), 0.0, "B is cheaper, at a price that is not known"),
+    ],
+)
+def test_what_a_tradeoff_costs(times: tuple[float | None, float], difference: float | None, told: str) -> None:
+    found = finding(1, 2.0, 1.0, verdict="tradeoff", time_a_s=times[0], time_b_s=times[1], difference=difference)
+    assert pays_text(found, Thresholds()) == told
+
+
+@pytest.mark.parametrize(
+    ("ratio", "told"),
+    [(4.432, "4.43x"), (1.0, "1.00x"), (1.004, "1.004x"), (12.34, "12.3x"), (123.4, "123x"), (float("nan"), "?x")],
+)
+def test_ratios(ratio: float, told: str) -> None:
+    assert ratio_text(ratio) == told
+
+
+def test_what_is_not_known_has_no_sign() -> None:
+    rows = (row("mm", 2.0, 1.0), row("bmm", 2.0, None, "changed", ops_b=1), row("cat", 2.0, None, "changed"))
+    table = diff_table(gpt2_diff(findings=(), regions=rows), top=10)
+    found = {line.region: (line.sign, *line.numbers[:3]) for line in table.lines}
+    assert found["bmm ×12"] == ("", "?", "2.000", "?")
+    assert found["cat ×12"] == ("+", "2.000", "2.000", "-")
+
+
+def test_a_row_of_a_finding_that_is_not_there_is_a_change() -> None:
+    table = diff_table(gpt2_diff(findings=(), regions=(row("mm", 2.0, 1.0, "finding", finding="lost"),)), top=10)
+    assert table.lines[0].sign == "+" and table.lines[0].region == "mm ×12"
+
+
+@pytest.mark.parametrize(
+    ("of_step", "begin"), [(False, "replayed with it gone: "), (True, "the whole step with it gone: ")]
+)
+def test_a_proof_tells_what_was_run(*, of_step: bool, begin: str) -> None:
+    trial = Trial("it gone", energy(3.0), energy(1.0), energy(1.1), explains=True, of_step=of_step)
+    found = finding(1, 3.0, 1.0, confirmed=True, confirmation=Confirmation((trial,), 2.0, 0.5))
+    facts = {fact.key: fact.text for fact in finding_facts(found, {}, Thresholds())}
+    assert facts["proof"].startswith(begin)

@@ -1,0 +1,706 @@
+"""`joulediff show`, exactly. `pytest tests/test_show.py --golden` writes the reports anew."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+from rich.text import Text
+
+import paths
+from energy_builders import cpu_run, gpu_run, odd_runs, replay, with_replays
+from joulediff.archive import save
+from joulediff.cli import main
+from joulediff.model.errors import JoulediffError
+from joulediff.model.measurement import Condition
+from joulediff.model.run import Kernel, Pass, Run
+from joulediff.report.columns import fit_texts, format_places, pick_unit, round_to_sum
+from joulediff.report.json.run import run_to_json
+from joulediff.report.terminal.run import print_run
+from run_builders import PASSES, Gpt2, RunBuilder, domain_energy, energy, gpt2_run, measurement
+
+GOLDEN = paths.GOLDEN
+BYS = ("op", "module", "line", "kernel")
+
+
+def complete() -> Run:
+    return gpt2_run()
+
+
+def compiled() -> Run:
+    """Layers compiled, kernels that nobody claims, two cards of which one is at work, and much to say about it."""
+    made = Gpt2(layers=0)
+    for layer in range(6):
+        at = f"transformer.h.{layer}"
+        made.work("aten::addmm", f"{at}.mlp.c_fc", "Conv1D", 0.0, None, compiled=True)
+        made.work("aten::gelu", f"{at}.mlp.act", "GELU", 0.0, None, compiled=True)
+        made.kernel("triton_poi_fused_gelu_0", 40e-6, module=at, join="module")
+        made.kernel("void gemm<128>(float*)", 90e-6, module=at, join="module", after_s=30e-6, stream=13)
+    made.kernel("void nobody_knows(int)", 0.33e-3)
+    made.kernel("Memset (Device)", 3e-6, kind="memset", size_bytes=4_500_000)
+    made.wait("cudaDeviceSynchronize", 0.4e-3)
+    found = measurement(
+        domains={
+            "gpu0": domain_energy(3.1234, 6.2e-3),
+            "gpu1": domain_energy(0.4321, 6.2e-3, None),
+            "cpu": domain_energy(0.2111, 6.2e-3, 20.0, device="Intel package"),
+            "gpu2": domain_energy(0.47, 6.2e-3, counted=False, rested=True),
+        },
+        energy=energy(3.7666, 0.07),
+        trustworthy=False,
+        warnings=(
+            "the interval is ±7% after 4.6 s, wider than 5%: give it more time (--seconds), a quieter machine, or a "
+            "wider --precision",
+            "gpu0 is used by process 4711 (python3): its energy is in every number",
+        ),
+        conditions=(
+            Condition(
+                "other programs",
+                False,
+                "4711",
+                "gpu0",
+                "gpu0 is used by process 4711 (python3): its energy is in every number",
+            ),
+            Condition("drift", False, "+3 °C", "gpu0"),
+            Condition("throttling", False, "power cap", "gpu2"),
+        ),
+    )
+    return made.build(
+        label="gpt2, compiled",
+        measurement=found,
+        passes=(PASSES[0], Pass("traced", "partial", 1.2, "the profiler lost 3 events"), PASSES[2]),
+        notes=tuple(f"operator {n} differs between the passes" for n in range(9)),
+    )
+
+
+def on_cpu() -> Run:
+    found = measurement(
+        step_s=31e-3,
+        domains={"cpu": domain_energy(0.41, 31e-3, 0.03, energy=energy(0.41, 0.04, "estimated"), device="Intel Xeon")},
+        energy=energy(0.41, 0.04, "estimated"),
+        states=(),
+        cpu_s=31e-3,
+    )
+    return gpt2_run(2, device="cpu", measurement=found)
+
+
+def replayed() -> Run:
+    """Replayed as well, with a metered CPU; some operators in another way than the program ran them, some not."""
+    made = Gpt2()
+    kinds: dict[tuple[str, float], list[int]] = {}
+    for kernel in made.kernels:
+        assert kernel.op is not None
+        kinds.setdefault((made.ops[kernel.op].name, kernel.duration_s), []).append(kernel.op)
+    at_1755 = "ran at 1755 MHz, the program at 1980: no pace brings them together"
+    changes: dict[str, dict[str, Any]] = {
+        "aten::item": {"joules": None, "note": "its result depends on the values of its inputs"},
+        "aten::native_layer_norm": {"joules": None, "note": "the 60.0 s for replay were spent"},
+        "aten::pow": {"clock_mhz": 1755.0, "note": at_1755},
+        "aten::tanh": {"clock_mhz": 1762.0, "note": at_1755.replace("1755", "1762")},
+        "aten::add": {"inputs": "drawn"},
+    }
+    found, calls = [], {}
+    for number, ((name, call_s), ops) in enumerate(kinds.items()):
+        facts = {"clock_mhz": 1980.0, "how": "graph", "inputs": "real", "calls": 900, **changes.get(name, {})}
+        joules = facts.pop("joules", (620.0 if "mm" in name else 210.0) * call_s)
+        found.append(replay(ops[0], joules, share=0.03, rest_w=75.8, call_s=call_s, **facts))
+        calls |= dict.fromkeys(ops, number)
+    measured = measurement(
+        domains={
+            "gpu0": domain_energy(4.1236, 7.0e-3),
+            "cpu": domain_energy(0.3111, 7.0e-3, 20.0, device="Intel package"),
+        },
+        energy=energy(4.4347, 0.012),
+        cpu_s=6.5e-3,
+        clocks_mhz={"gpu0": 1980.0},
+    )
+    passes = (*PASSES, Pass("replayed", "done", 21.0))
+    return with_replays(made.build(measurement=measured, passes=passes), *found, calls=calls)
+
+
+def metered_only() -> Run:
+    skipped = (
+        Pass("traced", "skipped", 0.0, "torch is not imported"),
+        Pass("captured", "failed", 0.3, "out of memory"),
+    )
+    return Run(
+        "sums", "sums.py", "2026-11-20T10:31:22+00:00", "0.2.0", measurement=measurement(), passes=(PASSES[0], *skipped)
+    )
+
+
+def captured_only() -> Run:
+    made = Gpt2(layers=4)
+    passes = (Pass("metered", "failed", 0.0, "no meter"), Pass("traced", "failed", 0.1, "no profiler"), PASSES[2])
+    return made.build(passes=passes, kernels=(), waits=(), traced_s=None)
+
+
+REPORTS = {f.__name__: f for f in (complete, replayed, compiled, on_cpu, metered_only, captured_only)}
+
+
+def render(run: Run, columns: int = 120, *, colour: bool = False, **options: Any) -> str:
+    console = Console(
+        file=io.StringIO(),
+        width=columns,
+        highlight=False,
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+    )
+    print_run(run, console, **{"path": "run.jd", **options})
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("name", list(REPORTS))
+def test_golden(name: str, columns: int, pytestconfig: pytest.Config) -> None:
+    text = render(REPORTS[name](), columns)
+    path = GOLDEN / f"show_{name}_{columns}.txt"
+    if pytestconfig.getoption("golden"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("by", BYS)
+def test_golden_of_each_grouping(by: Any, pytestconfig: pytest.Config) -> None:
+    text = render(complete(), 100, by=by, top=5)
+    path = GOLDEN / f"show_by_{by}.txt"
+    if pytestconfig.getoption("golden"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("columns", [30, 80, 100, 120, 200])
+@pytest.mark.parametrize("by", BYS)
+@pytest.mark.parametrize("name", list(REPORTS))
+def test_every_line_fits(name: str, by: Any, columns: int) -> None:
+    lines = render(REPORTS[name](), columns, by=by).splitlines()
+    assert max(map(len, lines)) <= columns
+    assert not any(line != line.rstrip() for line in lines)
+
+
+@pytest.mark.parametrize("name", list(REPORTS))
+def test_it_is_one_screen(name: str) -> None:
+    assert len(render(REPORTS[name](), 120).splitlines()) <= 45
+
+
+def test_a_narrow_terminal_cuts_words_and_no_number() -> None:
+    text = render(compiled(), 50)
+    for line in ("3.124      2.698  0.426        0.000", "1.520   40.4%", "3.767  100.0%"):
+        assert line in text
+
+
+def test_colour_changes_no_word() -> None:
+    coloured = render(compiled(), 100, colour=True)
+    assert "\x1b[" in coloured
+    assert Text.from_ansi(coloured).plain.strip() == render(compiled(), 100).strip()
+
+
+def number(cell: str) -> float:
+    return 0.0 if cell in ("", "-") else float(cell.replace(",", "").rstrip("%"))
+
+
+def table_of(text: str, head: str) -> tuple[list[str], list[list[str]]]:
+    """Return the heads of a table's columns of numbers, and its lines by column up to one that is no row."""
+    lines = text.splitlines()
+    at = next(i for i, line in enumerate(lines) if re.match(head, line))
+    heads = list(re.finditer(r"\S+", lines[at]))
+    ends = [found.end() for found in heads][: [found.group() in _WORDS for found in heads].index(True)]
+    rows = []
+    for line in lines[at + 1 :]:
+        cells = [line[begin:end].strip() for begin, end in pairwise([0, *ends])]
+        if not re.fullmatch(r"-?[\d.,]+|[-?]", cells[0]):
+            break
+        rows.append([*cells, line[ends[-1] :].strip()])
+    return [found.group() for found in heads[: len(ends)]], rows
+
+
+_WORDS = ("source", "operator", "module", "line", "kernel")
+BY_ENERGY, BY_TIME = r" *[mµn]?J +share", r" *[mµn]?s +share"
+
+
+@pytest.mark.parametrize("top", [1, 4, 15, 100])
+@pytest.mark.parametrize("by", BYS)
+@pytest.mark.parametrize("name", ["complete", "replayed", "compiled", "on_cpu"])
+def test_columns_sum_to_the_meter_as_printed(name: str, by: Any, top: int) -> None:
+    for width in (80, 120, 200):
+        heads, (*rows, total) = table_of(render(REPORTS[name](), width, by=by, top=top), BY_ENERGY)
+        assert total[-1] in ("metered", "estimated")
+        for column, head in enumerate(heads):
+            if head not in ("±", "W"):
+                found = sum(number(row[column]) for row in rows)
+                assert found == pytest.approx(number(total[column]), abs=1e-9), head
+        assert total[1] == "100.0%"
+
+
+@pytest.mark.parametrize("by", BYS)
+def test_without_energies_rows_are_ranked_by_time(by: Any) -> None:
+    for run in (replace(complete(), measurement=None), gpt2_run(measurement=measurement(domains={}))):
+        heads, (*rows, total) = table_of(render(run, 200, by=by, top=4), BY_TIME)
+        assert total[-1] == "total"
+        assert heads[:2] == ["ms", "share"]
+        for column in range(len(heads)):
+            assert sum(number(row[column]) for row in rows) == pytest.approx(number(total[column]), abs=1e-9)
+        times = [number(row[0]) for row in rows[:-1]]
+        assert times == sorted(times, reverse=True)
+
+
+def test_rows_are_ranked_by_energy_not_by_time() -> None:
+    run = gpu_run(("gemm", 2e-3, 0), ("copy", 4e-3, 1))
+    run = with_replays(run, replay(0, 1.8), replay(1, 0.2), calls={0: 0, 1: 1})
+    heads, rows = table_of(render(run, by="kernel"), BY_ENERGY)
+    assert heads == ["J", "share", "±", "W", "ms", "kernels"]
+    # A call's energy above rest, and 100 W of rest in its time.
+    assert rows[0][:2] + rows[0][3:] == ["2.000", "40.0%", "1,000", "2.000", "1", "replayed    gemm         aten::mm"]
+    assert rows[1][0] == "0.600"
+    assert [row[-1].split()[-1] for row in rows[2:]] == ["idle", "J", "metered"]
+    assert [row[0] for row in rows[2:]] == ["0.400", "2.000", "5.000"]
+
+
+def test_unexplained_may_be_negative_and_still_sums() -> None:
+    run = gpu_run(("gemm", 2e-3, 0))
+    text = render(with_replays(run, replay(0, 4.5), calls={0: 0}), 80)
+    _, rows = table_of(text, BY_ENERGY)
+    assert [row[0] for row in rows] == ["4.700", "0.800", "-0.500", "5.000"]
+    assert [row[1] for row in rows] == ["94.0%", "16.0%", "-10.0%", "100.0%"]
+    assert "Not trustworthy" not in text  # ten percent is the limit
+
+
+def test_books_that_do_not_close_are_not_trustworthy() -> None:
+    run = gpu_run(("gemm", 2e-3, 0))
+    for joules, said in ((0.8, "64.0% .* less than was metered"), (9.0, "100.0% .* more than was metered")):
+        text = render(with_replays(run, replay(0, joules), calls={0: 0}))
+        assert re.search(f"! {said.replace('.*', 'of the energy is unexplained: the parts of gpu0 sum to')}", text)
+        assert "Not trustworthy: see above." in text
+
+
+def test_a_cpu_without_its_cpu_time_says_why_much_is_unexplained() -> None:
+    run = on_cpu()
+    assert run.measurement is not None
+    text = render(replace(run, measurement=replace(run.measurement, cpu_s=None)))
+    assert "! 95.4% of the energy is unexplained: the CPU time of the step is not known" in text
+
+
+def test_energy_that_cannot_be_split_has_a_line_of_its_own() -> None:
+    run = gpu_run(("gemm", 2e-3, 0))
+    assert run.measurement is not None
+    domains = {**run.measurement.domains, "gpu1": domain_energy(2.0, 10e-3, None)}
+    ops = (*run.ops, replace(run.ops[0], id=1, device="cuda:1"))
+    found = replace(run.measurement, domains=domains, energy=energy(7.0))
+    _, rows = table_of(render(replace(run, ops=ops, measurement=found), 80), BY_ENERGY)
+    assert [(row[0], row[-1].split()[-1]) for row in rows[1:]] == [
+        ("0.800", "idle"), ("0.000", "unexplained"), ("2.000", "split"), ("7.000", "metered"),
+    ]  # fmt: skip
+
+
+def test_how_a_row_is_known_is_said() -> None:
+    run = gpu_run(("gemm", 2e-3, 0), ("gemm", 2e-3, 1), ("add", 1e-3, 2))
+    run = with_replays(run, replay(0, 1.0), calls={0: 0})
+    text = render(run, by="op")
+    assert re.search(r"\d\d% replayed  aten::mm", text)
+    assert "; 1 of 1 kinds of operators replayed, " in text
+    rows = table_of(render(run, by="kernel"), BY_ENERGY)[1]
+    assert [row[-1].split()[:2] for row in rows[:2]] == [["40%", "replayed"], ["attributed", "add"]]
+    assert "estimated  aten::mm" in render(on_cpu(), 120)
+    assert "source" in render(replayed(), 80)  # rows differ
+    assert "source" not in table_of(render(complete(), 80), BY_ENERGY)[0]
+
+
+def test_attributed_joules_say_so_unless_a_replay_was_tried() -> None:
+    said = "joules attributed by time: a recording with replay measures them"
+    assert said in render(complete())
+    tried = replace(complete(), passes=(*PASSES, Pass("replayed", "failed", 1.0, "the device was lost")))
+    assert said not in render(tried)
+    assert "! replayed pass failed: the device was lost" in render(tried)
+    assert "joules attributed by time\n" in render(tried)
+    assert "replayed" not in "".join(line for line in render(complete()).splitlines() if line.startswith("!"))
+
+
+def test_replays_in_another_way_than_the_program_ran_are_told_folded() -> None:
+    text = render(replayed(), 200)
+    assert "! 2 kinds of operators (aten::pow, aten::tanh) replayed, but doubtful: ran at 1755 MHz, the program" in text
+    assert "1762" not in text
+    assert "- 1 kind of operator (aten::native_layer_norm) not replayed: the 60.0 s for replay were spent" in text
+    assert "- 2 kinds of operators (aten::add) replayed with drawn values instead of real ones" in text
+    assert "energy: gpu0, cpu metered; 11 of 13 kinds of operators replayed, 95.7% of joules" in text
+    assert "clock: replayed at 1755 to 1980 MHz, the program ran at 1980 MHz" in text
+
+
+def test_the_ledger_closes_as_printed() -> None:
+    lines = render(replayed(), 120).splitlines()
+    at = next(i for i, line in enumerate(lines) if re.match("J a step +metered", line))
+    assert lines[at].split()[3:] == ["metered", "±", "operators", "idle", "host", "waits", "unexplained", "source"]
+    gpu0, cpu, total = (line.split() for line in lines[at + 1 : at + 4])
+    assert gpu0[5:7] == ["-", "-"]
+    for row in (gpu0, cpu):
+        assert sum(map(number, row[3:8])) == pytest.approx(number(row[1]))
+    for column in (1, 3, 4, 5, 6, 7):
+        shown = total[column if column == 1 else column - 1]
+        assert number(shown) == pytest.approx(number(gpu0[column]) + number(cpu[column]))
+    assert f"{total[1]} J ± 1.2% a step" in lines[0]
+
+
+def test_the_ledger_says_what_is_not_known() -> None:
+    lines = render(compiled(), 120).splitlines()
+    at = next(i for i, line in enumerate(lines) if re.match("J a step +metered", line))
+    assert "host" not in lines[at]
+    gpu0, gpu1, _, total = (line.split() for line in lines[at + 1 : at + 5])
+    assert number(gpu0[1]) == pytest.approx(sum(map(number, gpu0[3:6])))
+    assert gpu1[4] == "?"  # no idle power: unknown, not nothing
+    assert total[3] == "?"
+    assert not any(line.startswith("gpu2 ") for line in lines[at:])
+
+
+def test_what_is_not_known_is_a_question_mark() -> None:
+    text = render(captured_only())
+    assert "energy not measured" in text
+    _, (*rows, total) = table_of(text, r" *s +share")
+    assert {row[0] for row in rows} == {"?"}
+    assert {row[1] for row in rows} == {"?%"}
+    assert total[0] == "?"
+    assert "busy" not in text
+
+
+def test_doubts_come_before_numbers_and_many_are_folded() -> None:
+    text = render(compiled(), 120)
+    assert text.index("traced pass partial: the profiler lost 3 events") < text.index("J a step  metered")
+    assert text.count("used by process 4711") == 1  # a condition that a warning tells already
+    assert "drift: +3 °C" in text
+    assert "power cap" not in text  # of a card that rested
+    assert "Not trustworthy" in text
+    assert "6 more: --json - has them" in text
+    noisy = replace(complete(), measurement=replace(measurement(), warnings=tuple(f"doubt {n}" for n in range(40))))
+    assert len(render(noisy).splitlines()) < 45
+    assert "35 more" in render(noisy)
+
+
+def test_kernels_that_nobody_claims_are_shown() -> None:
+    text = render(compiled())
+    assert "(not joined)" in text
+    assert "compiled: transformer.h.*" in text
+
+
+def test_a_cpu_run_says_whose_time_it_is() -> None:
+    text = render(on_cpu())
+    assert "time in operators in one traced step of 1.427 ms" in text
+    assert "cpu: 1.369 ms in operators, 4.1% of the time outside of them" in text
+    for word in ("CPU time", "idle 4", "busy", "kernels"):
+        assert word not in text
+    assert "kernels" in render(complete())
+    assert "energy of one step, device time in one traced step" in render(complete())
+    both = RunBuilder()
+    both.kernel("a", 1e-3)
+    both.kernel("b", 1e-3, kind="cpu", device="cpu")
+    assert "device time and time in CPU operators in one traced step" in render(both.build())
+
+
+def test_the_next_command_fits_the_run() -> None:
+    assert "next: joulediff show 'my run.jd' --by line" in render(complete(), path="my run.jd")
+    assert "next: joulediff record sums.py" in render(metered_only())
+    assert "next:" not in render(complete(), path=None)
+    assert "--by kernel" in render(
+        replace(complete(), ops=(), waits=(), kernels=(replace(complete().kernels[0], op=None),))
+    )
+
+
+@pytest.mark.parametrize("by", BYS)
+@pytest.mark.parametrize("name", list(REPORTS))
+def test_the_next_command_shows_something_else(name: str, by: Any) -> None:
+    for run in (REPORTS[name](), replace(REPORTS[name](), ops=(), waits=(), kernels=unjoined(), replays=())):
+        following = re.search("--by ([a-z]+)", render(run, by=by))
+        if following is not None:
+            assert following[1] != by
+            assert re.search(" (total|metered|estimated)$", render(run, by=following[1]), re.M)
+
+
+def unjoined() -> tuple[Kernel, ...]:
+    return (replace(complete().kernels[0], op=None, join="none"),)
+
+
+def test_why_there_are_no_operators_is_said_once() -> None:
+    why = "no framework is loaded: there is its energy and nothing to split it by"
+    passes = (PASSES[0], Pass("traced", "skipped", 0.0, why), Pass("captured", "skipped", 0.0, why))
+    run = replace(metered_only(), passes=passes, notes=(why, "something else"))
+    text = render(run)
+    assert text.count(why) == 1
+    assert f"! traced and captured passes skipped: {why}" in text
+    assert "- something else" in text
+    assert "next:" not in text  # to record it again would skip them again
+
+
+def test_passes_that_are_missing_are_told() -> None:
+    run = replace(metered_only(), passes=PASSES[:1])
+    text = render(run)
+    assert "! traced, captured: missing; the recording ended early" in text
+    assert "next: joulediff record sums.py" in text
+    assert "! captured: missing; the recording ended early" in render(
+        replace(complete(), passes=PASSES[:2], ops=(), waits=(), kernels=unjoined())
+    )
+    assert "missing" not in render(complete())
+    assert "missing" not in render(replace(complete(), passes=()))  # all is there, whoever recorded it
+
+
+def test_a_trace_much_slower_than_the_metered_step_is_doubted() -> None:
+    said = "! the traced step was slower than the metered one (6.871 ms against 4.000 ms): ranks may be off"
+    assert said in render(gpt2_run(measurement=measurement(step_s=4.0e-3)))
+    assert "slower than" not in render(gpt2_run(measurement=measurement(step_s=4.7e-3)))
+    said = "! the traced step was slower than the metered one (1.369 ms against 900.0 µs): ranks may be off"
+    assert said in render(replace(on_cpu(), measurement=measurement(step_s=0.9e-3)))
+    assert "slower than" not in render(replace(on_cpu(), measurement=measurement(step_s=0.95e-3)))
+    run = cpu_run(20e-3, 20e-3)
+    little, most = (with_replays(run, replay(0, joules, "cpu", call_s=1e-3), calls={0: 0}) for joules in (0.01, 0.9))
+    assert "slower than" in render(little)
+    assert "slower than" not in render(most)
+
+
+EVIL = "\x1b[31mred\x1b]0;title\x07\r\n\x9b2J\u202e[bold]x[/bold][link=http://x]\ud800\x00"
+
+
+def evil_run(text: str = EVIL) -> Run:
+    made = RunBuilder(device=text)
+    frame = made.frame(text, 3, text)
+    op = made.op(text, module=text, module_type=text, frame=frame, region=text, outputs=[made.value(dtype=text)])
+    made.kernel(text, 1e-3, op=op)
+    made.kernel(text, 2e-3, module=text, join="module")
+    made.kernel(text, 2e-3)
+    made.wait(text, 1e-3, op=op)
+    found = measurement(
+        label=text,
+        domains={text: domain_energy(1.0, 1e-3, device=text), "gpu0": domain_energy(1.0, 1e-3, device=text)},
+        warnings=(text,),
+        conditions=(Condition(text, False, text, text, None),),
+    )
+    passes = (Pass("traced", "partial", 1.0, text),)
+    evil = made.build(
+        label=text,
+        program=text,
+        created=text,
+        tool=text,
+        measurement=found,
+        passes=passes,
+        notes=(text,),
+        settings={text: text},
+    )
+    marks = [replay(op, joules, domain, note=text) for joules, domain in ((0.5, "gpu0"), (None, text))]
+    return with_replays(evil, *marks, calls={op: 0})
+
+
+@pytest.mark.parametrize("by", BYS)
+def test_names_cannot_command_the_terminal(by: Any) -> None:
+    text = render(evil_run(), by=by, path=EVIL)
+    assert all(c.isprintable() or c == "\n" for c in text)
+    assert "\\x1b[31mred" in text
+    assert "[bold]x[/bold]" in text
+    coloured = render(evil_run(), 100, by=by, colour=True, path=EVIL)
+    left = re.sub(r"\x1b\[[\d;]*m", "", coloured)  # our own colours
+    assert all(c.isprintable() or c == "\n" for c in left)
+
+
+@given(st.text(max_size=30), st.sampled_from(BYS))
+@settings(max_examples=40, deadline=None)
+def test_any_name_prints(name: str, by: Any) -> None:
+    text = render(evil_run(name), 80, by=by)
+    assert all(c.isprintable() or c == "\n" for c in text)
+    json.loads(run_to_json(evil_run(name)))
+
+
+ODD = st.sampled_from([0.0, -1.0, 1e-300, 1e300, math.nan, math.inf, -math.inf, 5e-6, 1e9])
+
+
+@given(st.lists(ODD, min_size=4, max_size=4), st.sampled_from(BYS))
+@settings(max_examples=60, deadline=None)
+def test_odd_numbers_are_survived(odd: list[float], by: Any) -> None:
+    """A recording from anywhere may hold any number: it is shown as unknown, not as a fault."""
+    run = gpt2_run(1)
+    first, second, *rest = run.kernels
+    kernels = (replace(first, duration_s=odd[0]), replace(second, start_s=odd[1]), *rest)
+    waits = (replace(run.waits[0], duration_s=odd[2]),)
+    found = replace(run.measurement, step_s=odd[3])  # type: ignore[type-var]
+    for traced_s in (run.traced_s, odd[1], None):
+        made = replace(run, kernels=kernels, waits=waits, measurement=found, traced_s=traced_s)
+        render(made, 80, by=by)
+        json.loads(run_to_json(made), parse_constant=pytest.fail)
+
+
+@given(odd_runs(), st.sampled_from(BYS), st.sampled_from([30, 80, 120]))
+@settings(max_examples=150, deadline=None)
+def test_odd_books_are_survived(run: Run, by: Any, columns: int) -> None:
+    render(run, columns, by=by, top=3)
+    json.loads(run_to_json(run), parse_constant=pytest.fail)
+
+
+@given(st.lists(ODD, min_size=3, max_size=3), st.sampled_from(BYS))
+@settings(max_examples=60, deadline=None)
+def test_odd_replays_are_survived(odd: list[float], by: Any) -> None:
+    run = replayed()
+    first, second, *rest = run.replays
+    changed = (
+        replace(first, energy_j=odd[0], clock_mhz=odd[1]),
+        replace(second, low_j=odd[1], high_j=odd[2], rest_w=odd[0]),
+        *rest,
+    )
+    assert run.measurement is not None
+    found = replace(run.measurement, clocks_mhz={"gpu0": odd[2]}, cpu_s=odd[0], profiles={"gpu0": tuple(odd)})
+    made = replace(run, replays=changed, measurement=found)
+    render(made, 80, by=by)
+    json.loads(run_to_json(made), parse_constant=pytest.fail)
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=30), st.integers(-(10**10), 10**10))
+def test_columns_round_to_a_total_that_is_given(values: list[float], total: int) -> None:
+    assert sum(each for each in round_to_sum(values, total=total) if each is not None) == total
+
+
+@pytest.mark.parametrize(
+    ("units", "places", "shown"),
+    [
+        (3123, 3, "3.123"),
+        (-209, 2, "-2.09"),
+        (-5, 1, "-0.5"),
+        (1234567, 0, "1,234,567"),
+        (0, 3, "0.000"),
+        (None, 2, "?"),
+    ],
+)
+def test_numbers_of_the_last_place(units: int | None, places: int, shown: str) -> None:
+    assert format_places(units, places) == shown
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(0, 1e9)), max_size=30))
+def test_rounded_columns_sum(values: list[float | None]) -> None:
+    whole = round_to_sum(values)
+    assert [each is None for each in whole] == [value is None for value in values]
+    known = [value for value in values if value is not None]
+    assert abs(sum(each for each in whole if each is not None) - sum(known)) <= 0.5 + 1e-5
+    for each, value in zip(whole, values, strict=True):
+        if each is not None and value is not None:
+            assert abs(each - value) <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [(0.0, ("s", 3)), (6.871e-3, ("ms", 3)), (0.0421, ("ms", 2)), (12.0, ("s", 2)), (5e-10, ("ns", 3))],
+)
+def test_one_unit_for_a_column(most: float, expected: tuple[str, int]) -> None:
+    assert pick_unit(most, "s")[1:] == expected
+
+
+def test_texts_share_the_room() -> None:
+    names, places = fit_texts(["a" * 40], ["b" * 40], 42, keep_end=True)
+    assert (names[0][-1], places[0][0]) == ("…", "…")
+    assert len(names[0]) + len(places[0]) == 40
+    names, places = fit_texts(["a" * 10], ["b" * 40], 42, keep_end=False)
+    assert names == ["a" * 10]
+    assert places[0].endswith("…")
+
+
+@pytest.fixture
+def show(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    def run(*words: str, found: Run | None = None) -> tuple[int, str, str]:
+        def load(path: str) -> Run:
+            if found is None:
+                raise JoulediffError(f"{path} is no recording", fix="record it again")
+            return found
+
+        monkeypatch.setattr("joulediff.archive.load", load)
+        with pytest.raises(SystemExit) as caught:
+            main(["show", *words])
+        out, err = capsys.readouterr()
+        assert isinstance(caught.value.code, int)
+        return caught.value.code, out, err
+
+    return run
+
+
+def test_the_command(show: Any) -> None:
+    code, out, err = show("run.jd", found=complete())
+    assert (code, err) == (0, "")
+    assert out == render(complete(), 120)
+    _, out, _ = show("run.jd", "--by", "kernel", "--top", "2", found=complete())
+    assert out == render(complete(), 120, by="kernel", top=2)
+
+
+def test_strict_fails_where_the_energy_is_not_trustworthy(show: Any) -> None:
+    run = gpu_run(("gemm", 2e-3, 0))
+    open_books = with_replays(run, replay(0, 0.8), calls={0: 0})
+    for found, code in ((complete(), 0), (compiled(), 2), (open_books, 2), (captured_only(), 2)):
+        assert show("run.jd", found=found)[0] == 0
+        assert show("run.jd", "--strict", found=found)[0] == code
+        assert show("run.jd", "--strict", "--json", "-", found=found)[0] == code
+
+
+def test_the_command_writes_json(show: Any, tmp_path: Path) -> None:
+    code, out, _ = show("run.jd", "--json", "-", "--top", "1", found=complete())
+    assert code == 0
+    assert json.loads(out)["schema"] == "joulediff.run/1"
+    place = tmp_path / "run.json"
+    _, shown, _ = show("run.jd", "--json", str(place), found=evil_run())
+    assert json.loads(place.read_text(encoding="utf-8"))["label"] == EVIL
+    assert "traced pass partial" in shown
+
+
+def test_a_file_that_cannot_be_read_or_written_is_a_sentence(show: Any, tmp_path: Path) -> None:
+    code, out, err = show("run.jd")
+    assert (code, out) == (1, "")
+    assert err == "joulediff: run.jd is no recording\n  record it again\n"
+    code, _, err = show("run.jd", "--json", str(tmp_path / "no" / "where.json"), found=complete())
+    assert code == 1
+    assert "cannot write" in err
+
+
+def test_a_real_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "run.jd")
+    save(compiled(), path)
+    with pytest.raises(SystemExit) as caught:
+        main(["show", path])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == render(compiled(), 120, path=path)
+    with pytest.raises(SystemExit) as caught:
+        main(["show", str(tmp_path / "none.jd")])
+    assert caught.value.code == 1
+    assert "none.jd" in capsys.readouterr().err
+
+
+def test_json_is_never_written_over_a_recording(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("run.jd", "other.jd", "renamed"):
+        save(complete(), name)
+    (tmp_path / "linked.json").symlink_to("run.jd")
+    (tmp_path / "hard.json").hardlink_to(tmp_path / "run.jd")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for place in ("run.jd", f"../{tmp_path.name}/run.jd", "linked.json", "hard.json", "other.jd", "renamed"):
+        with pytest.raises(SystemExit) as caught:
+            main(["show", "./run.jd", "--json", place])
+        out, err = capsys.readouterr()
+        assert (caught.value.code, out) == (1, "")
+        assert err.startswith(f"joulediff: cannot write {place} (it is ")
+        assert "choose another file for --json" in err
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    for _ in range(2):  # JSON of before may be replaced
+        with pytest.raises(SystemExit) as caught:
+            main(["show", "run.jd", "--json", "run.json"])
+        assert caught.value.code == 0
+
+
+@pytest.mark.parametrize("words", [["--by", "colour"], ["--top", "0"], ["--top", "many"]])
+def test_wrong_words_are_refused(show: Any, words: list[str]) -> None:
+    code, _, err = show("run.jd", *words, found=complete())
+    assert code == 1
+    assert "Usage: joulediff show" in err
+
+
+def test_help_names_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "show" in capsys.readouterr().out
