@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from joulediff.energy.burst_meter import Bench
+from joulediff.energy.burst_meter import BurstMeter
 from joulediff.frameworks.torch.replay.bursts import spin, time_on_device
 from joulediff.measuring.meters import open_meters
 from joulediff.measuring.meters.meter import RealClock
@@ -139,7 +139,7 @@ def main():
     options = parser.parse_args()
     rows = []
     with torch.inference_mode(), open_meters("auto", clock=RealClock()) as meters:
-        bench = Bench(meters.meters, clock=RealClock())
+        bench = BurstMeter(meters.meters, clock=RealClock())
         rest = bench.measure(lambda: spin(DEVICE, 1e-3), {"gpu0": 0.0}, window_s=options.window)
         rest_w = rest.domains["gpu0"].power_w
         print(f"rest {rest_w:.1f} W")

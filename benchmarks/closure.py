@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 
 from joulediff.archive import load, save
-from joulediff.energy.burst_meter import Bench
+from joulediff.energy.burst_meter import BurstMeter
 from joulediff.energy.gpu_clock import Pace
 from joulediff.energy.ledger import open_books
 from joulediff.energy.replay import Replaying
@@ -31,7 +31,7 @@ from joulediff.frameworks.torch.capture.capture import capture_step
 from joulediff.frameworks.torch.replay.replayer import TorchReplayer
 from joulediff.measuring.meters import open_meters
 from joulediff.measuring.meters.meter import RealClock
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 from joulediff.session.record import record
 
 LARGEST = 10
@@ -224,10 +224,10 @@ def energies(run):
 
 def replay_at_full_load(step, run, seconds):
     with open_meters("auto", clock=RealClock()) as meters:
-        bench = Bench(meters.meters, clock=RealClock())
+        bench = BurstMeter(meters.meters, clock=RealClock())
         addresses = capture_step(step).addresses
         replayer = TorchReplayer(step, run, begin=lambda: torch.manual_seed(0), addresses=addresses)
-        replaying = Replaying(run, replayer, bench, RealClock(), Watch(), seconds, pace=Pace(0.0))
+        replaying = Replaying(run, replayer, bench, RealClock(), ProgressListener(), seconds, pace=Pace(0.0))
         replaying.go()
     return replaying.result()
 

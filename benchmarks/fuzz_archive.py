@@ -146,7 +146,7 @@ def say(*words: object) -> None:
     sys.stdout.flush()
 
 
-def watch(begin: int, end: int, tallies: dict[str, Tally], lock: threading.Lock) -> None:
+def listener(begin: int, end: int, tallies: dict[str, Tally], lock: threading.Lock) -> None:
     """Run workers over a range until it is done, noting each that dies or hangs."""
     while begin < end:
         child = subprocess.Popen(
@@ -248,7 +248,7 @@ def main() -> int:
     tallies: dict[str, Tally] = defaultdict(Tally)
     lock, begin_s = threading.Lock(), time.perf_counter()
     edges = [options.seed + options.count * at // options.workers for at in range(options.workers + 1)]
-    threads = [threading.Thread(target=watch, args=(a, b, tallies, lock)) for a, b in pairwise(edges)]
+    threads = [threading.Thread(target=listener, args=(a, b, tallies, lock)) for a, b in pairwise(edges)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 import paths
-from joulediff.diagnosis.comparison import Sides
-from joulediff.diagnosis.significance import Compared
+from joulediff.diagnosis.comparison import Comparison
+from joulediff.diagnosis.significance import RowComparison
 from joulediff.energy.op_costs import Costs
-from joulediff.frameworks.jobs import OTHER, Job, Weighed
+from joulediff.frameworks.jobs import OTHER, Job, JobCost
 from joulediff.matching import RegionGroup, match
 from joulediff.model.diff import Diff
 from joulediff.model.energy import Energy
@@ -24,7 +24,7 @@ from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import Region
 from joulediff.model.measurement import Measurement
 from joulediff.model.run import Frame, Kernel, Op, Replay, Run, Setting, SourceText
-from joulediff.pysource.line_trace import Target, Walk
+from joulediff.pysource.line_trace import LineTrace, Target
 from rewrites.programs import record_step
 from run_builders import domain_energy, energy, measurement
 
@@ -118,11 +118,11 @@ def record(step: Step, cost: Cost, **changes: Any) -> Run:
     return measured(record_step(step), cost, **changes)
 
 
-def sides_of(a: Run, b: Run) -> Sides:
-    return Sides(a, b, match(a, b))
+def sides_of(a: Run, b: Run) -> Comparison:
+    return Comparison(a, b, match(a, b))
 
 
-def region_of(sides: Sides, name: str, kind: str = "equal") -> Region:
+def region_of(sides: Comparison, name: str, kind: str = "equal") -> Region:
     """Return the first region of a kind that has an operator of that name."""
     for region in sides.regions:
         names = [sides.a.ops[op].name for op in region.a] + [sides.b.ops[op].name for op in region.b]
@@ -131,9 +131,9 @@ def region_of(sides: Sides, name: str, kind: str = "equal") -> Region:
     raise AssertionError(f"no {kind} region with {name}")
 
 
-def compared(a: Energy | None, b: Energy | None, *, p_value: float | None = 0.0, same: bool = False) -> Compared:
+def compared(a: Energy | None, b: Energy | None, *, p_value: float | None = 0.0, same: bool = False) -> RowComparison:
     """Return a row without operators, for what looks at energies alone."""
-    return Compared(RegionGroup("mm", "", "equal", (0,), 1, 1), (), a, b, same, p_value)
+    return RowComparison(RegionGroup("mm", "", "equal", (0,), 1, 1), (), a, b, same, p_value)
 
 
 def frames(*lines: tuple[str, int, str] | tuple[str, int, str, str]) -> tuple[Frame, ...]:
@@ -151,11 +151,11 @@ def sums(diff: Diff) -> tuple[float, float]:
     return found[0], found[1]
 
 
-Answer = Weighed | float | str
+Answer = JobCost | float | str
 
 
 @dataclass
-class Lab:
+class LiveProgram:
     """A program that answers from a table.
 
     Its own operators cost what was recorded. `answers` has what a change comes to: joules, all of it, or a text for a
@@ -165,8 +165,8 @@ class Lab:
 
     run: Run
     answers: Mapping[str, Answer | Sequence[Answer]] = field(default_factory=dict)
-    walks: Mapping[str, Walk] = field(default_factory=dict)
-    unwaited: Measurement | None = None
+    walks: Mapping[str, LineTrace] = field(default_factory=dict)
+    without_sync: Measurement | None = None
     changed: Run | None = None
     """What the step is under other settings; as it was unless told."""
     steps: Mapping[str, Measurement | str] = field(default_factory=dict)
@@ -175,14 +175,14 @@ class Lab:
     """Why it lends nothing."""
     asked: list[str] = field(default_factory=list)
 
-    def weigh(self, job: Job, *, window_s: float, as_other: bool = False) -> Weighed:
+    def measure_job(self, job: Job, *, window_s: float, as_other: bool = False) -> JobCost:
         key = name_of(job)
         self.asked.append(key)
         answer = self._answer(key, job)
         if isinstance(answer, str):
-            return Weighed(None, None, note=answer)
+            return JobCost(None, None, note=answer)
         if isinstance(answer, float):
-            return Weighed(energy(answer, 0.005, "replayed"), 1e-3, ("changed_kernel",), 0.0)
+            return JobCost(energy(answer, 0.005, "replayed"), 1e-3, ("changed_kernel",), 0.0)
         return answer
 
     def _answer(self, key: str, job: Job) -> Answer:
@@ -191,24 +191,24 @@ class Lab:
             return "not in the table"
         if found is None:
             books = Costs(self.run)
-            return Weighed(books.of(job.ops), books.time_s(job.ops), books.names(job.ops))
-        if isinstance(found, (Weighed, float, str)):
+            return JobCost(books.of(job.ops), books.time_s(job.ops), books.names(job.ops))
+        if isinstance(found, (JobCost, float, str)):
             return found
         return found[min(self.asked.count(key), len(found)) - 1]
 
     def capture(self, settings: Mapping[str, Setting]) -> tuple[str, Run]:
         return "changed", self.changed or self.run
 
-    def lend(self, ops: Sequence[int], values: Sequence[int], path: Path) -> None:
+    def export_tensors(self, ops: Sequence[int], values: Sequence[int], path: Path) -> None:
         self.asked.append(f"lend {', '.join(map(str, values))}")
         if self.lends is not None:
             raise JoulediffError(self.lends)
         path.write_text("lent")
 
-    def borrow(self, path: Path) -> None:
+    def import_tensors(self, path: Path) -> None:
         self.asked.append(f"borrow what is {path.read_text()}")
 
-    def walk(self, target: Target) -> Walk | None:
+    def trace_lines(self, target: Target) -> LineTrace | None:
         return self.walks.get(target.function)
 
     def measure(self, *, seconds: float, wait_s: float, settings: Mapping[str, Setting] | None = None) -> Measurement:
@@ -220,11 +220,11 @@ class Lab:
         assert found is not None
         return found
 
-    def measure_unwaited(self, file: str, line: int) -> Measurement:
+    def measure_without_sync(self, file: str, line: int) -> Measurement:
         self.asked.append(f"no wait in line {line}")
-        if self.unwaited is None:
+        if self.without_sync is None:
             raise JoulediffError("no wait there can be left out")
-        return self.unwaited
+        return self.without_sync
 
 
 def name_of(job: Job) -> str:
@@ -241,8 +241,8 @@ def _settings_text(settings: Mapping[str, Setting]) -> str:
     return " and ".join(f"{name} = {value}" for name, value in sorted(settings.items()))
 
 
-class DeadLab(Lab):
+class DeadLab(LiveProgram):
     """A program that ends when it is asked for anything."""
 
-    def weigh(self, job: Job, *, window_s: float, as_other: bool = False) -> Weighed:
+    def measure_job(self, job: Job, *, window_s: float, as_other: bool = False) -> JobCost:
         raise JoulediffError("the program ended")

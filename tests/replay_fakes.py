@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fakes import GPU, DeviceMeter, FakeDevice
-from joulediff.energy.burst_meter import Bench
+from joulediff.energy.burst_meter import BurstMeter
 from joulediff.energy.distinct_ops import Distances
 from joulediff.energy.gpu_clock import Card, Facts, Pace
 from joulediff.energy.replay import Replaying
 from joulediff.measuring.meters.scripted import FakeClock
 from joulediff.model.errors import JoulediffError
 from joulediff.model.measurement import DeviceState, Domain, DomainEnergy, Measurement, Reading
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 from joulediff.model.run import How, Inputs, Op, Replay, Run
 from run_builders import RunBuilder, domain_energy, measurement
 
@@ -212,14 +212,14 @@ class FakeReplayer:
         self.closed += 1
 
 
-class Lab:
+class LiveProgram:
     """A card with its meter, and what replays a program on it."""
 
     def __init__(self, domain: Domain = GPU, *, limit_w: float | None = LIMIT_W, **meter: Any) -> None:
         self.clock = FakeClock()
         self.card = FakeCard(self.clock, limit_w=limit_w)
         self.meter = CardMeter(self.card, domain, **meter)
-        self.bench = Bench([self.meter], clock=self.clock)
+        self.bench = BurstMeter([self.meter], clock=self.clock)
 
     def load(self, work: Work, **options: Any) -> FakeLoad:
         return FakeLoad(self.card, work, **options)
@@ -232,7 +232,9 @@ class Lab:
 
     def replay(self, run: Run, works: Mapping[str, Work], **options: Any) -> tuple[Replaying, FakeReplayer]:
         replayer = FakeReplayer(run, works, {"cuda:0": self.card})
-        return Replaying(run, replayer, self.bench, self.clock, options.pop("watch", Watch()), **options), replayer
+        return Replaying(
+            run, replayer, self.bench, self.clock, options.pop("listener", ProgressListener()), **options
+        ), replayer
 
 
 def program_clock(works: Sequence[Work], gap_s: float, limit_w: float | None) -> float:

@@ -18,7 +18,7 @@ from joulediff.archive import save
 from joulediff.cli import main
 from joulediff.cli.cases_run import ROOMY, _Queue, _Watching
 from joulediff.model.errors import JoulediffError
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 from run_builders import gpt2_run
 
 
@@ -144,12 +144,12 @@ def test_nothing_is_started_where_nobody_tells_the_cores(processes: Processes, m
 
 def test_the_next_one_is_started_when_the_first_watched_pass_begins() -> None:
     shown, calls = Told(), []
-    watch = _Watching(shown, lambda: calls.append(len(shown.stages)))
+    listener = _Watching(shown, lambda: calls.append(len(shown.stages)))
     for text in ("A: metered 1/4: measuring", "B: metered 1/4: measuring"):
-        watch.stage(text, 0.5)
+        listener.stage(text, 0.5)
     assert calls == []
     for text in ("A: traced 2/4: running the step", "A: captured 3/4: running", "B: traced 2/4: running the step"):
-        watch.stage(text)
+        listener.stage(text)
     assert calls == [3], "once, and what happens is shown before"
     assert len(shown.stages) == 5
 
@@ -166,10 +166,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: Processes) -
         write_case(Path("lib") / name)
 
     def make(*words: str, breaks: Mapping[str, BaseException] | None = None) -> tuple[int, list[str]]:
-        def run_case(case: Any, *, folder: Path, watch: Watch, ahead: Any, **_: Any) -> Any:
+        def run_case(case: Any, *, folder: Path, listener: ProgressListener, ahead: Any, **_: Any) -> Any:
             processes.log.append(f"run {case.id} with {'its own' if ahead is None else ahead['a']}")
             for text in ("A: metered 1/4: measuring", "A: traced 2/4: running the step", "B: traced 2/4: running"):
-                watch.stage(text)
+                listener.stage(text)
             if breaks and case.id in breaks:
                 raise breaks[case.id]
             folder.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ from joulediff.archive import load, save
 from joulediff.cli import main
 from joulediff.diagnosis.interleaved_recording import Program, record_fixed
 from joulediff.model.errors import JoulediffError
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run
 from joulediff.process.interpreter import Interpreter
 from joulediff.process.request import Request
@@ -269,7 +269,9 @@ def test_a_fix_that_cannot_be_put_in_force(tmp_path: Path) -> None:
     request = Request(program, "plain", 0.1, 0.0, meter="estimated")
     with pytest.raises(JoulediffError, match=r"torch\.num_threads cannot be changed: the program uses no framework"):
         record_fixed(
-            Program(request, Interpreter(sys.executable), lambda _: None), {"torch.num_threads": 1}, watch=Watch()
+            Program(request, Interpreter(sys.executable), lambda _: None),
+            {"torch.num_threads": 1},
+            listener=ProgressListener(),
         )
 
 
@@ -279,7 +281,7 @@ def test_the_environment_of_a_fix_reaches_the_program(tmp_path: Path, monkeypatc
     path = write_program(tmp_path / "plain.py", text + "    return lambda: sum(range(20_000))\n")
     request = Request(path, "plain", 0.1, 0.0, meter="estimated")
     program = Program(request, Interpreter(sys.executable), lambda _: None)
-    run = record_fixed(program, {"env.JD_MODE": "fast"}, watch=Watch())
+    run = record_fixed(program, {"env.JD_MODE": "fast"}, listener=ProgressListener())
     assert (tmp_path / "mode").read_text() == "fast"
     assert run.measurement is not None
     assert os.environ["JD_MODE"] == "slow"

@@ -15,7 +15,7 @@ import pytest
 from joulediff.diagnosis.evidence.key_variable import KeyVariable, find_key_variable
 from joulediff.model.place import Place
 from joulediff.pysource.line_trace import Line, Step
-from joulediff.pysource.line_tracer import Target, Walk, watch_lines
+from joulediff.pysource.line_tracer import LineTrace, Target, watch_lines
 
 HERE = Path(__file__)
 GPT2 = str(Path("transformers", "models", "gpt2", "modeling_gpt2.py"))
@@ -24,14 +24,14 @@ TRANSFORMER = str(Path("torch", "nn", "modules", "transformer.py"))
 Program = Callable[[], object]
 
 
-def walk(step: Program, function: str, line: int | None = None, file: str = HERE.name) -> Walk:
+def trace_lines(step: Program, function: str, line: int | None = None, file: str = HERE.name) -> LineTrace:
     found = watch_lines(step, Target(file, function, line), root=HERE.parent)
     assert found is not None
     return found
 
 
 def compare(a: Program, b: Program, function: str, lines: tuple[int | None, int | None] = (None, None)) -> KeyVariable:
-    found = find_key_variable(walk(a, function, lines[0]), walk(b, function, lines[1]))
+    found = find_key_variable(trace_lines(a, function, lines[0]), trace_lines(b, function, lines[1]))
     assert found is not None
     return found
 
@@ -208,9 +208,9 @@ def from_environment(x: int) -> int:
 
 def test_an_environment_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JD_FAST", raising=False)
-    a = walk(lambda: from_environment(1), "from_environment")
+    a = trace_lines(lambda: from_environment(1), "from_environment")
     monkeypatch.setenv("JD_FAST", "1")
-    found = find_key_variable(a, walk(lambda: from_environment(1), "from_environment"))
+    found = find_key_variable(a, trace_lines(lambda: from_environment(1), "from_environment"))
     assert found is not None
     assert (found.key, found.kind, found.value_a, found.value_b) == ("JD_FAST", "environment", None, "1")
 
@@ -226,7 +226,7 @@ def test_a_walrus() -> None:
     assert (found.key, found.value_a, found.value_b) == ("values", "(1, 2, 3)", "(1)")
     untold = compare(lambda: counted([*range(99)]), lambda: counted(set()), "counted")  # type: ignore[arg-type]
     assert untold.key == "values"
-    longer = walk(lambda: counted([*range(99)]), "counted"), walk(lambda: counted([[]]), "counted")  # type: ignore[list-item]
+    longer = trace_lines(lambda: counted([*range(99)]), "counted"), trace_lines(lambda: counted([[]]), "counted")  # type: ignore[list-item]
     found = find_key_variable(*longer)
     assert found is not None
     assert (found.key, found.kind, found.value_a, found.value_b) == ("count", "assignment", 99, 1)
@@ -251,7 +251,7 @@ def hidden(x: int, state: list[int]) -> int:
 
 def test_the_unknown_is_said_as_unknown() -> None:
     states = [[*range(20), 1], [*range(20), 0]]
-    a, b = (walk(lambda state=state: hidden(1, state), "hidden") for state in states)
+    a, b = (trace_lines(lambda state=state: hidden(1, state), "hidden") for state in states)
     assert [line.text for line in a.lines] != [line.text for line in b.lines]
     assert find_key_variable(a, b) is None
 
@@ -259,7 +259,7 @@ def test_the_unknown_is_said_as_unknown() -> None:
 @pytest.mark.parametrize("method", ["branch", "configured", "activate", "normalise", "late", "early"])
 def test_equal_programs_have_no_key(method: str) -> None:
     a, b = layer(), layer()
-    walks = [walk(lambda each=each: getattr(each, method)(1), f"Layer.{method}") for each in (a, b)]
+    walks = [trace_lines(lambda each=each: getattr(each, method)(1), f"Layer.{method}") for each in (a, b)]
     assert find_key_variable(*walks) is None
 
 
@@ -308,8 +308,8 @@ def test_two_versions_of_a_file_are_compared_by_their_text(tmp_path: Path) -> No
 
 def test_an_atom_of_one_side_alone_differs_from_none() -> None:
     step = Step("config", "config.x", "config.x", "config.x", 3, True, Place("m.py", 2, "f"))
-    a = Walk("m.py", "f", 1, (), (Line(2, "if config.x:", True, (0,)), Line(3, "a()", False)), (step,))
-    b = Walk("m.py", "f", 1, (), (Line(2, "if config.x:", True), Line(4, "b()", False)), ())
+    a = LineTrace("m.py", "f", 1, (), (Line(2, "if config.x:", True, (0,)), Line(3, "a()", False)), (step,))
+    b = LineTrace("m.py", "f", 1, (), (Line(2, "if config.x:", True), Line(4, "b()", False)), ())
     found = find_key_variable(a, b)
     assert found == KeyVariable(
         "config.x",
@@ -335,7 +335,7 @@ def gpt2(**settings: Any) -> Program:
 
 def test_gpt2_activation() -> None:
     a, b = gpt2(activation_function="gelu_new"), gpt2(activation_function="gelu_pytorch_tanh")
-    found = find_key_variable(*(walk(each, "GPT2MLP.forward", file=GPT2) for each in (a, b)))
+    found = find_key_variable(*(trace_lines(each, "GPT2MLP.forward", file=GPT2) for each in (a, b)))
     assert found is not None
     assert (found.key, found.kind) == ("config.activation_function", "config")
     assert (found.value_a, found.value_b) == ("gelu_new", "gelu_pytorch_tanh")
@@ -348,7 +348,7 @@ def test_gpt2_attention(known: bool) -> None:
     modeling = pytest.importorskip("transformers.models.gpt2.modeling_gpt2")
     line = line_in(modeling.GPT2Attention.forward, "= attention_interface(") if known else None
     a, b = gpt2(attn_implementation="eager"), gpt2(attn_implementation="sdpa")
-    found = find_key_variable(*(walk(each, "GPT2Attention.forward", line, GPT2) for each in (a, b)))
+    found = find_key_variable(*(trace_lines(each, "GPT2Attention.forward", line, GPT2) for each in (a, b)))
     assert found is not None
     assert (found.key, found.value_a, found.value_b) == ("config._attn_implementation", "eager", "sdpa")
     assert "eager_attention_forward" in found.trail[0] and "sdpa_attention_forward" in found.trail[0]
@@ -360,8 +360,8 @@ def test_weights_that_attention_returns_unasked() -> None:
     torch = pytest.importorskip("torch")
     model, x = torch.nn.MultiheadAttention(16, 2, batch_first=True), torch.randn(2, 4, 16)
     file = str(Path("torch", "nn", "functional.py"))
-    a = walk(lambda: model(x, x, x), "multi_head_attention_forward", file=file)
-    b = walk(lambda: model(x, x, x, need_weights=False), "multi_head_attention_forward", file=file)
+    a = trace_lines(lambda: model(x, x, x), "multi_head_attention_forward", file=file)
+    b = trace_lines(lambda: model(x, x, x, need_weights=False), "multi_head_attention_forward", file=file)
     found = find_key_variable(a, b)
     assert found is not None
     assert (found.key, found.value_a, found.value_b) == ("need_weights", True, False)
@@ -381,8 +381,8 @@ def test_the_fast_path_of_an_encoder_layer(known: bool) -> None:
     forward = torch.nn.TransformerEncoderLayer.forward
     marks = "+ self._sa_block(x, src_mask", "return torch._transformer_encoder_layer_fwd("
     lines = [line_in(forward, mark) if known else None for mark in marks]
-    a = walk(lambda: model(x), "TransformerEncoderLayer.forward", lines[0], TRANSFORMER)
-    b = walk(without_grad, "TransformerEncoderLayer.forward", lines[1], TRANSFORMER)
+    a = trace_lines(lambda: model(x), "TransformerEncoderLayer.forward", lines[0], TRANSFORMER)
+    b = trace_lines(without_grad, "TransformerEncoderLayer.forward", lines[1], TRANSFORMER)
     found = find_key_variable(a, b)
     assert found is not None
     assert (found.key, found.kind, found.value_a, found.value_b) == ("torch.is_grad_enabled", "call", True, False)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from diagnosis_builders import Lab, costs, draw, record
+from diagnosis_builders import LiveProgram, costs, draw, record
 from joulediff.diagnosis.diagnose import diagnose
 from joulediff.diagnosis.trials.whole_step import CHANGE
 from joulediff.model.diff import Diff
@@ -102,7 +102,7 @@ def lean(step: Callable[[], Any] = plain, **changes: Any) -> Run:
 
 
 def diff_of(a: Run, b: Run, *, interleaved: bool = True, **answers: Any) -> Diff:
-    return diagnose(a, b, labs={"a": Lab(a, answers), "b": Lab(b)}, interleaved=interleaved)
+    return diagnose(a, b, live={"a": LiveProgram(a, answers), "b": LiveProgram(b)}, interleaved=interleaved)
 
 
 def on_collective(diff: Diff) -> list[Finding]:

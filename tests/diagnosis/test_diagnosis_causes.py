@@ -10,15 +10,15 @@ import pytest
 import torch
 from torch.nn import functional
 
-from diagnosis_builders import Lab, costs, draw, record, region_of, sides_of
-from joulediff.diagnosis.comparison import Sides
+from diagnosis_builders import LiveProgram, costs, draw, record, region_of, sides_of
+from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.evidence.call_path import NOT_TRIED
 from joulediff.diagnosis.evidence.find_leads import find_leads
 from joulediff.diagnosis.lead import Lead, Subject, add_evidence, make_subject
 from joulediff.diagnosis.merge import join_leads
 from joulediff.model.place import Place
 from joulediff.model.run import Frame, Run
-from joulediff.pysource.line_trace import Line, Step, Walk
+from joulediff.pysource.line_trace import Line, LineTrace, Step
 from rewrites.nodes import gelu_decomposed
 
 X, W = draw(16, 32), draw(32, 32, seed=1)
@@ -176,7 +176,7 @@ def test_layouts_are_those_of_the_same_operator() -> None:
     region = replace(sides_of(a, b).regions[0], kind="equal", a=ops, b=ops)
     values = {v for op in b.ops if op.name == "aten::tanh" for v in op.inputs}
     wide = tuple(replace(v, dtype="float64") if v.id in values else v for v in b.values)
-    leads = find_leads(make_subject(Sides(a, replace(b, values=wide), [region]), region, "a"), {})
+    leads = find_leads(make_subject(Comparison(a, replace(b, values=wide), [region]), region, "a"), {})
     assert [lead.cause.type for lead in leads] == ["kernel"]
 
 
@@ -260,24 +260,27 @@ def test_several_entries_point_to_none_of_them() -> None:
     assert lead.kind == "api_misuse" and lead.cause.type == "call_path"
 
 
-def walk(value: bool, line: int) -> Walk:
+def trace_lines(value: bool, line: int) -> LineTrace:
     decision = Step("config", "self.config.fused", "config.fused", "self.config.fused", value, True, None)
     lines = (Line(29, "if self.config.fused:", True, (0,)), Line(line, f"return way_{line}(x)", False))
-    return Walk(MODEL, "forward", 28, ("def forward(self, x):",), lines, (decision,), led=1)
+    return LineTrace(MODEL, "forward", 28, ("def forward(self, x):",), lines, (decision,), led=1)
 
 
 def test_line_by_line_the_variable_that_decided_is_found() -> None:
     subject = library_subject((EAGER, {**SDPA, "model.m.config.n": 8}))
     sides = subject.sides
-    labs = {"a": Lab(sides.a, walks={"forward": walk(False, 30)}), "b": Lab(sides.b, walks={"forward": walk(True, 34)})}
-    (lead,) = find_leads(subject, labs)
+    live = {
+        "a": LiveProgram(sides.a, walks={"forward": trace_lines(False, 30)}),
+        "b": LiveProgram(sides.b, walks={"forward": trace_lines(True, 34)}),
+    }
+    (lead,) = find_leads(subject, live)
     assert (lead.kind, lead.cause.key) == ("misconfiguration", "config.fused")
     assert (lead.cause.value_a, lead.cause.value_b) == (False, True)
 
 
 def test_a_function_that_did_not_run_again_leaves_the_calls() -> None:
     subject = library_subject((EAGER, {**SDPA, "model.m.config.n": 8}))
-    (lead,) = find_leads(subject, {"a": Lab(subject.sides.a), "b": Lab(subject.sides.b)})
+    (lead,) = find_leads(subject, {"a": LiveProgram(subject.sides.a), "b": LiveProgram(subject.sides.b)})
     assert lead.kind == "api_misuse"
     assert any("did not run again" in text for text in lead.cause.evidence)
 

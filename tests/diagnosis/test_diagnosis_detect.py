@@ -16,7 +16,7 @@ from joulediff.diagnosis.significance import (
     ALPHA,
     LEAST_SHARE,
     SPREAD,
-    Compared,
+    RowComparison,
     chance,
     compare_rows,
     correct,
@@ -37,7 +37,7 @@ def step() -> torch.Tensor:
         return torch.tanh(torch.softmax(X @ W, -1) @ W.t())
 
 
-def row_named(rows: list[Compared], name: str) -> Compared:
+def row_named(rows: list[RowComparison], name: str) -> RowComparison:
     return next(row for row in rows if row.group.name == name)
 
 

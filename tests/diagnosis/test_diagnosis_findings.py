@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from diagnosis_builders import DeadLab, Lab, costs, draw, record, sums
+from diagnosis_builders import DeadLab, LiveProgram, costs, draw, record, sums
 from joulediff.diagnosis.diagnose import TRIED, diagnose
-from joulediff.frameworks.jobs import Weighed
+from joulediff.frameworks.jobs import JobCost
 from joulediff.model.diff import Diff, Row, Thresholds
 from joulediff.model.finding import Finding
 from joulediff.model.run import Op, Run
@@ -61,7 +61,7 @@ def cheap(joules: float = 4.0, step: Callable[[], Any] = product, **changes: Any
 
 def diff_of(a: Run, b: Run, answers: Mapping[str, Any] | None = None, **options: Any) -> Diff:
     """Return the diff of two programs that are still there; A answers from the table."""
-    return diagnose(a, b, labs={"a": Lab(a, answers or {}), "b": Lab(b)}, **options)
+    return diagnose(a, b, live={"a": LiveProgram(a, answers or {}), "b": LiveProgram(b)}, **options)
 
 
 def only(diff: Diff) -> Finding:
@@ -111,7 +111,7 @@ def test_the_second_of_two_settings() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [10.0, 7.0, "the program crashed", Weighed(energy(4.0), 1e-3, difference=0.5)], ids=str
+    "answer", [10.0, 7.0, "the program crashed", JobCost(energy(4.0), 1e-3, difference=0.5)], ids=str
 )
 def test_a_change_that_does_not_help_is_not_confirmed(answer: Any) -> None:
     found = only(diff_of(dear(settings=ONE), cheap(settings=ONE_LEAN), {"torch.one = 2": answer}))
@@ -134,14 +134,14 @@ def test_offline_there_are_causes_and_no_proofs() -> None:
 
 def test_a_program_that_is_a_file_is_not_tried_though_the_other_is_there() -> None:
     a, b = dear(settings=ONE), cheap(settings=ONE_LEAN)
-    found = only(diagnose(a, b, labs={"b": Lab(b)}))
+    found = only(diagnose(a, b, live={"b": LiveProgram(b)}))
     assert not found.confirmed
     assert any("the programs cannot be run again" in text for text in found.cause.evidence)
 
 
 def test_a_cheap_side_that_is_a_file_does_not_keep_the_other_from_being_tried() -> None:
     a, b = dear(settings=ONE), cheap(settings=ONE_LEAN)
-    assert only(diagnose(a, b, labs={"a": Lab(a, {"torch.one = 2": 4.0})})).confirmed
+    assert only(diagnose(a, b, live={"a": LiveProgram(a, {"torch.one = 2": 4.0})})).confirmed
 
 
 def test_a_difference_that_does_not_show_again_is_no_finding() -> None:
@@ -154,15 +154,15 @@ def test_a_difference_that_does_not_show_again_is_no_finding() -> None:
 def test_what_the_recording_is_not_sure_of_must_show_again() -> None:
     a, b = dear(7.0, share=0.5, settings=ONE), cheap(5.0, share=0.5, settings=ONE_LEAN)
     assert diagnose(a, b).findings == ()
-    sharp = {"own": Weighed(energy(7.0, 0.005), 1e-3), "torch.one = 2": 5.0}
-    other = Lab(b, {"own": Weighed(energy(5.0, 0.005), 1e-3)})
-    found = only(diagnose(a, b, labs={"a": Lab(a, sharp), "b": other}))
+    sharp = {"own": JobCost(energy(7.0, 0.005), 1e-3), "torch.one = 2": 5.0}
+    other = LiveProgram(b, {"own": JobCost(energy(5.0, 0.005), 1e-3)})
+    found = only(diagnose(a, b, live={"a": LiveProgram(a, sharp), "b": other}))
     assert found.confirmed
 
 
 def test_a_program_that_ends_leaves_what_the_recordings_tell() -> None:
     a, b = dear(settings=ONE), cheap(settings=ONE_LEAN)
-    found = only(diagnose(a, b, labs={"a": DeadLab(a), "b": Lab(b)}))
+    found = only(diagnose(a, b, live={"a": DeadLab(a), "b": LiveProgram(b)}))
     assert found.cause.key == "torch.one" and not found.confirmed
 
 
@@ -215,7 +215,7 @@ def test_both_sides_may_have_their_own_waste() -> None:
 
 def test_the_sides_may_be_exchanged() -> None:
     a, b = dear(settings=ONE), cheap(settings=ONE_LEAN)
-    found = only(diagnose(b, a, labs={"a": Lab(b), "b": Lab(a, {"torch.one = 2": 4.0})}))
+    found = only(diagnose(b, a, live={"a": LiveProgram(b), "b": LiveProgram(a, {"torch.one = 2": 4.0})}))
     assert found.expensive == "b" and found.confirmed and found.delta_j == pytest.approx(6.0)
     assert (found.cause.value_a, found.cause.value_b) == (2, 1)
     assert "Set torch.one to 2" in found.suggestion
@@ -232,8 +232,11 @@ def test_a_cheap_side_that_is_slower_is_a_trade_off() -> None:
 def test_times_of_a_second_look_count_more_than_recorded_ones() -> None:
     a = dear(settings=ONE, seconds=lambda op: 1e-3)
     b = cheap(settings=ONE_LEAN, seconds=lambda op: 2e-3)
-    again = {"a": Lab(a, {"own": Weighed(energy(10.0), 1e-3)}), "b": Lab(b, {"own": Weighed(energy(4.0), 0.9e-3)})}
-    assert only(diagnose(a, b, labs=again)).verdict == "waste"
+    again = {
+        "a": LiveProgram(a, {"own": JobCost(energy(10.0), 1e-3)}),
+        "b": LiveProgram(b, {"own": JobCost(energy(4.0), 0.9e-3)}),
+    }
+    assert only(diagnose(a, b, live=again)).verdict == "waste"
 
 
 def test_outputs_that_differ_are_a_trade_off() -> None:

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch.nn import functional
 
-from diagnosis_builders import Lab, costs, draw, record, sides_of, sums
-from joulediff.diagnosis.comparison import Sides
+from diagnosis_builders import LiveProgram, costs, draw, record, sides_of, sums
+from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.diagnose import diagnose
 from joulediff.diagnosis.evidence.host import Around, find_around, find_launches, find_waits, part_energy
 from joulediff.diagnosis.significance import compare_rows
-from joulediff.frameworks.jobs import Job, Weighed
+from joulediff.frameworks.jobs import Job, JobCost
 from joulediff.model.finding import Finding
 from joulediff.model.run import Run, Wait
 from rewrites.nodes import gelu_decomposed
@@ -75,7 +75,7 @@ def waiting_pair() -> tuple[Run, Run]:
     return run_of(looking, step_s=40e-3), run_of(later, step_s=10e-3, table={"stack": 0.001, "sum": 0.001})
 
 
-def around_of(a: Run, b: Run) -> tuple[Sides, Around]:
+def around_of(a: Run, b: Run) -> tuple[Comparison, Around]:
     sides = sides_of(a, b)
     found = find_around(sides, 0.05)
     assert found is not None
@@ -124,7 +124,9 @@ def test_as_many_waits_are_no_habit() -> None:
 def test_a_read_of_a_number_on_the_host_is_no_wait() -> None:
     a, b = waiting_pair()
     a = replace(a, values=tuple(replace(value, device="cpu") for value in a.values))
-    assert find_waits(Sides(a, b, sides_of(*waiting_pair()).regions), Around("a", energy(4.0), energy(1.0))) is None
+    assert (
+        find_waits(Comparison(a, b, sides_of(*waiting_pair()).regions), Around("a", energy(4.0), energy(1.0))) is None
+    )
 
 
 def test_waits_that_the_trace_saw_count_by_the_operator_that_waits() -> None:
@@ -135,8 +137,8 @@ def test_waits_that_the_trace_saw_count_by_the_operator_that_waits() -> None:
     assert found is not None and (found.count_a, found.count_b) == (2, 0)
 
 
-def only(a: Run, b: Run, mine: Lab | None = None) -> Finding:
-    diff = diagnose(a, b, labs={} if mine is None else {"a": mine, "b": Lab(b)})
+def only(a: Run, b: Run, mine: LiveProgram | None = None) -> Finding:
+    diff = diagnose(a, b, live={} if mine is None else {"a": mine, "b": LiveProgram(b)})
     (found,) = diff.findings
     assert [row.finding for row in diff.regions if row.kind == "idle"] == [found.id]
     assert sums(diff) == pytest.approx([run.measurement.energy.joules for run in (a, b) if run.measurement])
@@ -156,7 +158,7 @@ def test_a_program_that_waits_in_every_round() -> None:
 def test_the_step_without_its_waits_is_the_proof() -> None:
     a, b = waiting_pair()
     assert b.measurement is not None and a.measurement is not None
-    lab = Lab(a, unwaited=measurement(energy=b.measurement.energy))
+    lab = LiveProgram(a, without_sync=measurement(energy=b.measurement.energy))
     found = only(a, b, lab)
     saved_j = a.measurement.energy.joules - b.measurement.energy.joules
     assert found.confirmed and found.confirmation is not None
@@ -166,7 +168,7 @@ def test_the_step_without_its_waits_is_the_proof() -> None:
 def test_a_step_that_costs_the_same_without_its_waits_is_no_proof() -> None:
     a, b = waiting_pair()
     assert a.measurement is not None
-    found = only(a, b, Lab(a, unwaited=a.measurement))
+    found = only(a, b, LiveProgram(a, without_sync=a.measurement))
     assert not found.confirmed and found.confirmation is not None
     assert found.confirmation.saved_j is None
     assert found.confirmation.trials[0].note == "the energy stays as it is"
@@ -174,7 +176,7 @@ def test_a_step_that_costs_the_same_without_its_waits_is_no_proof() -> None:
 
 def test_a_wait_that_cannot_be_left_out_says_so() -> None:
     a, b = waiting_pair()
-    found = only(a, b, Lab(a))
+    found = only(a, b, LiveProgram(a))
     assert not found.confirmed and found.confirmation is not None
     assert found.confirmation.trials[0].note == "no wait there can be left out"
 
@@ -211,7 +213,7 @@ def test_few_operators_more_are_no_matter_of_launching() -> None:
 
 def test_many_launches_are_a_finding_if_they_show_when_weighed() -> None:
     a, b = launching_pair()
-    found = only(a, b, Lab(a, {"own": 3.0, "calls": 0.8}))
+    found = only(a, b, LiveProgram(a, {"own": 3.0, "calls": 0.8}))
     assert (found.kind, found.expensive, found.confirmed) == ("api_misuse", "a", True)
     assert any("more operators are more work for the host" in text for text in found.cause.evidence)
     assert found.delta_j == pytest.approx(3.0, rel=0.1)
@@ -220,13 +222,13 @@ def test_many_launches_are_a_finding_if_they_show_when_weighed() -> None:
 def test_launches_are_weighed_at_the_pace_of_the_host() -> None:
     """A graph of all operators would have no gaps between them."""
 
-    class Pacing(Lab):
-        def weigh(self, job: Job, *, window_s: float, as_other: bool = False) -> Weighed:
+    class Pacing(LiveProgram):
+        def measure_job(self, job: Job, *, window_s: float, as_other: bool = False) -> JobCost:
             assert job.paced
-            return super().weigh(job, window_s=window_s, as_other=as_other)
+            return super().measure_job(job, window_s=window_s, as_other=as_other)
 
     a, b = launching_pair()
-    diff = diagnose(a, b, labs={"a": Pacing(a, {"own": 3.0, "calls": 0.8}), "b": Pacing(b)})
+    diff = diagnose(a, b, live={"a": Pacing(a, {"own": 3.0, "calls": 0.8}), "b": Pacing(b)})
     assert [found.confirmed for found in diff.findings] == [True]
 
 
@@ -234,15 +236,15 @@ def test_an_operator_that_has_the_device_wait_takes_the_energy_around_it() -> No
     """A solver that works on the host: its kernels cost little, and its trial shows what all of it does."""
     a, b = solving_pair()
     _, around = around_of(a, b)
-    found = only(a, b, Lab(a, {"own": 3.5, "calls": 0.2}))
+    found = only(a, b, LiveProgram(a, {"own": 3.5, "calls": 0.2}))
     assert found.confirmed and any("while the device waits" in text for text in found.cause.evidence)
     assert found.delta_j == pytest.approx(OWN_J + around.delta_j)
     assert found.confirmation is not None and found.confirmation.saved_j == pytest.approx(found.delta_j)
 
 
-def only_its_own(a: Run, b: Run, mine: Lab) -> None:
+def only_its_own(a: Run, b: Run, mine: LiveProgram) -> None:
     """Assert that the one finding is on operators alone, and that nothing is told of the device that idles."""
-    diff = diagnose(a, b, labs={"a": mine, "b": Lab(b)})
+    diff = diagnose(a, b, live={"a": mine, "b": LiveProgram(b)})
     assert [found.delta_j for found in diff.findings] == pytest.approx([OWN_J])
     assert [row.finding for row in diff.regions if row.kind == "idle"] == [None]
 
@@ -250,18 +252,18 @@ def only_its_own(a: Run, b: Run, mine: Lab) -> None:
 @pytest.mark.parametrize(("own_j", "calls_j"), [(0.9, 0.2), (3.5, 3.4)])
 def test_a_trial_that_saves_no_more_than_the_kernels_takes_nothing_around_them(own_j: float, calls_j: float) -> None:
     a, b = solving_pair()
-    only_its_own(a, b, Lab(a, {"own": own_j, "calls": calls_j}))
+    only_its_own(a, b, LiveProgram(a, {"own": own_j, "calls": calls_j}))
 
 
 def test_an_operator_that_does_not_wait_takes_nothing_around_it() -> None:
     a, b = solving_pair()
-    only_its_own(replace(a, waits=()), b, Lab(a, {"own": 3.5, "calls": 0.2}))
+    only_its_own(replace(a, waits=()), b, LiveProgram(a, {"own": 3.5, "calls": 0.2}))
 
 
 def test_many_launches_are_no_finding_offline_or_where_they_do_not_show() -> None:
     a, b = launching_pair()
     assert diagnose(a, b).findings == ()
-    diff = diagnose(a, b, labs={"a": Lab(a, {"own": 0.8}), "b": Lab(b)})
+    diff = diagnose(a, b, live={"a": LiveProgram(a, {"own": 0.8}), "b": LiveProgram(b)})
     assert diff.findings == ()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from diagnosis_builders import Lab, costs, draw, record, region_of, sides_of
+from diagnosis_builders import LiveProgram, costs, draw, record, region_of, sides_of
 from joulediff.diagnosis.diagnose import diagnose
 from joulediff.diagnosis.evidence.call_path import NOT_TRIED
 from joulediff.diagnosis.evidence.find_leads import find_leads
@@ -18,7 +18,7 @@ from joulediff.diagnosis.lead import Lead, make_subject
 from joulediff.model.diff import Diff
 from joulediff.model.finding import Finding
 from joulediff.model.run import Frame, Run
-from joulediff.pysource.line_trace import Line, Step, Target, Walk
+from joulediff.pysource.line_trace import Line, LineTrace, Step, Target
 from joulediff.pysource.line_tracer import watch_lines
 
 HERE = Path(__file__)
@@ -74,17 +74,17 @@ DEAR = in_library(record(every_token, costs({"mm": 8.0})))
 LEAN = in_library(record(last_tokens, costs({"mm": 1.0})))
 
 
-def walks_of(step: Program) -> dict[str, Walk]:
+def walks_of(step: Program) -> dict[str, LineTrace]:
     """Return what one call of each function read, line by line."""
     found = {name: watch_lines(step, Target(HERE.name, name), root=HERE.parent) for name in ("forward", "project")}
     assert all(found.values())
     return {name: walk for name, walk in found.items() if walk is not None}
 
 
-def labs(mine: Lab | None = None) -> dict[Any, Lab]:
+def live(mine: LiveProgram | None = None) -> dict[Any, LiveProgram]:
     return {
-        "a": mine or Lab(DEAR, {"calls": 1.0}, walks=walks_of(every_token)),
-        "b": Lab(LEAN, walks=walks_of(last_tokens)),
+        "a": mine or LiveProgram(DEAR, {"calls": 1.0}, walks=walks_of(every_token)),
+        "b": LiveProgram(LEAN, walks=walks_of(last_tokens)),
     }
 
 
@@ -99,7 +99,7 @@ def only(diff: Diff) -> Finding:
 
 
 def test_logits_that_are_thrown_away() -> None:
-    lead = leads_of(DEAR, LEAN, "mm", tried=labs())[0]
+    lead = leads_of(DEAR, LEAN, "mm", tried=live())[0]
     assert (lead.kind, lead.cause.type, lead.cause.key) == ("redundant", "call_path", "logits_to_keep")
     assert (lead.cause.value_a, lead.cause.value_b) == (0, 2)
     assert lead.cause.evidence[0] == THROWN
@@ -108,16 +108,16 @@ def test_logits_that_are_thrown_away() -> None:
     assert [(suspect.calls, suspect.layout) for suspect in lead.suspects] == [(True, ())]
 
 
-def project_walk(name: str, value: Any) -> Walk:
+def project_walk(name: str, value: Any) -> LineTrace:
     """Return a walk through `project` that knows nothing but one argument."""
     argument = Step("argument", name, name, name, value, not str(value).startswith("tensor"), None)
     text = "return torch.tanh(x @ W)"
-    return Walk(LIBRARY, "project", 1, ("def project(x):", text), (Line(2, text, False, (0,)),), (argument,))
+    return LineTrace(LIBRARY, "project", 1, ("def project(x):", text), (Line(2, text, False, (0,)),), (argument,))
 
 
-def key_of(*inner: Walk, forward: bool = True) -> str | None:
+def key_of(*inner: LineTrace, forward: bool = True) -> str | None:
     """Return the key where the innermost function has these walks."""
-    tried = labs()
+    tried = live()
     for lab, walk in zip(tried.values(), inner, strict=True):
         lab.walks = {**(lab.walks if forward else {}), "project": walk}
     lead = leads_of(DEAR, LEAN, "mm", tried=tried)[0]
@@ -137,21 +137,21 @@ def test_the_argument_nearest_to_the_operator_is_named() -> None:
 
 
 def test_a_finding_on_logits_names_what_to_keep() -> None:
-    found = only(diagnose(DEAR, LEAN, labs=labs()))
+    found = only(diagnose(DEAR, LEAN, live=live()))
     assert (found.kind, found.cause.key, found.confirmed) == ("redundant", "logits_to_keep", True)
     assert found.delta_j == pytest.approx(7.0)
     assert found.suggestion.startswith("Set logits_to_keep to 2; it is 0")
-    assert not diagnose(DEAR, DEAR, labs={"a": Lab(DEAR), "b": Lab(DEAR)}).findings
+    assert not diagnose(DEAR, DEAR, live={"a": LiveProgram(DEAR), "b": LiveProgram(DEAR)}).findings
 
 
 def test_the_side_that_makes_more_may_be_the_second() -> None:
-    tried = {"a": Lab(LEAN, walks=walks_of(last_tokens)), "b": Lab(DEAR, walks=walks_of(every_token))}
+    tried = {"a": LiveProgram(LEAN, walks=walks_of(last_tokens)), "b": LiveProgram(DEAR, walks=walks_of(every_token))}
     lead = leads_of(LEAN, DEAR, "mm", tried=tried, expensive="b")[0]
     assert (lead.kind, lead.cause.key, lead.cause.evidence[0]) == ("redundant", "logits_to_keep", THROWN)
     assert (lead.cause.value_a, lead.cause.value_b) == (2, 0)
 
 
-@pytest.mark.parametrize("tried", [{}, {"a": Lab(DEAR, walks=walks_of(every_token))}], ids=["none", "one"])
+@pytest.mark.parametrize("tried", [{}, {"a": LiveProgram(DEAR, walks=walks_of(every_token))}], ids=["none", "one"])
 def test_without_both_programs_the_calls_are_named(tried: Any) -> None:
     lead = leads_of(DEAR, LEAN, "mm", tried=tried)[0]
     assert lead.kind == "redundant" and lead.cause.key != "logits_to_keep"
@@ -160,7 +160,7 @@ def test_without_both_programs_the_calls_are_named(tried: Any) -> None:
 
 def test_work_of_the_users_own_lines_is_named_by_its_call() -> None:
     a, b = record(by_hand, costs({"mm": 8.0})), record(by_hand_first, costs({"mm": 1.0}))
-    found = only(diagnose(a, b, labs={"a": Lab(a, {"calls": 1.0}), "b": Lab(b)}))
+    found = only(diagnose(a, b, live={"a": LiveProgram(a, {"calls": 1.0}), "b": LiveProgram(b)}))
     assert (found.kind, found.cause.type, found.cause.key, found.confirmed) == ("redundant", "call_path", "mm", True)
     assert found.cause.evidence == (THROWN,)
     assert found.cause.location_a is not None

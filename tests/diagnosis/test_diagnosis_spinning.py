@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from diagnosis_builders import Lab, costs, draw, record, sides_of
-from joulediff.diagnosis.comparison import Sides
+from diagnosis_builders import LiveProgram, costs, draw, record, sides_of
+from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.diagnose import diagnose
 from joulediff.diagnosis.evidence.busy_wait import Spinning, find_spinning, write_spinning
 from joulediff.model.diff import Diff, Thresholds
@@ -55,7 +55,7 @@ def run_of(schedule: str | None, cpu_j: float | None, **changes: Any) -> Run:
 
 
 def found_in(a: Run, b: Run, threshold: float = 0.05) -> Spinning | None:
-    return find_spinning(Sides(a, b, sides_of(RUN, RUN).regions), threshold)
+    return find_spinning(Comparison(a, b, sides_of(RUN, RUN).regions), threshold)
 
 
 SPIN, BLOCK = run_of("spin", 3.0), run_of("blocking_sync", 1.0)
@@ -118,17 +118,17 @@ def test_other_settings_called_schedule_are_none_of_a_device() -> None:
     assert found_in(a, b) is None
 
 
-def written(a: Run = SPIN, b: Run = BLOCK, *, labs: Any = None, limits: Thresholds = LIMITS) -> Finding:
-    sides = Sides(a, b, sides_of(RUN, RUN).regions)
+def written(a: Run = SPIN, b: Run = BLOCK, *, live: Any = None, limits: Thresholds = LIMITS) -> Finding:
+    sides = Comparison(a, b, sides_of(RUN, RUN).regions)
     found = find_spinning(sides, limits.threshold)
     assert found is not None
-    return write_spinning(sides, found, labs or {}, limits)
+    return write_spinning(sides, found, live or {}, limits)
 
 
 def tried(*, after: Measurement | str, limits: Thresholds = LIMITS, other: bool = True) -> Finding:
     """Return the finding of a program whose step was measured with the other side's way to wait."""
-    labs = {"a": Lab(SPIN, steps={SLEEP: after}), **({"b": Lab(BLOCK)} if other else {})}
-    return written(labs=labs, limits=limits)
+    live = {"a": LiveProgram(SPIN, steps={SLEEP: after}), **({"b": LiveProgram(BLOCK)} if other else {})}
+    return written(live=live, limits=limits)
 
 
 def test_what_is_told_offline() -> None:
@@ -166,7 +166,7 @@ def test_a_cpu_that_is_metered_is_in_the_total_already() -> None:
 
 
 def test_a_cpu_that_rests_on_the_other_side_has_no_ratio() -> None:
-    sides = Sides(SPIN, BLOCK, ())
+    sides = Comparison(SPIN, BLOCK, ())
     nothing = Energy(0.0, 0.0, 0.0, "estimated")
     found = write_spinning(sides, Spinning(SCHEDULE, "a", energy(3.0), nothing), {}, LIMITS)
     assert found.ratio is None and found.delta_j == pytest.approx(3.0)
@@ -183,10 +183,10 @@ def test_the_step_that_waits_in_the_other_way_is_the_proof() -> None:
 
 
 def test_each_program_is_measured_as_it_is_and_only_the_costly_one_changed() -> None:
-    labs: Any = {"a": Lab(SPIN, steps={SLEEP: measured(1.0)}), "b": Lab(BLOCK)}
-    written(labs=labs)
-    assert labs["a"].asked == ["step: own", f"step: {SLEEP}"]
-    assert labs["b"].asked == ["step: own"]
+    live: Any = {"a": LiveProgram(SPIN, steps={SLEEP: measured(1.0)}), "b": LiveProgram(BLOCK)}
+    written(live=live)
+    assert live["a"].asked == ["step: own", f"step: {SLEEP}"]
+    assert live["b"].asked == ["step: own"]
 
 
 def test_a_cheap_side_that_is_a_file_counts_as_recorded() -> None:
@@ -196,7 +196,7 @@ def test_a_cheap_side_that_is_a_file_counts_as_recorded() -> None:
 
 
 def test_a_costly_side_that_is_a_file_is_not_tried() -> None:
-    found = written(labs={"b": Lab(BLOCK)})
+    found = written(live={"b": LiveProgram(BLOCK)})
     assert not found.confirmed and found.confirmation is None
 
 
@@ -224,7 +224,9 @@ def test_a_step_that_gets_slower_by_sleeping_is_a_trade_off() -> None:
     slow = replace(BLOCK, measurement=measured(1.0, step_s=slow_s))
 
     def verdict(after: Measurement, limits: Thresholds = LIMITS, b: Run = slow) -> str:
-        return written(b=b, labs={"a": Lab(SPIN, steps={SLEEP: after}), "b": Lab(b)}, limits=limits).verdict
+        return written(
+            b=b, live={"a": LiveProgram(SPIN, steps={SLEEP: after}), "b": LiveProgram(b)}, limits=limits
+        ).verdict
 
     assert verdict(measured(1.0, step_s=slow_s)) == "tradeoff"
     assert verdict(measured(1.0, step_s=slow_s), Thresholds(slower=0.05)) == "waste"
@@ -234,13 +236,13 @@ def test_a_step_that_gets_slower_by_sleeping_is_a_trade_off() -> None:
 
 
 def whole_diff(*, after: float = 1.0) -> Diff:
-    return diagnose(SPIN, BLOCK, labs={"a": Lab(SPIN, steps={SLEEP: measured(after)}), "b": Lab(BLOCK)})
+    return diagnose(SPIN, BLOCK, live={"a": LiveProgram(SPIN, steps={SLEEP: measured(after)}), "b": LiveProgram(BLOCK)})
 
 
 def test_a_diff_of_programs_that_differ_in_nothing_else() -> None:
     (found,) = whole_diff().findings
     assert (found.id, found.cause.key, found.confirmed) == ("1", SCHEDULE, True)
-    (found,) = diagnose(BLOCK, SPIN, labs={"b": Lab(SPIN, steps={SLEEP: measured(1.0)})}).findings
+    (found,) = diagnose(BLOCK, SPIN, live={"b": LiveProgram(SPIN, steps={SLEEP: measured(1.0)})}).findings
     assert (found.expensive, found.confirmed) == ("b", True)
 
 
@@ -256,7 +258,7 @@ def test_it_is_a_finding_beside_others_the_costliest_first() -> None:
 @pytest.mark.parametrize("schedule", ["spin", "blocking_sync"])
 def test_a_program_and_itself(schedule: str) -> None:
     run = run_of(schedule, 3.0)
-    assert diagnose(run, run, labs={"a": Lab(run), "b": Lab(run)}).findings == ()
+    assert diagnose(run, run, live={"a": LiveProgram(run), "b": LiveProgram(run)}).findings == ()
 
 
 def test_runs_that_were_not_measured_alike_have_no_finding() -> None:

@@ -14,7 +14,7 @@ from joulediff.diagnosis.build import suggest
 from joulediff.diagnosis.compare_programs import _compare, confirm_findings, find_fix
 from joulediff.model.finding import Cause
 from joulediff.model.place import Place
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Setting
 
 HERE = Place("hf.py", 12, "step", "y = model(x)")
@@ -130,7 +130,7 @@ def test_the_fix_has_the_cheap_sides_value_whichever_that_is() -> None:
 
 def test_without_the_program_a_finding_stays_as_it_is() -> None:
     diff = gpt2_diff()
-    assert confirm_findings(diff, {}, watch=Watch()) == diff
+    assert confirm_findings(diff, {}, listener=ProgressListener()) == diff
 
 
 def test_the_whole_program_before_and_after() -> None:

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 import torch
 
-from diagnosis_builders import DeadLab, Lab, costs, draw, record, region_of, sides_of
-from joulediff.diagnosis.comparison import Sides, differ
+from diagnosis_builders import DeadLab, LiveProgram, costs, draw, record, region_of, sides_of
+from joulediff.diagnosis.comparison import Comparison, differ
 from joulediff.diagnosis.diagnose import _Diagnosis
 from joulediff.diagnosis.lead import Lead
 from joulediff.diagnosis.trials.transplant import Transplant
 from joulediff.diagnosis.trials.trial import Suspect, Trials, explain, saved, without_waiting
-from joulediff.frameworks.jobs import OTHER, Weighed
+from joulediff.frameworks.jobs import OTHER, JobCost
 from joulediff.model.diff import Thresholds
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import Cause, SideName, Trial
 from joulediff.model.place import Place
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 from joulediff.model.signature import Signature
 from rewrites.nodes import gelu_decomposed
 from run_builders import energy, measurement
@@ -68,17 +68,17 @@ def make(
     *,
     steps: tuple[Any, Any] = (product, product),
     dear: tuple[float, float] = (10.0, 4.0),
-    lab: type[Lab] = Lab,
+    lab: type[LiveProgram] = LiveProgram,
     alone: bool = False,
     op: str = "mm",
     **changes: Any,
-) -> tuple[Trials, Lab]:
+) -> tuple[Trials, LiveProgram]:
     """Return trials at the product of two programs, of which A pays 10 J and B 4 J."""
     a, b = (record(step, costs({"mm": j}), **changes) for step, j in zip(steps, dear, strict=True))
     sides = sides_of(a, b)
     mine = lab(a, answers)
-    labs: dict[SideName, Any] = {"a": mine} if alone else {"a": mine, "b": Lab(b)}
-    return Trials(sides, "a", region_of(sides, op), labs, LIMITS), mine
+    live: dict[SideName, Any] = {"a": mine} if alone else {"a": mine, "b": LiveProgram(b)}
+    return Trials(sides, "a", region_of(sides, op), live, LIMITS), mine
 
 
 def setting(name: str, value: Any = True) -> Suspect:
@@ -107,8 +107,8 @@ def test_a_change_that_brings_the_energy_down_explains() -> None:
         (11.0, "the energy stays as it is"),
         (7.0, "the energy falls, but not to the other side's"),
         ("out of memory", "out of memory"),
-        (Weighed(energy(4.0), 1e-3, difference=0.3), "the outputs change with it"),
-        (Weighed(energy(4.0), 1e-3, difference=float("nan")), "the outputs change with it"),
+        (JobCost(energy(4.0), 1e-3, difference=0.3), "the outputs change with it"),
+        (JobCost(energy(4.0), 1e-3, difference=float("nan")), "the outputs change with it"),
     ],
 )
 def test_what_does_not_explain_says_why(answer: Any, note: str) -> None:
@@ -210,10 +210,10 @@ def test_a_layout_that_comes_about_within_the_part_cannot_be_fed() -> None:
 LENT = "with a tensor that only the other program has"
 
 
-def lending(answer: Any = 4.0, **changes: Any) -> tuple[Trials, Lab, list[str]]:
+def lending(answer: Any = 4.0, **changes: Any) -> tuple[Trials, LiveProgram, list[str]]:
     """Return trials at a product in parts, where the other program has the matrix in one piece."""
     trials, lab = make({"calls": answer}, steps=(product_in_parts, product), dear=(5.0, 4.0), **changes)
-    return trials, lab, trials.labs["b"].asked if "b" in trials.labs else []  # type: ignore[attr-defined]
+    return trials, lab, trials.live["b"].asked if "b" in trials.live else []  # type: ignore[attr-defined]
 
 
 def test_what_only_the_other_program_was_given_is_lent() -> None:
@@ -226,7 +226,7 @@ def test_what_only_the_other_program_was_given_is_lent() -> None:
 
 
 def test_with_lent_tensors_outputs_must_be_known_to_stay() -> None:
-    unknown = Weighed(energy(4.0, 0.005, "replayed"), 1e-3, ("mm",), None)
+    unknown = JobCost(energy(4.0, 0.005, "replayed"), 1e-3, ("mm",), None)
     assert not lending(unknown)[0].change([CALLS]).explains
     assert not lending(replace(unknown, difference=0.5))[0].change([CALLS]).explains
     assert lending(replace(unknown, difference=1e-6))[0].change([CALLS]).explains
@@ -241,7 +241,7 @@ def test_a_trial_after_one_with_lent_tensors_is_as_any_other() -> None:
 
 def test_a_program_that_lends_nothing_tells_why() -> None:
     trials, lab, _ = lending()
-    trials.labs["b"].lends = "it reads 900 MB that only the other program has"  # type: ignore[attr-defined]
+    trials.live["b"].lends = "it reads 900 MB that only the other program has"  # type: ignore[attr-defined]
     trial = trials.change([CALLS])
     assert not trial.explains and trial.note == "it reads 900 MB that only the other program has"
     assert "calls" not in lab.asked
@@ -256,13 +256,13 @@ def test_a_recording_lends_nothing() -> None:
 def test_what_the_other_program_computes_is_not_lent() -> None:
     trials, _ = make({"calls": 4.0}, steps=(product_in_parts, product_with_what_is_made), dear=(5.0, 4.0))
     trials.change([CALLS])
-    assert not any("lend" in text for text in trials.labs["b"].asked)  # type: ignore[attr-defined]
+    assert not any("lend" in text for text in trials.live["b"].asked)  # type: ignore[attr-defined]
 
 
 def test_what_both_programs_have_is_not_lent() -> None:
     trials, _ = make({"calls": 1.0}, steps=(by_hand, built_in), op="gelu")
     trials.change([CALLS])
-    assert not any("lend" in text for text in trials.labs["b"].asked)  # type: ignore[attr-defined]
+    assert not any("lend" in text for text in trials.live["b"].asked)  # type: ignore[attr-defined]
 
 
 def test_outputs_that_are_brought_together_are_compared() -> None:
@@ -276,10 +276,10 @@ def test_outputs_that_are_brought_together_are_compared() -> None:
 def test_other_calls_run_on_the_programs_own_tensors() -> None:
     jobs = []
 
-    class Keeping(Lab):
-        def weigh(self, job: Any, **options: Any) -> Weighed:
+    class Keeping(LiveProgram):
+        def measure_job(self, job: Any, **options: Any) -> JobCost:
             jobs.append((job, options["as_other"]))
-            return super().weigh(job, **options)
+            return super().measure_job(job, **options)
 
     trials, _ = make({"calls": 1.0}, steps=(by_hand, built_in), op="gelu", lab=Keeping)
     assert trials.change([CALLS]).explains
@@ -307,7 +307,7 @@ def test_a_cheap_side_that_is_gone_has_its_recorded_energy() -> None:
 
 def test_without_the_program_nothing_can_be_weighed() -> None:
     trials, _ = make({}, alone=True)
-    trials.labs = {}
+    trials.live = {}
     with pytest.raises(JoulediffError, match="not there to be run again"):
         _ = trials.before
 
@@ -331,7 +331,7 @@ def test_a_difference_that_cannot_be_looked_at() -> None:
 
 
 def test_an_estimate_is_weighed_several_times_and_the_least_counts() -> None:
-    rough = [Weighed(energy(joules, 0.3, "estimated"), 1e-3) for joules in (12.0, 9.0, 11.0)]
+    rough = [JobCost(energy(joules, 0.3, "estimated"), 1e-3) for joules in (12.0, 9.0, 11.0)]
     trials, lab = make({"own": rough})
     assert trials.before.energy is not None and trials.before.energy.joules == 9.0
     assert lab.asked.count("own") == 3
@@ -351,7 +351,7 @@ def test_with_other_settings_the_part_is_looked_for_in_the_new_recording() -> No
 
 
 def test_outputs_under_other_settings_are_compared_by_their_signatures() -> None:
-    trials, lab = make({"torch.one = True": Weighed(energy(4.0), 1e-3)})
+    trials, lab = make({"torch.one = True": JobCost(energy(4.0), 1e-3)})
     trial = trials.change([ONE])
     assert trial.explains and trial.difference == 0.0
     run = lab.run
@@ -364,7 +364,7 @@ def test_outputs_under_other_settings_are_compared_by_their_signatures() -> None
 @pytest.mark.parametrize(("seen", "told"), [(0.0, 0.0005), (0.003, 0.003), (float("nan"), float("nan")), (0.3, 0.3)])
 def test_the_largest_difference_of_outputs_counts(seen: float, told: float) -> None:
     """Of those by signatures, to the cheap side and to what was, and of the tensors themselves."""
-    trials, lab = make({"torch.one = True": Weighed(energy(4.0), 1e-3, difference=seen)})
+    trials, lab = make({"torch.one = True": JobCost(energy(4.0), 1e-3, difference=seen)})
     near = tuple(replace(each, sum_abs=each.sum_abs * 1.0005) for each in lab.run.signatures)
     lab.changed = replace(lab.run, signatures=near)
     trial = trials.change([ONE])
@@ -373,9 +373,9 @@ def test_the_largest_difference_of_outputs_counts(seen: float, told: float) -> N
 
 
 def test_outputs_that_left_those_of_the_program_are_told_although_they_meet_the_other_sides() -> None:
-    trials, lab = make({"torch.one = True": Weighed(energy(4.0), 1e-3, difference=None)})
+    trials, lab = make({"torch.one = True": JobCost(energy(4.0), 1e-3, difference=None)})
     near = tuple(replace(each, sum_abs=each.sum_abs * 1.0005) for each in trials.sides.b.signatures)
-    trials.sides = Sides(trials.sides.a, replace(trials.sides.b, signatures=near), trials.sides.regions)
+    trials.sides = Comparison(trials.sides.a, replace(trials.sides.b, signatures=near), trials.sides.regions)
     lab.changed = replace(lab.run, signatures=near)
     assert trials.change([ONE]).difference == pytest.approx(0.0005, rel=0.01)
 
@@ -415,9 +415,9 @@ LINE = Place("p.py", 7, "step")
 
 
 def waiting(a_j: float | None, *, place: Place | None = LINE) -> Trial | None:
-    sides: Sides = sides_of(record(product, costs({"mm": 10.0})), record(product, costs({"mm": 4.0})))
+    sides: Comparison = sides_of(record(product, costs({"mm": 10.0})), record(product, costs({"mm": 4.0})))
     found = None if a_j is None else measurement(energy=energy(a_j))
-    return without_waiting(sides, "a", place, {"a": Lab(sides.a, unwaited=found)}, LIMITS)
+    return without_waiting(sides, "a", place, {"a": LiveProgram(sides.a, without_sync=found)}, LIMITS)
 
 
 def test_a_step_without_its_waits() -> None:
@@ -446,5 +446,5 @@ def test_a_lead_that_cannot_be_tried_stands_beside_one_that_explains_nothing() -
     trials, _ = make({"torch.one = True": 10.0})
     causes = [Cause("setting", key, "1", "2", None, None) for key in ("torch.one", "env.X")]
     leads = [Lead("misconfiguration", causes[0], (ONE,)), Lead("misconfiguration", causes[1], ())]
-    work = _Diagnosis(trials.sides, trials.thresholds, trials.labs, Watch())
+    work = _Diagnosis(trials.sides, trials.thresholds, trials.live, ProgressListener())
     assert work._try(trials, leads) == (leads[0], False)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from diagnosis_builders import Lab, costs, draw, frames, record, sides_of, sums
+from diagnosis_builders import LiveProgram, costs, draw, frames, record, sides_of, sums
 from joulediff.diagnosis.diagnose import diagnose
 from joulediff.diagnosis.evidence.host import find_around, find_waits
 from joulediff.model.diff import Diff
@@ -59,9 +59,9 @@ SLOW = {"exp": 4.0, "sigmoid": 2.0}
 DEAR, LEAN = in_library(record(slow, costs(SLOW))), in_library(record(fast, costs({})))
 
 
-def compared(a: Run, b: Run, mine: Lab, *, expensive: Any = "a") -> Diff:
-    labs = {"a": mine, "b": Lab(b)} if expensive == "a" else {"a": Lab(a), "b": mine}
-    diff = diagnose(a, b, labs=labs)
+def compared(a: Run, b: Run, mine: LiveProgram, *, expensive: Any = "a") -> Diff:
+    live = {"a": mine, "b": LiveProgram(b)} if expensive == "a" else {"a": LiveProgram(a), "b": mine}
+    diff = diagnose(a, b, live=live)
     assert sums(diff) == pytest.approx([run.measurement.energy.joules for run in (a, b) if run.measurement])
     return diff
 
@@ -71,7 +71,7 @@ def rows_of(diff: Diff) -> dict[str, str | None]:
 
 
 def test_a_row_that_parts_to_the_same_functions_is_part_of_what_was_proven() -> None:
-    lab = Lab(DEAR, {"calls": 1.0})
+    lab = LiveProgram(DEAR, {"calls": 1.0})
     diff = compared(DEAR, LEAN, lab)
     (found,) = diff.findings
     assert (found.kind, found.cause.key, found.confirmed) == ("api_misuse", "eager", True)
@@ -85,7 +85,7 @@ def test_a_row_that_parts_to_the_same_functions_is_part_of_what_was_proven() -> 
 
 @pytest.mark.parametrize(("after", "saved_j"), [(1.0, 5.0), (1.05, 4.95)])
 def test_what_is_saved_grows_with_the_row(after: float, saved_j: float) -> None:
-    (found,) = compared(DEAR, LEAN, Lab(DEAR, {"calls": after})).findings
+    (found,) = compared(DEAR, LEAN, LiveProgram(DEAR, {"calls": after})).findings
     assert found.confirmation is not None and found.confirmation.saved_j is not None
     assert found.confirmation.saved_j == pytest.approx(saved_j * 7.0 / 5.0)
     assert found.confirmation.saved_share == pytest.approx(found.confirmation.saved_j / 10.0)
@@ -95,21 +95,21 @@ def test_no_more_than_the_steps_lie_apart_is_saved() -> None:
     """A trial that saves more than its row costs, and a row beside it, promise what both cost more at the most."""
     free = {"mm": 0.01}
     a, b = in_library(record(slow, costs({**SLOW, **free}))), in_library(record(fast, costs({"softplus": 4.0, **free})))
-    (found,) = compared(a, b, Lab(a, {"calls": 0.1})).findings
+    (found,) = compared(a, b, LiveProgram(a, {"calls": 0.1})).findings
     assert found.confirmation is not None and found.confirmation.saved_j is not None
     assert found.confirmation.saved_j == pytest.approx(found.delta_j, rel=0.05)
     assert found.confirmation.saved_share == pytest.approx(found.confirmation.saved_j / 9.01)
 
 
 def test_the_sides_may_be_exchanged() -> None:
-    lab = Lab(DEAR, {"calls": 1.0})
+    lab = LiveProgram(DEAR, {"calls": 1.0})
     (found,) = compared(LEAN, DEAR, lab, expensive="b").findings
     assert (found.expensive, found.cause.key, found.confirmed) == ("b", "eager", True)
     assert found.delta_j == pytest.approx(7.0)
     assert lab.asked.count("calls") == 1
 
 
-def each_alone(a: Run, b: Run, mine: Lab) -> list[Finding]:
+def each_alone(a: Run, b: Run, mine: LiveProgram) -> list[Finding]:
     """Return the findings of two rows, each of which was tried by itself."""
     diff = compared(a, b, mine)
     assert sorted(filter(None, rows_of(diff).values())) == ["1", "2"]
@@ -119,16 +119,19 @@ def each_alone(a: Run, b: Run, mine: Lab) -> list[Finding]:
 
 def test_rows_of_the_users_own_code_are_each_proven() -> None:
     a, b = record(slow, costs(SLOW)), record(fast, costs({}))
-    assert [found.confirmed for found in each_alone(a, b, Lab(a, {"calls": 1.0}))] == [True, True]
+    assert [found.confirmed for found in each_alone(a, b, LiveProgram(a, {"calls": 1.0}))] == [True, True]
 
 
 def test_what_was_not_proven_proves_nothing_for_others() -> None:
-    assert [found.confirmed for found in each_alone(DEAR, LEAN, Lab(DEAR, {"calls": [30.0, 1.0]}))] == [False, True]
+    assert [found.confirmed for found in each_alone(DEAR, LEAN, LiveProgram(DEAR, {"calls": [30.0, 1.0]}))] == [
+        False,
+        True,
+    ]
 
 
 def test_a_row_that_costs_the_other_side_more_is_none_of_it() -> None:
     lean = in_library(record(fast, costs({"silu": 9.0})))
-    diff = compared(DEAR, lean, Lab(DEAR, {"calls": 1.0}))
+    diff = compared(DEAR, lean, LiveProgram(DEAR, {"calls": 1.0}))
     assert {(found.expensive, found.region) for found in diff.findings} == {("a", SOFTPLUS), ("b", SILU)}
     first = next(found for found in diff.findings if found.expensive == "a")
     assert first.delta_j == pytest.approx(5.0)
@@ -146,7 +149,7 @@ def test_a_row_that_goes_another_way_is_proven_by_itself() -> None:
             return forward(forward(X, run), careful)
 
     a = in_library(record(both, costs(SLOW)))
-    keys = [found.cause.key for found in each_alone(a, LEAN, Lab(a, {"calls": 1.0}))]
+    keys = [found.cause.key for found in each_alone(a, LEAN, LiveProgram(a, {"calls": 1.0}))]
     assert [str(key).rpartition(".")[2] for key in keys] == ["run", "careful"]
 
 
@@ -159,7 +162,7 @@ def test_a_function_that_both_sides_go_to_tells_no_ways_apart() -> None:
         return replace(run, frames=frames(*path, (FILE, 9, "run", "fancy")), ops=ops)
 
     a, b = at_lines(DEAR, 20), at_lines(LEAN, 30)
-    each_alone(a, b, Lab(a, {"calls": 1.0}))
+    each_alone(a, b, LiveProgram(a, {"calls": 1.0}))
 
 
 def test_an_operator_of_the_common_function_is_no_way() -> None:
@@ -167,7 +170,7 @@ def test_an_operator_of_the_common_function_is_no_way() -> None:
     b = in_library(record(fast, costs({})))
     names = {"fused", "silu"}
     short = tuple(replace(op, frame=_outside(b, op.frame, names)) for op in b.ops)
-    each_alone(DEAR, replace(b, ops=short), Lab(DEAR, {"calls": 1.0}))
+    each_alone(DEAR, replace(b, ops=short), LiveProgram(DEAR, {"calls": 1.0}))
 
 
 def _outside(run: Run, frame: int | None, names: set[str]) -> int | None:
@@ -178,7 +181,9 @@ def _outside(run: Run, frame: int | None, names: set[str]) -> int | None:
 
 def test_a_row_that_is_not_sure_must_show_by_itself() -> None:
     lean = in_library(record(fast, costs({"silu": 2.8})))
-    assert [found.delta_j for found in each_alone(DEAR, lean, Lab(DEAR, {"calls": 1.0}))] == pytest.approx([5.0, 0.2])
+    assert [found.delta_j for found in each_alone(DEAR, lean, LiveProgram(DEAR, {"calls": 1.0}))] == pytest.approx(
+        [5.0, 0.2]
+    )
 
 
 WIDE, BIAS, BACK = draw(32, 64, seed=2), draw(16, 8, seed=3), draw(64, 8, seed=4)
@@ -201,7 +206,7 @@ SET, UNSET = {"mm": 1.0, "addmm": 1.0}, {"mm": 4.0, "addmm": 3.0}
 
 def test_a_setting_is_proven_once_for_each_operator() -> None:
     a, b = under(1, UNSET), under(2, SET)
-    lab = Lab(a, {"torch.x = 2": 1.0})
+    lab = LiveProgram(a, {"torch.x = 2": 1.0})
     diff = compared(a, b, lab)
     (found,) = diff.findings
     assert (found.cause.key, found.confirmed) == ("torch.x", True)
@@ -213,7 +218,7 @@ def test_a_setting_is_proven_once_for_each_operator() -> None:
 
 def test_a_setting_that_explains_one_operator_is_not_proven_for_another() -> None:
     a, b = under(1, UNSET), under(2, SET)
-    lab = Lab(a, {"torch.x = 2": [1.0, 30.0]})
+    lab = LiveProgram(a, {"torch.x = 2": [1.0, 30.0]})
     (found,) = compared(a, b, lab).findings
     assert lab.asked.count("torch.x = 2") == 2
     assert not found.confirmed, "a quarter of the difference is not explained"
@@ -221,7 +226,7 @@ def test_a_setting_that_explains_one_operator_is_not_proven_for_another() -> Non
 
 def test_a_setting_is_looked_for_with_every_product_until_it_is_proven() -> None:
     a, b = under(1, UNSET), under(2, SET)
-    lab = Lab(a, {"torch.x = 2": 30.0})
+    lab = LiveProgram(a, {"torch.x = 2": 30.0})
     assert not any(found.confirmed for found in compared(a, b, lab).findings)
     assert lab.asked.count("torch.x = 2") == 3
 
@@ -272,7 +277,7 @@ def test_waits_count_to_the_function_that_waits() -> None:
     a = paced(waiting, 40e-3)
     around = find_around(sides_of(a, QUIET), 0.05)
     assert around is not None and around.delta_j > 2.5
-    diff = compared(a, QUIET, Lab(a, {"calls": 0.05}))
+    diff = compared(a, QUIET, LiveProgram(a, {"calls": 0.05}))
     (found,) = diff.findings
     assert (found.kind, found.cause.type, found.cause.key, found.confirmed) == (
         "api_misuse",
@@ -287,14 +292,14 @@ def test_waits_count_to_the_function_that_waits() -> None:
 
 def test_the_function_that_waits_may_be_the_second_sides() -> None:
     b = paced(waiting, 40e-3)
-    (found,) = compared(QUIET, b, Lab(b, {"calls": 0.05}), expensive="b").findings
+    (found,) = compared(QUIET, b, LiveProgram(b, {"calls": 0.05}), expensive="b").findings
     assert (found.expensive, found.cause.key) == ("b", "waiting")
     assert found.delta_j > 3.0
 
 
 def test_waits_of_another_function_are_a_finding_of_their_own() -> None:
     a = paced(looking, 40e-3)
-    diff = compared(a, QUIET, Lab(a, {"calls": 0.05}))
+    diff = compared(a, QUIET, LiveProgram(a, {"calls": 0.05}))
     assert [(found.kind, found.cause.key) for found in diff.findings] == [("host", "item"), ("api_misuse", "looking")]
     assert diff.findings[1].delta_j == pytest.approx(OWN_J)
     assert [row.finding for row in diff.regions if row.kind == "idle"] == ["1"]

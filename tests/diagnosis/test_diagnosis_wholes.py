@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from diagnosis_builders import Answer, Lab, costs, draw, frames, record, sides_of, sums
+from diagnosis_builders import Answer, LiveProgram, costs, draw, frames, record, sides_of, sums
 from joulediff.diagnosis import widen_region as wholes
-from joulediff.diagnosis.comparison import Sides
+from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.diagnose import diagnose
 from joulediff.diagnosis.widen_region import join, library_call, whole_call, widen
 from joulediff.frameworks.jobs import Job
@@ -93,7 +93,7 @@ def op_named(run: Run, name: str) -> int:
     return next(op.id for op in run.ops if op.name == f"aten::{name}")
 
 
-def names_of(sides: Sides, regions: Sequence[Region]) -> tuple[str, ...]:
+def names_of(sides: Comparison, regions: Sequence[Region]) -> tuple[str, ...]:
     """Return the operators of A in some regions."""
     return tuple(sides.a.ops[op].name.removeprefix("aten::") for region in regions for op in region.a)
 
@@ -169,8 +169,8 @@ class Chain:
         return builder.build()
 
     @property
-    def sides(self) -> Sides:
-        return Sides(self.a, self.b, self.regions)
+    def sides(self) -> Comparison:
+        return Comparison(self.a, self.b, self.regions)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_regions_between_which_padding_lies_belong_together(lengths: tuple[int, 
 def test_other_shapes_of_as_many_elements_are_no_padding() -> None:
     chain = Chain((6, 6, 6, 6, 6), (6, 6, 6, 6, 6))
     values = tuple(replace(value, shape=(2, 3)) for value in chain.b.values)
-    sides = Sides(chain.a, replace(chain.b, values=values), chain.regions)
+    sides = Comparison(chain.a, replace(chain.b, values=values), chain.regions)
     assert widen(sides, [chain.regions[1]]) == [chain.regions[1]]
 
 
@@ -235,15 +235,15 @@ def test_what_is_only_brought_between_its_operators_is_made_inside() -> None:
     assert (found.a, found.inputs, found.outputs) == ((0, 2), ((0, 0),), ((3, 3),))
 
 
-class Piecemeal(Lab):
+class Piecemeal(LiveProgram):
     """A program that can only run a few operators of the other one at once."""
 
     def _answer(self, key: str, job: Job) -> Answer:
         return "too many" if key == "calls" and len(job.ops) > 2 else super()._answer(key, job)
 
 
-def diff_of(lab: Lab) -> Diff:
-    diff = diagnose(DEAR, LEAN, labs={"a": lab, "b": Lab(LEAN)})
+def diff_of(lab: LiveProgram) -> Diff:
+    diff = diagnose(DEAR, LEAN, live={"a": lab, "b": LiveProgram(LEAN)})
     assert sums(diff) == pytest.approx([14.0, 6.0])
     return diff
 
@@ -253,7 +253,7 @@ def rows_of(diff: Diff) -> dict[str, str | None]:
 
 
 def test_a_call_is_one_finding_with_one_trial() -> None:
-    lab = Lab(DEAR, {"calls": 5.0})
+    lab = LiveProgram(DEAR, {"calls": 5.0})
     diff = diff_of(lab)
     (found,) = diff.findings
     assert (found.kind, found.cause.key, found.confirmed) == ("api_misuse", "unit_length", True)
@@ -273,14 +273,14 @@ def test_a_call_is_one_finding_with_one_trial() -> None:
 
 
 def test_the_sides_may_be_exchanged() -> None:
-    (found,) = diagnose(LEAN, DEAR, labs={"a": Lab(LEAN), "b": Lab(DEAR, {"calls": 5.0})}).findings
+    (found,) = diagnose(LEAN, DEAR, live={"a": LiveProgram(LEAN), "b": LiveProgram(DEAR, {"calls": 5.0})}).findings
     assert (found.expensive, found.confirmed) == ("b", True)
     assert found.delta_j == pytest.approx(8.0)
 
 
 def test_a_row_of_the_call_that_costs_the_other_side_more_is_no_part_of_it() -> None:
     lean = record(by_hand, costs({"reciprocal": 6.0}))
-    diff = diagnose(DEAR, lean, labs={"a": Lab(DEAR, {"calls": 10.0}), "b": Lab(lean)})
+    diff = diagnose(DEAR, lean, live={"a": LiveProgram(DEAR, {"calls": 10.0}), "b": LiveProgram(lean)})
     found = next(each for each in diff.findings if each.expensive == "a")
     assert found.confirmed and len(found.regions) == 2
     assert rows_of(diff)["div ↔ reciprocal, mul"] != found.id
@@ -296,7 +296,7 @@ def test_a_whole_that_cannot_be_run_leaves_the_regions() -> None:
 
 
 def test_a_whole_that_does_not_help_is_told_beside_the_region() -> None:
-    diff = diff_of(Lab(DEAR, {"calls": 30.0}))
+    diff = diff_of(LiveProgram(DEAR, {"calls": 30.0}))
     assert not any(found.confirmed for found in diff.findings)
     assert diff.findings[0].confirmation is not None
     changes = [trial.change for trial in diff.findings[0].confirmation.trials]
@@ -310,7 +310,7 @@ def test_offline_each_row_is_told_by_itself() -> None:
 
 
 def test_a_call_and_itself() -> None:
-    assert diagnose(DEAR, DEAR, labs={"a": Lab(DEAR), "b": Lab(DEAR)}).findings == ()
+    assert diagnose(DEAR, DEAR, live={"a": LiveProgram(DEAR), "b": LiveProgram(DEAR)}).findings == ()
 
 
 def test_frames_of_the_library_are_frames() -> None:

@@ -20,19 +20,19 @@ from joulediff.archive import to_wire
 from joulediff.diagnosis.diagnose import diagnose
 from joulediff.diagnosis.evidence.settings import differing_settings
 from joulediff.diagnosis.interleaved_recording import Program, recorded, started
-from joulediff.frameworks.jobs import Job, Weighed
+from joulediff.frameworks.jobs import Job, JobCost
 from joulediff.frameworks.torch.switches.switch import changed
 from joulediff.model.diff import Diff
 from joulediff.model.errors import ProgramError
 from joulediff.model.finding import Finding
 from joulediff.model.measurement import Measurement
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run, Setting
 from joulediff.process.exit_reasons import Stopped
 from joulediff.process.interpreter import Interpreter
 from joulediff.process.request import Request
-from joulediff.pysource.line_trace import Target, Walk
-from joulediff.session.live_program import Workbench
+from joulediff.pysource.line_trace import LineTrace, Target
+from joulediff.session.live_program import LocalProgram
 from joulediff.session.record import record
 from pairs.common import marked_line
 
@@ -52,31 +52,31 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 class Here:
     """A program in this process that can be tried with, under settings of its own."""
 
-    bench: Workbench
+    bench: LocalProgram
     settings: Mapping[str, Setting]
 
-    def weigh(self, job: Job, *, window_s: float, as_other: bool = False) -> Weighed:
+    def measure_job(self, job: Job, *, window_s: float, as_other: bool = False) -> JobCost:
         at = self.bench.other.measurement if as_other and self.bench.other is not None else None
         with changed(self.settings):
-            return self.bench.weigh(job, window_s=window_s, at=at)
+            return self.bench.measure_job(job, window_s=window_s, at=at)
 
     def capture(self, settings: Mapping[str, Setting]) -> tuple[str, Run]:
         with changed(self.settings):
-            return self.bench.workshop.capture(settings)
+            return self.bench.trial_runner.capture(settings)
 
-    def lend(self, ops: Sequence[int], values: Sequence[int], path: Path) -> None:
-        self.bench.workshop.lend(ops, values, path)
+    def export_tensors(self, ops: Sequence[int], values: Sequence[int], path: Path) -> None:
+        self.bench.trial_runner.export_tensors(ops, values, path)
 
-    def borrow(self, path: Path) -> None:
-        self.bench.workshop.borrow(path)
+    def import_tensors(self, path: Path) -> None:
+        self.bench.trial_runner.import_tensors(path)
 
-    def walk(self, target: Target) -> Walk | None:
+    def trace_lines(self, target: Target) -> LineTrace | None:
         with changed(self.settings):
-            return self.bench.walk(target)
+            return self.bench.trace_lines(target)
 
-    def measure_unwaited(self, file: str, line: int) -> Measurement:
+    def measure_without_sync(self, file: str, line: int) -> Measurement:
         with changed(self.settings):
-            return self.bench.measure_unwaited(file, line, seconds=0.2, wait_s=0.0, watch=Watch())
+            return self.bench.measure_without_sync(file, line, seconds=0.2, wait_s=0.0, listener=ProgressListener())
 
 
 def compared(pair: Any) -> Diff:
@@ -87,10 +87,10 @@ def compared(pair: Any) -> Diff:
     def with_both(a: Here, b: Here) -> None:
         for mine, other in ((a.bench, b.bench), (b.bench, a.bench)):
             mine.other = other.run
-            mine.workshop.take_other(other.run)
-        found.append(diagnose(a.bench.run, b.bench.run, labs={"a": a, "b": b}, interleaved=True))
+            mine.trial_runner.take_other(other.run)
+        found.append(diagnose(a.bench.run, b.bench.run, live={"a": a, "b": b}, interleaved=True))
 
-    def with_first(bench: Workbench) -> None:
+    def with_first(bench: LocalProgram) -> None:
         a = Here(bench, switches())
         record(pair.lean(), label="b", then=lambda other: with_both(a, Here(other, switches())), **options)
 
@@ -197,9 +197,9 @@ ALONE = "no_room() if request['serve'] else (say('alone'), s.run(wire), s.done()
 
 def test_both_are_measured_in_turns(programs: Any) -> None:
     made, kept, log = programs("stay()", "stay()")
-    with recorded(made, {}, watch=Watch()) as found:
+    with recorded(made, {}, listener=ProgressListener()) as found:
         assert found.interleaved
-        assert found.labs.keys() == {"a", "b"}
+        assert found.live.keys() == {"a", "b"}
     turns = ["a start", "b start", "b again", "a again"]
     assert log.read_text().split("\n")[:-1] == [*turns, "a go on", "b go on", "a other", "b other"]
     assert kept == [RUN, RUN]
@@ -207,8 +207,8 @@ def test_both_are_measured_in_turns(programs: Any) -> None:
 
 def test_one_program_beside_a_recording(programs: Any) -> None:
     made, _, log = programs("stay()", "stay()")
-    with recorded({"b": made["b"]}, {"a": RUN}, watch=Watch()) as found:
-        assert (found.runs, found.interleaved, list(found.labs)) == ({"a": RUN, "b": RUN}, False, ["b"])
+    with recorded({"b": made["b"]}, {"a": RUN}, listener=ProgressListener()) as found:
+        assert (found.runs, found.interleaved, list(found.live)) == ({"a": RUN, "b": RUN}, False, ["b"])
     assert log.read_text().split("\n")[:-1] == ["b start", "b go on", "b other"]
 
 
@@ -231,9 +231,9 @@ def test_one_program_beside_a_recording(programs: Any) -> None:
 )
 def test_programs_without_room_for_both_are_recorded_alone(programs: Any, a: str, b: str, asked: list[str]) -> None:
     made, _, log = programs(a, b)
-    with recorded(made, {}, watch=Watch()) as found:
+    with recorded(made, {}, listener=ProgressListener()) as found:
         assert found.runs == {"a": RUN, "b": RUN}
-        assert (found.labs, found.interleaved) == ({}, False)
+        assert (found.live, found.interleaved) == ({}, False)
     assert log.read_text().split("\n")[:-1] == asked
 
 
@@ -241,10 +241,10 @@ def test_a_program_without_room_for_itself_is_told(programs: Any) -> None:
     made, _, _ = programs("no_room()", "stay()")
     with (
         pytest.raises(ProgramError, match=r"^a: build\(\) raised CUDA out of memory"),
-        recorded({"a": made["a"]}, {"b": RUN}, watch=Watch()),
+        recorded({"a": made["a"]}, {"b": RUN}, listener=ProgressListener()),
     ):
         pass
-    with pytest.raises(ProgramError, match="out of memory"), recorded(made, {}, watch=Watch()):
+    with pytest.raises(ProgramError, match="out of memory"), recorded(made, {}, listener=ProgressListener()):
         pass
 
 
@@ -252,7 +252,7 @@ def test_a_program_that_dies_names_itself_and_ends_the_other(programs: Any) -> N
     made, kept, _ = programs("stay()", "s.answer({'built': 1}); commands.next(); os._exit(4)")
     with (
         pytest.raises(ProgramError, match=r"^b: the program ended its process with exit code 4"),
-        recorded(made, {}, watch=Watch()),
+        recorded(made, {}, listener=ProgressListener()),
     ):
         pass
     assert kept == [RUN]
@@ -260,7 +260,7 @@ def test_a_program_that_dies_names_itself_and_ends_the_other(programs: Any) -> N
 
 def test_ctrl_c_names_no_program(programs: Any) -> None:
     made, _, _ = programs("s.answer({'built': 1}); commands.next(); s.failed(Failure('stopped', 'stopped'))", "stay()")
-    with pytest.raises(Stopped, match=r"^stopped$"), recorded(made, {}, watch=Watch()):
+    with pytest.raises(Stopped, match=r"^stopped$"), recorded(made, {}, listener=ProgressListener()):
         pass
 
 
@@ -268,11 +268,11 @@ def test_stages_say_whose_they_are(programs: Any) -> None:
     made, _, _ = programs("s.stage('building the program'); stay()", "s.stage('building the program'); stay()")
     stages: list[str] = []
 
-    class Told(Watch):
+    class Told(ProgressListener):
         def stage(self, text: str, share: float | None = None) -> None:
             stages.append(text)
 
-    with recorded(made, {}, watch=Told()):
+    with recorded(made, {}, listener=Told()):
         pass
     assert set(stages) == {"A: building the program", "B: building the program"}
 
@@ -321,9 +321,9 @@ def test_programs_that_were_started_end_whatever_happens(programs: Any) -> None:
 def test_processes_that_were_started_before_are_the_ones_that_are_recorded(programs: Any) -> None:
     made, kept, log = programs(STAY, STAY)
     with started(made, hold=True) as served:
-        with recorded(made, {}, watch=Watch(), ahead=served) as found:
+        with recorded(made, {}, listener=ProgressListener(), ahead=served) as found:
             assert found.runs == {"a": RUN, "b": RUN}
-            assert (found.interleaved, found.labs) == (True, served)
+            assert (found.interleaved, found.live) == (True, served)
         assert all(is_alive(each.pid) for each in served.values()), "they are ended by who started them"
     assert kept == [RUN, RUN]
     assert sorted(lines_of(log)[:4]) == ["a builds", "a held", "b builds", "b held"], "each is started once"
@@ -343,23 +343,23 @@ stay()
 def test_held_programs_build_at_the_same_time(programs: Any, tmp_path: Path) -> None:
     log = tmp_path / "log"
     made, _, _ = programs(*(BEGIN + MEET.format(other=other, log=str(log)) for other in "ba"))
-    with started(made, hold=True) as served, recorded(made, {}, watch=Watch(), ahead=served):
+    with started(made, hold=True) as served, recorded(made, {}, listener=ProgressListener(), ahead=served):
         pass
     assert {"a meets", "b meets"} <= set(lines_of(log))
 
 
 def test_stages_of_programs_that_were_held_say_whose_they_are(programs: Any) -> None:
     made, _, _ = programs(STAY, STAY)
-    watch = Told()
-    with started(made, hold=True) as served, recorded(made, {}, watch=watch, ahead=served):
+    listener = Told()
+    with started(made, hold=True) as served, recorded(made, {}, listener=listener, ahead=served):
         pass
-    assert sorted(watch.stages) == ["A: building the program", "B: building the program"]
+    assert sorted(listener.stages) == ["A: building the program", "B: building the program"]
 
 
 def test_held_programs_without_room_for_both_are_recorded_alone(programs: Any) -> None:
     made, _, log = programs(BEGIN + ALONE, BEGIN + "stay() if request['serve'] else " + ALONE)
-    with started(made, hold=True) as served, recorded(made, {}, watch=Watch(), ahead=served) as found:
-        assert (found.runs, found.labs) == ({"a": RUN, "b": RUN}, {})
+    with started(made, hold=True) as served, recorded(made, {}, listener=ProgressListener(), ahead=served) as found:
+        assert (found.runs, found.live) == ({"a": RUN, "b": RUN}, {})
         assert not any(is_alive(each.pid) for each in served.values())
     assert lines_of(log)[-2:] == ["a alone", "b alone"]
 
@@ -377,7 +377,7 @@ def test_a_held_program_that_fails_names_itself(programs: Any, side: str, begin:
     with (
         started(made, hold=True) as served,
         pytest.raises(ProgramError, match=rf"^{side}: {re.escape(said)}"),
-        recorded(made, {}, watch=Watch(), ahead=served),
+        recorded(made, {}, listener=ProgressListener(), ahead=served),
     ):
         pass
 

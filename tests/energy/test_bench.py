@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes import GPU, counter_domain
-from joulediff.energy.burst_meter import MIN_PARTS, PART_S, Bench, Shot
+from joulediff.energy.burst_meter import MIN_PARTS, PART_S, BurstMeter, Shot
 from joulediff.model.errors import JoulediffError, MeterFailed, NotCovered
-from replay_fakes import ADD, FULL_MHZ, LIMIT_W, MM, REST_W, FakeLoad, Lab, Work
+from replay_fakes import ADD, FULL_MHZ, LIMIT_W, MM, REST_W, FakeLoad, LiveProgram, Work
 
 REST = {"gpu0": REST_W}
 # A process that is certainly not there, and not one of ours.
 NOBODY = 2**30
 
 
-def shoot(lab: Lab, load: FakeLoad, *, rest_s: float = 0.0, window_s: float = 0.5) -> Shot:
+def shoot(lab: LiveProgram, load: FakeLoad, *, rest_s: float = 0.0, window_s: float = 0.5) -> Shot:
     return lab.bench.measure(lambda: load.run(rest_s), REST, window_s=window_s)
 
 
@@ -38,7 +38,7 @@ def energy_of(shot: Shot, load: FakeLoad) -> tuple[float, float]:
 def test_rest_is_taken_off_whatever_the_pace_and_the_gaps(
     power_w: float, call_s: float, rest_share: float, gap_share: float
 ) -> None:
-    lab, work = Lab(), Work(power_w, call_s)
+    lab, work = LiveProgram(), Work(power_w, call_s)
     load = lab.load(work, gap_s=gap_share * 1e-3)
     joules, half_j = energy_of(shoot(lab, load, rest_s=rest_share * load.burst_s), load)
     # An interval of 95 % may miss by a little.
@@ -46,7 +46,7 @@ def test_rest_is_taken_off_whatever_the_pace_and_the_gaps(
 
 
 def test_a_resting_card_is_its_power_times_time() -> None:
-    lab = Lab()
+    lab = LiveProgram()
     rest = FakeLoad(lab.card, None)
     found = lab.bench.measure(lambda: rest.run(1e-3), {"gpu0": 0.0}, window_s=0.4).domains["gpu0"]
     assert found.power_w == pytest.approx(REST_W)
@@ -54,7 +54,7 @@ def test_a_resting_card_is_its_power_times_time() -> None:
 
 
 def test_work_that_draws_nothing_above_rest_has_an_interval_around_nothing() -> None:
-    lab, work = Lab(), Work(REST_W, 1e-4)
+    lab, work = LiveProgram(), Work(REST_W, 1e-4)
     load = lab.load(work)
     joules, half_j = energy_of(shoot(lab, load), load)
     assert joules == pytest.approx(0.0, abs=1e-9)
@@ -62,7 +62,7 @@ def test_work_that_draws_nothing_above_rest_has_an_interval_around_nothing() -> 
 
 
 def test_what_draws_little_above_rest_is_known_no_better_than_the_whole_power() -> None:
-    lab, work = Lab(), Work(REST_W + 10.0, 1e-4)
+    lab, work = LiveProgram(), Work(REST_W + 10.0, 1e-4)
     load = lab.load(work)
     joules, half_j = energy_of(shoot(lab, load), load)
     assert abs(joules - work.energy_j()) <= half_j
@@ -70,13 +70,13 @@ def test_what_draws_little_above_rest_is_known_no_better_than_the_whole_power() 
 
 
 def test_readings_that_come_late_are_waited_for() -> None:
-    lab = Lab(lag_s=0.4)
+    lab = LiveProgram(lag_s=0.4)
     load = lab.load(ADD)
     joules, half_j = energy_of(shoot(lab, load, window_s=0.2), load)
     assert abs(joules - ADD.energy_j()) <= half_j
 
 
-class Stalled(Bench):
+class Stalled(BurstMeter):
     """A bench on a machine that stops now and then: the first windows are lost."""
 
     lost = 1
@@ -89,7 +89,7 @@ class Stalled(Bench):
 
 
 def test_what_the_meter_did_not_cover_is_measured_once_more_and_for_longer() -> None:
-    lab = Lab()
+    lab = LiveProgram()
     once, load = shoot(lab, lab.load(ADD)), lab.load(ADD)
     lab.bench = Stalled([lab.meter], clock=lab.clock)
     again = shoot(lab, load)
@@ -99,7 +99,7 @@ def test_what_the_meter_did_not_cover_is_measured_once_more_and_for_longer() -> 
 
 
 def test_what_is_never_covered_says_so() -> None:
-    lab = Lab()
+    lab = LiveProgram()
     lab.bench = Stalled([lab.meter], clock=lab.clock)
     lab.bench.lost = 2
     with pytest.raises(NotCovered):
@@ -107,7 +107,7 @@ def test_what_is_never_covered_says_so() -> None:
 
 
 def test_a_call_that_is_longer_than_the_window() -> None:
-    lab, work = Lab(), Work(400.0, 0.7)
+    lab, work = LiveProgram(), Work(400.0, 0.7)
     load = lab.load(work)
     shot = shoot(lab, load, window_s=0.15)
     joules, half_j = energy_of(shot, load)
@@ -117,15 +117,15 @@ def test_a_call_that_is_longer_than_the_window() -> None:
 
 @pytest.mark.parametrize("rest_share", [0.0, 1.0])
 def test_a_counter_that_ticks_every_100_ms(rest_share: float) -> None:
-    lab = Lab(counter_domain(0.1), poll_s=0.01)
+    lab = LiveProgram(counter_domain(0.1), poll_s=0.01)
     load = lab.load(ADD)
     joules, half_j = energy_of(shoot(lab, load, rest_s=rest_share * load.burst_s, window_s=0.2), load)
     assert abs(joules - ADD.energy_j()) <= half_j
 
 
 def test_a_shot_tells_its_clock_its_bursts_and_its_cpu_time() -> None:
-    lab = Lab()
-    bench = Bench([lab.meter], clock=lab.clock, cpu_s=lambda: 0.25 * lab.clock.now())
+    lab = LiveProgram()
+    bench = BurstMeter([lab.meter], clock=lab.clock, cpu_s=lambda: 0.25 * lab.clock.now())
     load = lab.load(ADD)
     shot = bench.measure(lambda: load.run(0.0), REST, window_s=0.5)
     assert shot.clocks_mhz == {"gpu0": FULL_MHZ}
@@ -135,7 +135,7 @@ def test_a_shot_tells_its_clock_its_bursts_and_its_cpu_time() -> None:
 
 
 def test_a_window_is_at_least_a_few_parts() -> None:
-    lab = Lab()
+    lab = LiveProgram()
     load = lab.load(ADD)
     shot = shoot(lab, load, window_s=0.01)
     assert shot.bursts * load.burst_s >= MIN_PARTS * 3 * GPU.period_s
@@ -143,7 +143,7 @@ def test_a_window_is_at_least_a_few_parts() -> None:
 
 
 def test_heavy_work_without_rests_loses_its_clock() -> None:
-    lab = Lab()
+    lab = LiveProgram()
     load = lab.load(MM)
     shot = shoot(lab, load)
     assert shot.domains["gpu0"].power_w + REST_W == pytest.approx(LIMIT_W, rel=0.01)
@@ -152,14 +152,14 @@ def test_heavy_work_without_rests_loses_its_clock() -> None:
 
 
 def test_company_on_the_card_is_a_doubt() -> None:
-    lab = Lab()
+    lab = LiveProgram()
     lab.card.others = (NOBODY,)
     (doubt,) = shoot(lab, lab.load(ADD)).doubts
     assert str(NOBODY) in doubt
 
 
 def test_a_domain_that_no_meter_sees() -> None:
-    lab = Lab()
+    lab = LiveProgram()
     load = lab.load(ADD)
     with pytest.raises(JoulediffError, match="no meter sees gpu7"):
         lab.bench.measure(lambda: load.run(0.0), {"gpu7": 0.0}, window_s=0.2)
@@ -167,14 +167,14 @@ def test_a_domain_that_no_meter_sees() -> None:
 
 
 def test_a_meter_that_dies_says_so() -> None:
-    lab = Lab(dies_at_s=0.0)
+    lab = LiveProgram(dies_at_s=0.0)
     with pytest.raises(MeterFailed, match="unplugged"):
         shoot(lab, lab.load(ADD))
 
 
 @pytest.mark.parametrize("look", ["measure", "probe"])
 def test_what_a_device_raises_is_told_in_one_line(look: str) -> None:
-    lab = Lab()
+    lab = LiveProgram()
     load = lab.load(ADD, fails=RuntimeError("CUDA error: an illegal memory access\nCompile with TORCH_USE_CUDA_DSA"))
     with pytest.raises(JoulediffError, match=r"illegal memory access$"):
         if look == "measure":
@@ -185,7 +185,7 @@ def test_what_a_device_raises_is_told_in_one_line(look: str) -> None:
 
 @pytest.mark.parametrize("look", ["measure", "probe"])
 def test_an_interrupt_passes_and_sampling_ends(look: str) -> None:
-    lab = Lab()
+    lab = LiveProgram()
     load = lab.load(ADD, fails=KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         if look == "measure":
@@ -197,7 +197,7 @@ def test_an_interrupt_passes_and_sampling_ends(look: str) -> None:
 
 @pytest.mark.parametrize("work", [ADD, MM])
 def test_a_probe_tells_power_and_clock(work: Work) -> None:
-    lab = Lab()
+    lab = LiveProgram()
     load = lab.load(work)
     power_w, clock_mhz = lab.bench.probe(lambda: load.run(load.burst_s), "gpu0")
     assert power_w == pytest.approx((work.power_w + REST_W) / 2, rel=0.06)
@@ -206,22 +206,22 @@ def test_a_probe_tells_power_and_clock(work: Work) -> None:
 
 @pytest.mark.parametrize("domain", [counter_domain(0.1), counter_domain(0.001), replace(GPU, period_s=0.1)])
 def test_a_probe_with_a_slow_meter_tells_the_clock_alone(domain: object) -> None:
-    lab = Lab(domain)  # type: ignore[arg-type]
+    lab = LiveProgram(domain)  # type: ignore[arg-type]
     load = lab.load(ADD)
     assert lab.bench.probe(lambda: load.run(0.0), "gpu0") == (None, FULL_MHZ)
 
 
 def test_a_probe_of_what_no_meter_sees() -> None:
-    lab = Lab(tells_clock=False)
+    lab = LiveProgram(tells_clock=False)
     load = lab.load(ADD)
     assert lab.bench.probe(lambda: load.run(0.0), "gpu7") == (None, None)
 
 
 def test_two_meters_of_which_one_is_asked() -> None:
-    lab = Lab()
-    other = Lab(replace(GPU, name="gpu1"))
+    lab = LiveProgram()
+    other = LiveProgram(replace(GPU, name="gpu1"))
     other.card.others = (NOBODY,)
-    bench = Bench([other.meter, lab.meter], clock=lab.clock)
+    bench = BurstMeter([other.meter, lab.meter], clock=lab.clock)
     load = lab.load(ADD)
     shot = bench.measure(lambda: load.run(0.0), REST, window_s=0.3)
     assert list(shot.domains) == ["gpu0"]

@@ -25,7 +25,7 @@ from joulediff.energy.gpu_clock import (
 )
 from joulediff.measuring.repeater import WARM_UP_S
 from joulediff.model.errors import JoulediffError
-from replay_fakes import ADD, FULL_MHZ, LIMIT_W, MM, REST_W, FakeLoad, Lab, Work
+from replay_fakes import ADD, FULL_MHZ, LIMIT_W, MM, REST_W, FakeLoad, LiveProgram, Work
 
 WINDOW_S = 0.4
 NOBODY = 2**30
@@ -38,7 +38,7 @@ def is_held(found: CallEnergy, joules: float) -> bool:
 @settings(deadline=None, max_examples=30)
 @given(power_w=st.floats(REST_W + 20, 1100.0), call_s=st.floats(2e-6, 2e-3))
 def test_any_operator_of_a_program_below_the_limit(power_w: float, call_s: float) -> None:
-    lab, work = Lab(), Work(power_w, call_s)
+    lab, work = LiveProgram(), Work(power_w, call_s)
     found = lab.on_card().measure(lab.load(work), WINDOW_S)
     assert is_held(found, work.energy_j())
     assert found.half_j <= 0.1 * work.energy_j()
@@ -49,7 +49,7 @@ def test_any_operator_of_a_program_below_the_limit(power_w: float, call_s: float
 
 
 def test_heavy_work_rests_and_light_work_does_not() -> None:
-    lab = Lab()
+    lab = LiveProgram()
     heavy, light = lab.load(MM), lab.load(ADD)
     card = lab.on_card()
     card.measure(heavy, WINDOW_S)
@@ -60,7 +60,7 @@ def test_heavy_work_rests_and_light_work_does_not() -> None:
 
 
 def test_rest_is_measured_anew_when_it_may_have_moved() -> None:
-    lab, rests = Lab(), list[FakeLoad]()
+    lab, rests = LiveProgram(), list[FakeLoad]()
 
     def open_rest() -> FakeLoad:
         rests.append(FakeLoad(lab.card, None))
@@ -79,7 +79,7 @@ def test_rest_is_measured_anew_when_it_may_have_moved() -> None:
 
 
 def test_the_doubt_about_rest_is_in_every_call() -> None:
-    lab = Lab()
+    lab = LiveProgram()
     card = lab.on_card(pace=EVEN)
     sure = card.measure(lab.load(ADD), WINDOW_S).half_j
     rest, at_s = card._rest or pytest.fail("rest was not measured")
@@ -90,7 +90,7 @@ def test_the_doubt_about_rest_is_in_every_call() -> None:
 
 
 def test_a_card_that_cannot_be_held_at_rest() -> None:
-    lab = Lab()
+    lab = LiveProgram()
     with pytest.raises(JoulediffError, match="cuda:0 cannot be held at rest"):
         lab.on_card(open_rest=lambda: None).measure(lab.load(ADD), WINDOW_S)
 
@@ -101,7 +101,7 @@ def test_a_card_that_cannot_be_held_at_rest() -> None:
 def test_a_program_at_the_limit_is_matched_or_the_operator_is_marked(
     share: float, power_w: float, call_s: float
 ) -> None:
-    lab, work = Lab(), Work(power_w, call_s, follows=0.8)
+    lab, work = LiveProgram(), Work(power_w, call_s, follows=0.8)
     program_mhz = share * FULL_MHZ
     found = lab.on_card(clock_mhz=program_mhz, power_w=LIMIT_W).measure(lab.load(work), WINDOW_S)
     assert found.clock_mhz is not None
@@ -116,14 +116,14 @@ def test_a_program_at_the_limit_is_matched_or_the_operator_is_marked(
 
 @pytest.mark.parametrize("share", [0.85, 0.9, 0.95])
 def test_a_heavy_operator_finds_the_programs_clock(share: float) -> None:
-    lab = Lab()
+    lab = LiveProgram()
     found = lab.on_card(clock_mhz=share * FULL_MHZ, power_w=LIMIT_W).measure(lab.load(MM), WINDOW_S)
     assert found.clock_mhz == pytest.approx(share * FULL_MHZ, rel=0.015)
     assert found.energy_j == pytest.approx(MM.energy_j(share * FULL_MHZ), rel=0.01)
 
 
 def test_the_search_for_a_clock_ends() -> None:
-    lab = Lab()
+    lab = LiveProgram()
     load = lab.load(MM)
     lab.on_card(clock_mhz=0.5 * FULL_MHZ, power_w=LIMIT_W).measure(load, WINDOW_S)
     assert len(set(load.rests_s)) <= 1 + TRIES
@@ -133,7 +133,7 @@ def test_the_search_for_a_clock_ends() -> None:
 def test_what_the_limit_does_not_slow_down_is_not_searched_for(power_w: float, looks: int) -> None:
     spent_s, work = [], Work(power_w, 1e-4)
     for share in (1.0, 0.9):
-        lab = Lab()
+        lab = LiveProgram()
         lab.on_card(clock_mhz=share * FULL_MHZ, power_w=LIMIT_W).measure(lab.load(work), WINDOW_S)
         spent_s.append(lab.clock.now())
     # At most one look more, at the pace without rests; its window is then the shorter one.
@@ -141,7 +141,7 @@ def test_what_the_limit_does_not_slow_down_is_not_searched_for(power_w: float, l
 
 
 def test_a_search_that_begins_too_slow_goes_back_up() -> None:
-    lab = Lab()
+    lab = LiveProgram()
     # The program drew more than the limit says, so that the first try is slower than it was.
     found = lab.on_card(clock_mhz=0.96 * FULL_MHZ, power_w=900.0).measure(lab.load(MM), WINDOW_S)
     assert found.clock_mhz == pytest.approx(0.96 * FULL_MHZ, rel=0.03)
@@ -150,7 +150,7 @@ def test_a_search_that_begins_too_slow_goes_back_up() -> None:
 
 @pytest.mark.parametrize("work", [MM, ADD])
 def test_a_pace_that_is_forced(work: Work) -> None:
-    lab = Lab()
+    lab = LiveProgram()
     load = lab.load(work)
     found = lab.on_card(pace=Pace(0.0)).measure(load, WINDOW_S)
     assert set(load.rests_s) == {0.0}
@@ -165,13 +165,13 @@ def test_a_pace_that_is_forced(work: Work) -> None:
 
 @pytest.mark.parametrize("rest_share", [0.0, 0.5, 1.0, MAX_REST_SHARE])
 def test_the_energy_does_not_depend_on_the_pace(rest_share: float) -> None:
-    lab = Lab()
+    lab = LiveProgram()
     found = lab.on_card(pace=Pace(rest_share)).measure(lab.load(ADD), WINDOW_S)
     assert found.energy_j == pytest.approx(ADD.energy_j(), rel=0.01)
 
 
 def test_without_a_known_limit_half_of_the_time_is_busy() -> None:
-    lab = Lab()
+    lab = LiveProgram()
     load = lab.load(MM)
     found = lab.on_card(limit_w=None).measure(load, WINDOW_S)
     assert set(load.rests_s) == {EVEN.rest_share * load.burst_s}
@@ -181,7 +181,7 @@ def test_without_a_known_limit_half_of_the_time_is_busy() -> None:
 @pytest.mark.parametrize("facts", [{"clock_mhz": None}, {"power_w": None}, {"clock_mhz": None, "limit_w": None}])
 @pytest.mark.parametrize("tells_clock", [True, False])
 def test_without_known_clocks_nothing_is_corrected_or_marked(facts: dict[str, Any], tells_clock: bool) -> None:
-    lab = Lab(tells_clock=tells_clock)
+    lab = LiveProgram(tells_clock=tells_clock)
     found = lab.on_card(**facts).measure(lab.load(MM), WINDOW_S)
     assert is_held(found, MM.energy_j())
     assert found.clock_mhz == (FULL_MHZ if tells_clock else None)
@@ -189,7 +189,7 @@ def test_without_known_clocks_nothing_is_corrected_or_marked(facts: dict[str, An
 
 
 def test_a_clock_that_is_no_longer_told_ends_the_search() -> None:
-    lab, told = Lab(), iter([{"gpu0": FULL_MHZ}] * 20)
+    lab, told = LiveProgram(), iter([{"gpu0": FULL_MHZ}] * 20)
     lab.meter.clocks = lambda: next(told, {})  # type: ignore[method-assign]
     found = lab.on_card(clock_mhz=0.9 * FULL_MHZ, power_w=LIMIT_W).measure(lab.load(MM), WINDOW_S)
     assert found.clock_mhz is None
@@ -198,7 +198,7 @@ def test_a_clock_that_is_no_longer_told_ends_the_search() -> None:
 
 @pytest.mark.parametrize("work", [ADD, MM])
 def test_a_counter_is_too_slow_to_look_so_half_of_the_time_is_busy(work: Work) -> None:
-    lab = Lab(counter_domain(0.1), poll_s=0.01)
+    lab = LiveProgram(counter_domain(0.1), poll_s=0.01)
     load = lab.load(work)
     found = lab.on_card().measure(load, WINDOW_S)
     assert set(load.rests_s) == {load.burst_s}
@@ -208,21 +208,21 @@ def test_a_counter_is_too_slow_to_look_so_half_of_the_time_is_busy(work: Work) -
 
 @pytest.mark.parametrize(("program_c", "doubted"), [(None, False), (60.0 - HEAT_C, False), (59.0 - HEAT_C, True)])
 def test_a_card_that_is_much_warmer_than_in_the_program(program_c: float | None, doubted: bool) -> None:
-    lab = Lab()
+    lab = LiveProgram()
     lab.card.temperature_c = 60.0
     found = lab.on_card(temperature_c=program_c).measure(lab.load(ADD), WINDOW_S)
     assert any("60 °C" in doubt for doubt in found.doubts) == doubted
 
 
 def test_time_that_the_programs_clock_explains_is_not_the_caches() -> None:
-    lab, program_mhz = Lab(), 0.85 * FULL_MHZ
+    lab, program_mhz = LiveProgram(), 0.85 * FULL_MHZ
     card = lab.on_card(clock_mhz=program_mhz, power_w=LIMIT_W, full_mhz=FULL_MHZ)
     found = card.measure(lab.load(MM, aim_s=MM.seconds(program_mhz)), WINDOW_S)
     assert found.energy_j == pytest.approx(MM.energy_j(program_mhz), rel=0.01)
 
 
 def test_company_that_stays_is_marked_after_a_second_look() -> None:
-    lab = Lab()
+    lab = LiveProgram()
     lab.card.others = (NOBODY,)
     before = lab.meter.looks
     found = lab.on_card().measure(lab.load(ADD), WINDOW_S)
@@ -232,7 +232,7 @@ def test_company_that_stays_is_marked_after_a_second_look() -> None:
 
 
 def test_company_that_goes_is_not_marked() -> None:
-    lab = Lab()
+    lab = LiveProgram()
     card = lab.on_card()
     card.measure(lab.load(ADD), WINDOW_S)
     found, states = lab.load(ADD), lab.meter.states
@@ -250,7 +250,7 @@ def test_company_that_goes_is_not_marked() -> None:
 @settings(deadline=None, max_examples=20)
 @given(ratio=st.floats(0.5, 2.0))
 def test_another_cache_in_the_program_moves_and_widens_the_energy(ratio: float) -> None:
-    lab = Lab()
+    lab = LiveProgram()
     found = lab.on_card().measure(lab.load(ADD, aim_s=ratio * ADD.call_s), WINDOW_S)
     factor, doubt = cache_factor(ADD.call_s, ratio * ADD.call_s)
     assert found.energy_j == pytest.approx(factor * ADD.energy_j(), rel=0.01)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from fakes import GPU
-from joulediff.energy.burst_meter import Bench
+from joulediff.energy.burst_meter import BurstMeter
 from joulediff.energy.replay import Replaying
 from joulediff.measuring.meters.scripted import FakeClock
 from joulediff.model.measurement import IdlePower
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Replay, Run
 from replay_fakes import ADD, FULL_MHZ, MM, REST_W, CardMeter, FakeCard, FakeReplayer, Work, holds
 from run_builders import RunBuilder, domain_energy, energy, measurement
@@ -30,8 +30,8 @@ def replay_on_host(**facts: Any) -> tuple[Run, int]:
     domains = {name: domain_energy(1.0, 1e-2, HOST_REST_W, **facts) for name in ("cpu0", "dram0")}
     run = made.build(measurement=measurement(1e-2, domains={**domains, "gpu0": domain_energy(1.0, 1e-2)}))
     meters = [CardMeter(host, replace(GPU, name=name)) for name in domains]
-    bench = Bench(meters, clock=clock, cpu_s=lambda: 2 * clock.now())
-    going = Replaying(run, FakeReplayer(run, {"mm": WORK}, {"cpu": host}), bench, clock, Watch())
+    bench = BurstMeter(meters, clock=clock, cpu_s=lambda: 2 * clock.now())
+    going = Replaying(run, FakeReplayer(run, {"mm": WORK}, {"cpu": host}), bench, clock, ProgressListener())
     going.go()
     return going.result(), going.measured
 
@@ -76,7 +76,7 @@ def test_what_counts_in_the_total_comes_first() -> None:
     domains = {"gpu0": domain_energy(1.0, 1e-2), "cpu": domain_energy(1.0, 1e-2, HOST_REST_W, counted=False)}
     run = made.build(measurement=measurement(1e-2, domains=domains))
     meters = [CardMeter(cards["cuda:0"]), CardMeter(cards["cpu"], replace(GPU, name="cpu"))]
-    going = Replaying(run, FakeReplayer(run, works, cards), Bench(meters, clock=clock), clock, Watch())
+    going = Replaying(run, FakeReplayer(run, works, cards), BurstMeter(meters, clock=clock), clock, ProgressListener())
     going.go()
     assert [row.domain for row in going.result().replays] == ["gpu0", "cpu"]
     assert going.measured == 2
@@ -97,7 +97,7 @@ def test_two_cards_each_with_its_own_rest_and_clock() -> None:
             states=[state for meter in meters for state in meter.states()],
         )
     )
-    going = Replaying(run, FakeReplayer(run, works, cards), Bench(meters, clock=clock), clock, Watch())
+    going = Replaying(run, FakeReplayer(run, works, cards), BurstMeter(meters, clock=clock), clock, ProgressListener())
     going.go()
     found = going.result()
     assert sorted((found.ops[row.op].device, row.domain) for row in found.replays) == [

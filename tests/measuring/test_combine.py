@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from energy_builders import gpu_run, replay, runs, with_replays
-from joulediff.energy.load_energy import Scales, name_domain
+from joulediff.energy.load_energy import LoadMeter, name_domain
 from joulediff.energy.op_costs import Costs, op_kernels
 from joulediff.measuring.result import combine
 from joulediff.model.energy import Energy
@@ -135,9 +135,9 @@ def test_domains_of_devices(device: str, name: str) -> None:
 
 def test_scales_know_which_domains_see_a_device() -> None:
     domains = {"gpu0": domain(4.0), "cpu": domain(1.0), "dram0": replace(domain(1.0), counted=False)}
-    scales = Scales(measurement(5.0, domains=domains), None, None, lambda _: None)  # type: ignore[arg-type]
-    assert scales.domains("cpu") == ["cpu", "dram0"]
-    assert scales.domains("cuda:0") == ["gpu0"]
-    assert scales.domains("cuda:1") == []
-    assert scales.is_counted("cpu") and not scales.is_counted("cuda:1")
-    assert Scales(None, None, None, lambda _: None).domains("cpu") == []  # type: ignore[arg-type]
+    load_meter = LoadMeter(measurement(5.0, domains=domains), None, None, lambda _: None)  # type: ignore[arg-type]
+    assert load_meter.domains("cpu") == ["cpu", "dram0"]
+    assert load_meter.domains("cuda:0") == ["gpu0"]
+    assert load_meter.domains("cuda:1") == []
+    assert load_meter.is_counted("cpu") and not load_meter.is_counted("cuda:1")
+    assert LoadMeter(None, None, None, lambda _: None).domains("cpu") == []  # type: ignore[arg-type]

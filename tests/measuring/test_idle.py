@@ -8,7 +8,7 @@ from joulediff.measuring.idle import wait_until_quiet
 from joulediff.measuring.meters.scripted import FakeClock
 from joulediff.measuring.sampler import Sampler
 from joulediff.model.measurement import DeviceState
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ class Restless(FakeDevice):
 
 def quiet_after(device, clock, wait_s, **options):
     with Sampler([DeviceMeter(device, [GPU], **options)], clock=clock) as sampler:
-        return wait_until_quiet(sampler, clock=clock, wait_s=wait_s, watch=options.get("watch"))
+        return wait_until_quiet(sampler, clock=clock, wait_s=wait_s, listener=options.get("listener"))
 
 
 def test_the_baseline_is_that_of_the_quiet_window():
@@ -59,13 +59,13 @@ def test_a_restless_machine_gets_a_verdict_in_time():
 def test_waiting_is_shown():
     said = []
 
-    class Listener(Watch):
+    class Listener(ProgressListener):
         def stage(self, text, share=None):
             said.append((text, share))
 
     clock = FakeClock()
     with Sampler([DeviceMeter(Restless(clock), [GPU])], clock=clock) as sampler:
-        wait_until_quiet(sampler, clock=clock, wait_s=5, watch=Listener())
+        wait_until_quiet(sampler, clock=clock, wait_s=5, listener=Listener())
     assert said
     assert all("waiting for a quiet machine" in text for text, _ in said)
     shares = [share for _, share in said]

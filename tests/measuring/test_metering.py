@@ -17,7 +17,7 @@ from joulediff.measuring.meters.scripted import FakeClock
 from joulediff.measuring.step import measure, measure_idle, resting
 from joulediff.model.errors import JoulediffError, MeterFailed
 from joulediff.model.measurement import DeviceState
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def _still_cpu(monkeypatch):
     monkeypatch.setattr("joulediff.measuring.idle.read_cpu_use", lambda: CpuUse(0.0, 0.0, 0.0))
 
 
-class Kept(Watch):
+class Kept(ProgressListener):
     def __init__(self):
         self.measurement = None
         self.failure = None
@@ -172,31 +172,31 @@ def test_one_dead_meter_does_not_take_the_other_along():
 
 
 def test_a_step_that_raises_passes_through_and_keeps_what_was_measured():
-    watch = Kept()
+    listener = Kept()
     step, meters, clock = bench(step_s=0.2, work={"fails_at": 10})
     with pytest.raises(ValueError, match="no more") as caught:
-        run(step, meters, clock, watch=watch)
+        run(step, meters, clock, listener=listener)
     assert caught.value is step.error
-    assert watch.failure == (step.error, 10)
-    assert watch.measurement.energy.joules == pytest.approx(100, rel=0.1)
-    assert not watch.measurement.trustworthy
+    assert listener.failure == (step.error, 10)
+    assert listener.measurement.energy.joules == pytest.approx(100, rel=0.1)
+    assert not listener.measurement.trustworthy
 
 
 def test_a_step_that_raises_at_once_has_nothing_to_keep():
-    watch = Kept()
+    listener = Kept()
     step, meters, clock = bench(work={"fails_at": 1})
     with pytest.raises(ValueError, match="no more"):
-        run(step, meters, clock, watch=watch)
-    assert watch.measurement is None
-    assert watch.failure[1] == 1
+        run(step, meters, clock, listener=listener)
+    assert listener.measurement is None
+    assert listener.failure[1] == 1
 
 
 def test_ctrl_c_passes_through_and_keeps_what_was_measured():
-    watch = Kept()
+    listener = Kept()
     step, meters, clock = bench(work={"fails_at": 700, "error": KeyboardInterrupt()})
     with pytest.raises(KeyboardInterrupt):
-        run(step, meters, clock, watch=watch)
-    assert watch.measurement.energy.joules == pytest.approx(1.5, rel=0.05)
+        run(step, meters, clock, listener=listener)
+    assert listener.measurement.energy.joules == pytest.approx(1.5, rel=0.05)
 
 
 def test_idle_power_can_be_shared_between_measurements():
@@ -213,9 +213,9 @@ def test_the_resting_power_of_a_measurement_serves_the_next_one():
     first = run(step, meters, clock, seconds=1)
     step.device.idle_w = 130.0  # the heat that another program left
     step.device.set(130.0)
-    watch, begin_s = Kept(), clock.now()
-    again = run(step, meters, clock, seconds=1, idle=resting(first), watch=watch)
-    assert "looking for a quiet second" not in watch.stages
+    listener, begin_s = Kept(), clock.now()
+    again = run(step, meters, clock, seconds=1, idle=resting(first), listener=listener)
+    assert "looking for a quiet second" not in listener.stages
     assert clock.now() - begin_s < 1.2
     assert again.domains["gpu0"].idle == first.domains["gpu0"].idle
     assert again.net_energy.joules == pytest.approx(1.2, rel=0.01)
@@ -462,19 +462,19 @@ def test_short_steps_and_counters_have_no_profile():
 
 
 def test_a_program_that_breaks_off_keeps_its_clocks_cpu_time_and_profile():
-    watch = Kept()
+    listener = Kept()
     step, meters, clock = bench(step_s=0.25, work={"fails_at": 14}, clocks=lambda: {"gpu0": 1980.0})
     with pytest.raises(ValueError, match="no more"):
-        run(step, meters, clock, watch=watch, read_cpu_s=lambda: 0.4 * clock.now())
-    kept = watch.measurement
+        run(step, meters, clock, listener=listener, read_cpu_s=lambda: 0.4 * clock.now())
+    kept = listener.measurement
     assert kept.clocks_mhz == {"gpu0": 1980.0}
     assert kept.cpu_s == pytest.approx(0.1, rel=0.01)
     assert np.mean(kept.profiles["gpu0"]) * kept.step_s == pytest.approx(kept.energy.joules, rel=1e-12)
 
 
 def test_a_program_that_breaks_off_before_a_window_has_no_cpu_time():
-    watch = Kept()
+    listener = Kept()
     step, meters, clock = bench(step_s=0.25, work={"fails_at": 6})
     with pytest.raises(ValueError, match="no more"):
-        run(step, meters, clock, watch=watch, read_cpu_s=clock.now)
-    assert watch.measurement.cpu_s is None
+        run(step, meters, clock, listener=listener, read_cpu_s=clock.now)
+    assert listener.measurement.cpu_s is None

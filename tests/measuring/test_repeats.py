@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from joulediff.frameworks.sync import open_fence
+from joulediff.frameworks.sync import open_sync
 from joulediff.measuring.meters.scripted import FakeClock
 from joulediff.measuring.repeater import IN_FLIGHT, Repeater
 from joulediff.model.errors import JoulediffError
@@ -33,7 +33,7 @@ class QueuedDevice:
 def make_repeater(monkeypatch, step_s, launch_s):
     clock = FakeClock()
     device = QueuedDevice(clock, step_s, launch_s)
-    monkeypatch.setattr("joulediff.measuring.repeater.open_fence", lambda: device)
+    monkeypatch.setattr("joulediff.measuring.repeater.open_sync", lambda: device)
     repeater = Repeater(device.step, clock=clock)
     repeater.warm_up()
     return clock, device, repeater
@@ -83,7 +83,7 @@ def test_a_step_that_returns_a_coroutine_is_refused():
 def test_nothing_is_waited_for_where_no_framework_is_loaded(monkeypatch):
     for name in ("torch", "jax", "tensorflow"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    assert open_fence() is None
+    assert open_sync() is None
 
 
 def test_torch_on_the_cpu_needs_no_fence(monkeypatch):
@@ -92,7 +92,7 @@ def test_torch_on_the_cpu_needs_no_fence(monkeypatch):
         monkeypatch.delitem(sys.modules, name, raising=False)
     if torch.cuda.is_available() or torch.backends.mps.is_available():
         pytest.skip("this machine has a device")
-    assert open_fence() is None
+    assert open_sync() is None
 
 
 def test_jax_outputs_and_tensorflow_devices_are_waited_for(monkeypatch):
@@ -105,7 +105,7 @@ def test_jax_outputs_and_tensorflow_devices_are_waited_for(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setitem(sys.modules, "jax", jax)
     monkeypatch.setitem(sys.modules, "tensorflow", types.SimpleNamespace(config=devices, test=sync))
-    wait = open_fence().mark("output")
+    wait = open_sync().mark("output")
     assert waited == []
     wait()
     assert waited == ["output", "tf"]
@@ -136,11 +136,11 @@ def test_a_jax_program_that_donates_its_state_is_waited_for_at_once(monkeypatch)
         tree_util=types.SimpleNamespace(tree_leaves=lambda tree: [tree]),
     )
     monkeypatch.setitem(sys.modules, "jax", jax)
-    from joulediff.frameworks.jax.sync import JaxFence
+    from joulediff.frameworks.jax.sync import JaxSync
 
-    fence = JaxFence()
+    sync = JaxSync()
     gone, fresh = (types.SimpleNamespace(is_deleted=lambda deleted=deleted: deleted) for deleted in (True, False))
-    fence.mark(gone)()
+    sync.mark(gone)()
     assert waited == []
-    fence.mark(fresh)
+    sync.mark(fresh)
     assert waited == [fresh]

@@ -10,13 +10,13 @@ from joulediff.measuring.meters import MeterSet
 from joulediff.measuring.meters.scripted import FakeClock, ScriptedMeter
 from joulediff.measuring.step import measure
 from joulediff.model.measurement import Measurement, Reading
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 
 STEP_S = 0.02
 POWER_W = 50.0
 
 
-class Keeper(Watch):
+class Keeper(ProgressListener):
     def __init__(self) -> None:
         self.partial: Measurement | None = None
 
@@ -38,7 +38,7 @@ def test_the_call_that_failed_costs_the_others_nothing(monkeypatch: pytest.Monke
     readings = [Reading(domain.name, "power", float(at_s), POWER_W) for at_s in np.arange(0.0, 20.0, domain.period_s)]
     meters = MeterSet([ScriptedMeter([domain], readings, clock=clock)])
     with pytest.raises(ValueError, match="out of data"):
-        measure(step, meter=meters, seconds=5.0, wait_s=0.0, clock=clock, watch=keeper)
+        measure(step, meter=meters, seconds=5.0, wait_s=0.0, clock=clock, listener=keeper)
     assert keeper.partial is not None
     assert keeper.partial.energy.joules == pytest.approx(POWER_W * STEP_S, rel=0.01)
     assert keeper.partial.step_s == pytest.approx(STEP_S, rel=0.01)

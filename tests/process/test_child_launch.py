@@ -17,7 +17,7 @@ import pytest
 
 from joulediff.archive import to_wire
 from joulediff.model.errors import ArchiveError, JoulediffError, ProgramError
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Pass, PassName, Run
 from joulediff.process.exit_reasons import ChildTraceback, ProgramRaised, Stopped
 from joulediff.process.interpreter import Interpreter
@@ -35,7 +35,7 @@ wire = open({wire!r}, "rb").read()
 """
 
 
-class Told(Watch):
+class Told(ProgressListener):
     """Does something at a stage, in the parent, while the child waits."""
 
     def __init__(self, text: str = "", act: Callable[[], None] | None = None) -> None:
@@ -63,11 +63,11 @@ def child(tmp_path: Path) -> Callable[[str], Interpreter]:
     return write
 
 
-def ended(interpreter: Interpreter, watch: Watch | None = None) -> tuple[JoulediffError, list[Run]]:
+def ended(interpreter: Interpreter, listener: ProgressListener | None = None) -> tuple[JoulediffError, list[Run]]:
     """Return the error that a recording ends with, and what was kept before it."""
     kept: list[Run] = []
     with pytest.raises(JoulediffError) as caught:
-        record_in_child(REQUEST, interpreter=interpreter, keep=kept.append, watch=watch)
+        record_in_child(REQUEST, interpreter=interpreter, keep=kept.append, listener=listener)
     return caught.value, kept
 
 
@@ -86,12 +86,12 @@ def is_alive(pid: int) -> bool:
 
 def test_a_complete_run(child: Callable[[str], Interpreter]) -> None:
     kept: list[Run] = []
-    watch = Told()
+    listener = Told()
     body = "s = Sender(fd); s.stage('metered 1/3: measuring', 0.4); s.run(wire); s.done()"
-    run = record_in_child(REQUEST, interpreter=child(body), keep=kept.append, watch=watch)
+    run = record_in_child(REQUEST, interpreter=child(body), keep=kept.append, listener=listener)
     assert run == METERED
     assert kept == [METERED]
-    assert watch.stages[0] == "metered 1/3: measuring"
+    assert listener.stages[0] == "metered 1/3: measuring"
 
 
 def test_an_end_after_the_last_message_does_not_matter(child: Callable[[str], Interpreter]) -> None:
@@ -272,8 +272,8 @@ def test_ctrl_c_of_a_terminal_is_not_sent_twice(
 ) -> None:
     monkeypatch.setattr("joulediff.process.process._terminal_tells_all", lambda: True)
     body = "s = Sender(fd); s.stage('measuring'); time.sleep(0.5); s.run(wire); s.done()"
-    watch = Told("measuring", send_to_myself(signal.SIGINT))
-    assert record_in_child(REQUEST, interpreter=child(body), keep=lambda _: None, watch=watch) == METERED
+    listener = Told("measuring", send_to_myself(signal.SIGINT))
+    assert record_in_child(REQUEST, interpreter=child(body), keep=lambda _: None, listener=listener) == METERED
 
 
 def test_a_second_ctrl_c_kills(child: Callable[[str], Interpreter], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +284,7 @@ def test_a_second_ctrl_c_kills(child: Callable[[str], Interpreter], monkeypatch:
         time.sleep(60)
     """
 
-    class Impatient(Watch):
+    class Impatient(ProgressListener):
         def stage(self, text: str, share: float | None = None) -> None:
             if text in ("measuring", "again"):
                 os.kill(os.getpid(), signal.SIGINT)

@@ -23,12 +23,12 @@ from test_child_launch import Told, is_alive
 
 from joulediff.archive import to_wire
 from joulediff.archive.codec import to_plain
-from joulediff.frameworks.jobs import OWN, Job, Weighed
+from joulediff.frameworks.jobs import OWN, Job, JobCost
 from joulediff.model.energy import Energy
 from joulediff.model.errors import JoulediffError, ProgramError
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Pass, Run
-from joulediff.process.client import Served
+from joulediff.process.client import RemoteProgram
 from joulediff.process.exit_reasons import Stopped
 from joulediff.process.interpreter import Interpreter
 from joulediff.process.protocol import Answer, Commands, Disconnected, Garbled, Inbox, RunSoFar, Sender, to_command
@@ -40,7 +40,7 @@ RUN, ANSWER = 2, 5
 REQUEST = Request("program.py", "program", 0.3, 0.0, serve=True)
 RECORDED = Run("program", "program.py", "2026-01-01T00:00:00+00:00", "0.1.0", passes=(Pass("metered", "done", 1.0),))
 CHANGED = replace(RECORDED, label="changed")
-WEIGHED = Weighed(Energy(1.0, 0.9, 1.1, "replayed"), 0.5, ("aten::mm",), 0.0)
+WEIGHED = JobCost(Energy(1.0, 0.9, 1.1, "replayed"), 0.5, ("aten::mm",), 0.0)
 
 
 def frame(kind: int, body: bytes) -> bytes:
@@ -130,13 +130,13 @@ def test_any_command_survives_the_pipe(command: dict[str, object], attached: byt
             os.close(fd)
 
 
-class Bench:
+class BurstMeter:
     """Stands for a recorded program: says what it was asked for, and fails where it is told to."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.asked: list[Any] = []
         self.other: Run | None = None
-        self.workshop = self
+        self.trial_runner = self
         self._error = error
 
     def _note(self, *what: Any) -> None:
@@ -148,27 +148,27 @@ class Bench:
     def take_other(self, run: Run) -> None:
         self._note("other", run)
 
-    def lend(self, ops: Any, values: Any, path: Path) -> None:
+    def export_tensors(self, ops: Any, values: Any, path: Path) -> None:
         self._note("lend", ops, values, path)
 
-    def borrow(self, path: Path) -> None:
+    def import_tensors(self, path: Path) -> None:
         self._note("borrow", path)
 
     def capture(self, settings: Any) -> tuple[str, Run]:
         self._note("capture", settings)
         return "changed1", CHANGED
 
-    def weigh(self, job: Job, *, window_s: float, at: Any) -> Weighed:
+    def measure_job(self, job: Job, *, window_s: float, at: Any) -> JobCost:
         self._note("weigh", job, window_s, at)
         return WEIGHED
 
-    def walk(self, target: Any) -> None:
+    def trace_lines(self, target: Any) -> None:
         self._note("walk", target)
 
 
-def served(pipes: list[int], bench: Bench, *commands: bytes) -> list[Any]:
+def served(pipes: list[int], bench: BurstMeter, *commands: bytes) -> list[Any]:
     """Return the answers to commands, without the first that says that it is recorded; runs are there as they are."""
-    serve(bench, Sender(pipes[1]), commands_of(pipes, *commands), Watch())  # type: ignore[arg-type]
+    serve(bench, Sender(pipes[1]), commands_of(pipes, *commands), ProgressListener())  # type: ignore[arg-type]
     messages = list(Inbox().feed(os.read(pipes[0], 1 << 20)))
     assert messages.pop(0) == Answer({"recorded": True})
     return [each.content if isinstance(each, Answer) else each for each in messages]
@@ -181,7 +181,7 @@ CAPTURE: dict[str, object] = {"do": "capture", "settings": {"a": True}}
 
 
 def test_each_command_is_answered(pipes: list[int]) -> None:
-    bench = Bench()
+    bench = BurstMeter()
     words = to_command({"do": "other"}, to_wire(RECORDED)), to_command(CAPTURE), to_command(WEIGH), END
     assert served(pipes, bench, *words) == [
         {"result": None},
@@ -194,7 +194,7 @@ def test_each_command_is_answered(pipes: list[int]) -> None:
 
 
 def test_tensors_are_lent_and_borrowed_by_their_file(pipes: list[int]) -> None:
-    bench = Bench()
+    bench = BurstMeter()
     lend = to_command({"do": "lend", "ops": [1, 2], "values": [3], "path": "/x/t"})
     assert served(pipes, bench, lend, to_command({"do": "borrow", "path": "/x/t"}), END) == [{"result": None}] * 2
     assert bench.asked == [("lend", [1, 2], [3], Path("/x/t")), ("borrow", Path("/x/t"))]
@@ -206,14 +206,14 @@ def test_a_program_is_asked_to_lend_and_to_borrow(child: Callable[[str], Interpr
         for _ in range(2):
             s.answer({"error": json.dumps(commands.next()[0])})
     """
-    with Served(REQUEST, interpreter=child(body), keep=lambda _: None) as program:
+    with RemoteProgram(REQUEST, interpreter=child(body), keep=lambda _: None) as program:
         program.wait_built()
         program.record()
         with pytest.raises(JoulediffError) as asked:
-            program.lend((1, 2), [3], Path("/x/t"))
+            program.export_tensors((1, 2), [3], Path("/x/t"))
         assert json.loads(asked.value.what) == {"do": "lend", "ops": [1, 2], "values": [3], "path": "/x/t"}
         with pytest.raises(JoulediffError) as asked:
-            program.borrow(Path("/x/t"))
+            program.import_tensors(Path("/x/t"))
         assert json.loads(asked.value.what) == {"do": "borrow", "path": "/x/t"}
 
 
@@ -227,7 +227,7 @@ def test_a_program_is_asked_to_lend_and_to_borrow(child: Callable[[str], Interpr
 def test_what_cannot_be_done_is_answered_and_the_next_command_is_done(
     pipes: list[int], error: Exception, said: str
 ) -> None:
-    first, second = served(pipes, Bench(error), to_command(WEIGH), to_command(WEIGH), END)
+    first, second = served(pipes, BurstMeter(error), to_command(WEIGH), to_command(WEIGH), END)
     assert first.keys() == {"error"}
     assert first["error"].startswith(said)
     assert second == {"result": to_plain(WEIGHED)}
@@ -235,7 +235,7 @@ def test_what_cannot_be_done_is_answered_and_the_next_command_is_done(
 
 def test_commands_that_nobody_knows_are_answered(pipes: list[int]) -> None:
     words = [{"do": "dance"}, {}, {"do": "weigh", "job": {"run": 3}, "window_s": 1}, {"do": "weigh"}]
-    answers = served(pipes, Bench(), *(to_command(dict(each)) for each in words), END)
+    answers = served(pipes, BurstMeter(), *(to_command(dict(each)) for each in words), END)
     assert [each.keys() for each in answers] == [{"error"}] * 4
     assert "dance" in answers[0]["error"]
 
@@ -243,12 +243,12 @@ def test_commands_that_nobody_knows_are_answered(pipes: list[int]) -> None:
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)])
 def test_an_end_of_the_program_is_no_answer(pipes: list[int], error: BaseException) -> None:
     with pytest.raises(type(error)):
-        served(pipes, Bench(error), to_command(WEIGH), END)
+        served(pipes, BurstMeter(error), to_command(WEIGH), END)
 
 
 def test_a_parent_that_is_gone_ends_the_loop(pipes: list[int]) -> None:
     with pytest.raises(Disconnected):
-        served(pipes, Bench(), to_command(WEIGH))
+        served(pipes, BurstMeter(), to_command(WEIGH))
 
 
 def test_kin_are_ignored_while_the_machine_is_looked_at(pipes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,7 +336,7 @@ def test_a_program_is_recorded_and_asked(child: Callable[[str], Interpreter], tm
         open("{tmp_path}/ended", "w").close()
     """
     kept: list[Run] = []
-    with Served(REQUEST, interpreter=child(body), keep=kept.append) as program:
+    with RemoteProgram(REQUEST, interpreter=child(body), keep=kept.append) as program:
         program.wait_built()
         assert program.record([1]) == RECORDED
         assert program.stays
@@ -344,7 +344,7 @@ def test_a_program_is_recorded_and_asked(child: Callable[[str], Interpreter], tm
         assert program.capture({"a": True}) == ("changed1", CHANGED)
         assert program.run == RECORDED
         with pytest.raises(JoulediffError, match=r"^no room$"):
-            program.weigh(JOB, window_s=0.3)
+            program.measure_job(JOB, window_s=0.3)
     assert kept == [RECORDED], "what is captured for a try is not kept as the recording"
     assert json.loads((tmp_path / "asked").read_text()) == "capture"
     assert (tmp_path / "ended").exists()
@@ -353,7 +353,7 @@ def test_a_program_is_recorded_and_asked(child: Callable[[str], Interpreter], tm
 
 def test_a_program_without_operators_does_not_stay(child: Callable[[str], Interpreter]) -> None:
     body = "s.answer({'built': True}); commands.next(); s.run(recorded); s.done()"
-    with Served(REQUEST, interpreter=child(body), keep=lambda _: None) as program:
+    with RemoteProgram(REQUEST, interpreter=child(body), keep=lambda _: None) as program:
         program.wait_built()
         assert program.record() == RECORDED
         assert not program.stays
@@ -370,11 +370,11 @@ def test_a_program_without_operators_does_not_stay(child: Callable[[str], Interp
 )
 def test_a_program_that_dies_while_it_is_asked(child: Callable[[str], Interpreter], last: str, said: str) -> None:
     kept: list[Run] = []
-    with Served(REQUEST, interpreter=child(f"record(); commands.next(); {last}"), keep=kept.append) as program:
+    with RemoteProgram(REQUEST, interpreter=child(f"record(); commands.next(); {last}"), keep=kept.append) as program:
         program.wait_built()
         program.record()
         with pytest.raises(JoulediffError, match=said):
-            program.weigh(JOB, window_s=0.3)
+            program.measure_job(JOB, window_s=0.3)
         for _ in range(2):  # whoever asks again hears of it again
             with pytest.raises(ProgramError):
                 program.take_other(RECORDED)
@@ -383,7 +383,7 @@ def test_a_program_that_dies_while_it_is_asked(child: Callable[[str], Interprete
 
 def test_the_first_to_ask_hears_why(child: Callable[[str], Interpreter]) -> None:
     body = "record(); commands.next(); s.failed(Failure('raised', 'the step raised X'))"
-    with Served(REQUEST, interpreter=child(body), keep=lambda _: None) as program:
+    with RemoteProgram(REQUEST, interpreter=child(body), keep=lambda _: None) as program:
         program.wait_built()
         program.record()
         with pytest.raises(ProgramError, match="the step raised X"):
@@ -393,7 +393,7 @@ def test_the_first_to_ask_hears_why(child: Callable[[str], Interpreter]) -> None
 def test_a_pass_that_dies_is_kept_as_failed(child: Callable[[str], Interpreter]) -> None:
     body = "s.answer({'built': 1}); commands.next(); s.run(recorded); s.stage('traced 2/4: running'); os._exit(3)"
     kept: list[Run] = []
-    with Served(REQUEST, interpreter=child(body), keep=kept.append) as program:
+    with RemoteProgram(REQUEST, interpreter=child(body), keep=kept.append) as program:
         program.wait_built()
         with pytest.raises(ProgramError, match="exit code 3"):
             program.record()
@@ -412,15 +412,17 @@ def test_ctrl_c_ends_both_programs(
         except KeyboardInterrupt:
             s.failed(Failure("stopped", "stopped"))
     """
-    watch = Told("metered 1/4: measuring", lambda: os.kill(os.getpid(), signal.SIGINT))
+    listener = Told("metered 1/4: measuring", lambda: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(Stopped) as caught, ExitStack() as stack:
         interpreter = child(body)
-        first = stack.enter_context(Served(REQUEST, interpreter=interpreter, keep=lambda _: None, watch=watch))
-        second = stack.enter_context(Served(REQUEST, interpreter=interpreter, keep=lambda _: None))
+        first = stack.enter_context(
+            RemoteProgram(REQUEST, interpreter=interpreter, keep=lambda _: None, listener=listener)
+        )
+        second = stack.enter_context(RemoteProgram(REQUEST, interpreter=interpreter, keep=lambda _: None))
         for program in (first, second):
             program.wait_built()
         first.record()
-        first.weigh(JOB, window_s=0.3)
+        first.measure_job(JOB, window_s=0.3)
     assert caught.value.exit_code == 130
     assert len(pids(tmp_path)) == 2
     assert not any(is_alive(pid) for pid in pids(tmp_path))
@@ -433,9 +435,9 @@ def test_programs_end_with_a_parent_that_goes_away(child: Callable[[str], Interp
 import os, signal
 from joulediff.process.interpreter import Interpreter
 from joulediff.process.request import Request
-from joulediff.process.client import Served
-with Served(Request("p.py", "p", 0.3, 0.0), interpreter=Interpreter({interpreter.path!r}), keep=print) as a:
-    with Served(Request("p.py", "p", 0.3, 0.0), interpreter=Interpreter({interpreter.path!r}), keep=print) as b:
+from joulediff.process.client import RemoteProgram
+with RemoteProgram(Request("p.py", "p", 0.3, 0.0), interpreter=Interpreter({interpreter.path!r}), keep=print) as a:
+    with RemoteProgram(Request("p.py", "p", 0.3, 0.0), interpreter=Interpreter({interpreter.path!r}), keep=print) as b:
         a.wait_built(); b.wait_built(); a.record()
         os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -452,7 +454,7 @@ def test_a_program_that_does_not_end_when_told_is_ended(
     child: Callable[[str], Interpreter], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("joulediff.process.client.END_S", 0.2)
-    with Served(REQUEST, interpreter=child("record(); time.sleep(60)"), keep=lambda _: None) as program:
+    with RemoteProgram(REQUEST, interpreter=child("record(); time.sleep(60)"), keep=lambda _: None) as program:
         program.wait_built()
         program.record()
     assert not any(is_alive(pid) for pid in pids(tmp_path))
@@ -468,19 +470,21 @@ def test_a_program_that_is_held_builds_when_it_begins(child: Callable[[str], Int
         print(json.dumps(told), file=open("{tmp_path}/told", "w"), flush=True)
         record()
     """
-    watch = Told()
-    with Served(HELD, interpreter=child(body), keep=lambda _: None, watch=watch) as program:
+    listener = Told()
+    with RemoteProgram(HELD, interpreter=child(body), keep=lambda _: None, listener=listener) as program:
         program.begin()
-        assert watch.stages == ["importing"]
+        assert listener.stages == ["importing"]
         program.begin()
         program.wait_built()
-        assert watch.stages == ["importing", "building"]
+        assert listener.stages == ["importing", "building"]
         assert program.record() == RECORDED
     assert json.loads((tmp_path / "told").read_text()) == {"do": "build"}
 
 
 def test_who_waits_for_a_held_program_lets_it_begin(child: Callable[[str], Interpreter]) -> None:
-    with Served(HELD, interpreter=child(f"{READY}; assert told['do'] == 'build'; record()"), keep=print) as program:
+    with RemoteProgram(
+        HELD, interpreter=child(f"{READY}; assert told['do'] == 'build'; record()"), keep=print
+    ) as program:
         program.wait_built()
         assert program.record() == RECORDED
 
@@ -491,7 +495,7 @@ def test_a_program_that_is_not_held_has_begun(child: Callable[[str], Interpreter
         print(json.dumps(commands.next()[0]["do"]), file=open("{tmp_path}/told", "w"), flush=True)
         s.answer({{"metered": True}})
     """
-    with Served(REQUEST, interpreter=child(body), keep=print) as program:
+    with RemoteProgram(REQUEST, interpreter=child(body), keep=print) as program:
         program.begin()
         program.wait_built()
         program.meter()
@@ -500,7 +504,7 @@ def test_a_program_that_is_not_held_has_begun(child: Callable[[str], Interpreter
 
 def test_another_one_is_told_from_then_on(child: Callable[[str], Interpreter]) -> None:
     first, second = Told(), Told()
-    with Served(HELD, interpreter=child(f"{READY}; record()"), keep=lambda _: None, watch=first) as program:
+    with RemoteProgram(HELD, interpreter=child(f"{READY}; record()"), keep=lambda _: None, listener=first) as program:
         program.begin()
         program.tell(second)
         program.wait_built()
@@ -510,7 +514,7 @@ def test_another_one_is_told_from_then_on(child: Callable[[str], Interpreter]) -
 
 def test_a_held_program_that_is_not_wanted_is_ended(child: Callable[[str], Interpreter], tmp_path: Path) -> None:
     body = f"{READY}\nopen('{tmp_path}/built', 'w').close() if told['do'] == 'build' else None"
-    with Served(HELD, interpreter=child(body), keep=print):
+    with RemoteProgram(HELD, interpreter=child(body), keep=print):
         end_s = time.monotonic() + 30
         while not pids(tmp_path) and time.monotonic() < end_s:
             time.sleep(0.02)
@@ -521,7 +525,7 @@ def test_a_held_program_that_is_not_wanted_is_ended(child: Callable[[str], Inter
 def test_a_program_that_fails_before_it_builds_says_why(child: Callable[[str], Interpreter]) -> None:
     body = "s.failed(Failure('raised', 'program.py raised ImportError: no such module'))"
     with (
-        Served(HELD, interpreter=child(body), keep=print) as program,
+        RemoteProgram(HELD, interpreter=child(body), keep=print) as program,
         pytest.raises(ProgramError, match="no such module"),
     ):
         program.begin()

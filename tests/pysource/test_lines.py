@@ -15,14 +15,14 @@ import pytest
 
 from joulediff.archive.codec import from_plain, to_plain
 from joulediff.pysource.line_trace import Step
-from joulediff.pysource.line_tracer import Target, Walk, watch_lines
+from joulediff.pysource.line_tracer import LineTrace, Target, watch_lines
 
 HERE = Path(__file__)
 LINES = HERE.read_text(encoding="utf-8").splitlines()
 LIMIT = 3
 
 
-def watch(step: Callable[[], object], function: str, line: int | None = None, **options: Any) -> Walk:
+def listener(step: Callable[[], object], function: str, line: int | None = None, **options: Any) -> LineTrace:
     found = watch_lines(step, Target(HERE.name, function, line), root=HERE.parent, **options)
     assert found is not None
     return found
@@ -34,16 +34,16 @@ def line_with(mark: str) -> int:
     return found
 
 
-def texts(walk: Walk) -> list[str]:
+def texts(walk: LineTrace) -> list[str]:
     return [line.text for line in walk.lines]
 
 
-def read(walk: Walk, name: str) -> Step:
+def read(walk: LineTrace, name: str) -> Step:
     """Return the first step of a name among what the statements read."""
     return next(walk.steps[at] for line in walk.lines for at in line.atoms if walk.steps[at].name == name)
 
 
-def origin(walk: Walk, name: str) -> list[Step]:
+def origin(walk: LineTrace, name: str) -> list[Step]:
     """Return the steps from a name back to its first source, and so on."""
     found = [read(walk, name)]
     while found[-1].sources:
@@ -51,7 +51,7 @@ def origin(walk: Walk, name: str) -> list[Step]:
     return found
 
 
-def kinds(walk: Walk, name: str) -> list[str]:
+def kinds(walk: LineTrace, name: str) -> list[str]:
     return [step.kind for step in origin(walk, name)]
 
 
@@ -72,7 +72,7 @@ def outer(x: int, **options: str) -> int:
 
 
 def test_lines_are_told_in_order_with_what_they_read() -> None:
-    walk = watch(lambda: pick(3), "pick")
+    walk = listener(lambda: pick(3), "pick")
     assert texts(walk) == ["if mode == 'fast':", "y = x * 2", "return y + 1"]
     assert [line.branch for line in walk.lines] == [True, False, False]
     assert walk.lines[0].line == walk.first + 1
@@ -83,18 +83,18 @@ def test_lines_are_told_in_order_with_what_they_read() -> None:
 
 
 def test_a_record_survives_json() -> None:
-    walk = watch(lambda: outer(3, way="fast"), "pick")
-    assert from_plain(Walk, json.loads(json.dumps(to_plain(walk))), "walk") == walk
+    walk = listener(lambda: outer(3, way="fast"), "pick")
+    assert from_plain(LineTrace, json.loads(json.dumps(to_plain(walk))), "walk") == walk
 
 
 def test_the_result_and_the_state_of_the_step_are_unchanged() -> None:
     found: list[int] = []
-    watch(lambda: found.append(outer(3, way="fast")), "pick")
+    listener(lambda: found.append(outer(3, way="fast")), "pick")
     assert found == [4]
 
 
 def test_a_parameter_is_followed_through_callers_to_the_literal() -> None:
-    walk = watch(lambda: outer(3, way="fast"), "pick")  # mark: literal
+    walk = listener(lambda: outer(3, way="fast"), "pick")  # mark: literal
     steps = origin(walk, "mode")
     assert [step.kind for step in steps] == ["argument", "assignment", "argument", "constant"]
     assert [step.name for step in steps[:3]] == ["mode", "chosen", "way"]
@@ -106,14 +106,14 @@ def test_a_parameter_is_followed_through_callers_to_the_literal() -> None:
 
 
 def test_a_default_is_an_origin() -> None:
-    steps = origin(watch(lambda: pick(3), "pick"), "mode")
+    steps = origin(listener(lambda: pick(3), "pick"), "mode")
     assert [step.kind for step in steps] == ["argument", "constant"]
     assert steps[-1].place is not None and steps[-1].place.function == "pick"
 
 
 def test_a_variable_around_the_step_is_followed() -> None:
     way = "fast"  # mark: closure
-    steps = origin(watch(lambda: pick(3, way), "pick"), "mode")
+    steps = origin(listener(lambda: pick(3, way), "pick"), "mode")
     assert [step.kind for step in steps] == ["argument", "assignment", "constant"]
     assert steps[-1].place is not None and steps[-1].place.line == line_with("closure")
 
@@ -166,7 +166,7 @@ def config(**fields: Any) -> SimpleNamespace:
 
 def test_an_attribute_is_followed_to_where_it_is_set() -> None:
     model = Model(config(), True)
-    step = read(watch(lambda: model(1), "Layer.forward"), "self.flag")
+    step = read(listener(lambda: model(1), "Layer.forward"), "self.flag")
     assert (step.kind, step.key, step.value, step.text) == ("attribute", "Layer.flag", True, "flag")
     assert step.place is not None and step.place.text == "self.flag = flag"
     assert step.place.function == "Layer.__init__"
@@ -174,7 +174,7 @@ def test_an_attribute_is_followed_to_where_it_is_set() -> None:
 
 def test_a_configuration_that_only_a_caller_kept_is_found_through_a_local_name() -> None:
     model = Model(config(size=7), True)
-    steps = origin(watch(lambda: model(1), "Layer.forward"), "self.width")
+    steps = origin(listener(lambda: model(1), "Layer.forward"), "self.width")
     assert [(step.kind, step.key, step.value) for step in steps] == [
         ("attribute", "Layer.width", 14),
         ("config", "config.size", 7),
@@ -183,7 +183,7 @@ def test_a_configuration_that_only_a_caller_kept_is_found_through_a_local_name()
 
 def test_what_decided_over_an_assignment_is_a_source_of_it() -> None:
     model = Model(config(), True)
-    walk = watch(lambda: model(1), "Layer.forward")
+    walk = listener(lambda: model(1), "Layer.forward")
     act = read(walk, "self.act")
     assert act.value == f"{__name__}.plain"
     assert "config.fancy" in {walk.steps[at].key for at in act.sources}
@@ -191,17 +191,17 @@ def test_what_decided_over_an_assignment_is_a_source_of_it() -> None:
 
 def test_arguments_are_followed_past_wrappers_and_the_receiver_counts_as_none() -> None:
     model = Model(config(), True)
-    walk = watch(lambda: model(1), "Layer.forward")
+    walk = listener(lambda: model(1), "Layer.forward")
     assert kinds(walk, "scale") == ["argument", "constant"]
     assert origin(walk, "scale")[-1].value == 2
     assert kinds(walk, "x") == ["argument", "argument", "constant"]
 
 
 def test_the_first_call_that_runs_the_line_is_taken() -> None:
-    walk = watch(lambda: [pick(1, "fast"), pick(2), pick(3)], "pick", line_in(pick, "y = x * 2"))
+    walk = listener(lambda: [pick(1, "fast"), pick(2), pick(3)], "pick", line_in(pick, "y = x * 2"))
     assert read(walk, "x").value == 2
     assert walk.led == 1
-    second = watch(lambda: [pick(1, "fast"), pick(2), pick(3)], "pick", line_in(pick, "y = x * 2"), calls=2)
+    second = listener(lambda: [pick(1, "fast"), pick(2), pick(3)], "pick", line_in(pick, "y = x * 2"), calls=2)
     assert read(second, "x").value == 3
 
 
@@ -226,7 +226,7 @@ def environment() -> str:
 def test_environment_variables_are_origins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JD_MODE", "a")
     monkeypatch.delenv("JD_OTHER", raising=False)
-    walk = watch(environment, "environment")
+    walk = listener(environment, "environment")
     assert kinds(walk, "mode") == ["assignment", "environment"]
     assert (read(walk, "JD_MODE").value, read(walk, "JD_OTHER").value) == ("a", None)
     assert read(walk, "JD_THIRD").kind == "environment"
@@ -239,7 +239,7 @@ def walrus(values: list[int]) -> int:
 
 
 def test_a_walrus_is_read_after_its_line() -> None:
-    walk = watch(lambda: walrus([1, 2, 3, 4]), "walrus")
+    walk = listener(lambda: walrus([1, 2, 3, 4]), "walrus")
     assert read(walk, "count").value == 4
     limit = read(walk, "LIMIT")
     assert (limit.kind, limit.value) == ("global", 3)
@@ -257,7 +257,7 @@ def unpack(pair: tuple[int, int]) -> int:
 
 
 def test_every_way_to_set_a_name_is_an_assignment() -> None:
-    walk = watch(lambda: unpack((1, 2)), "unpack")
+    walk = listener(lambda: unpack((1, 2)), "unpack")
     assert kinds(walk, "a")[:3] == ["assignment", "assignment", "argument"]
     assert kinds(walk, "b") == ["assignment", "constant"]
     assert kinds(walk, "each")[0] == kinds(walk, "name")[0] == "assignment"
@@ -273,7 +273,7 @@ def broken(x: int) -> float:
 def test_an_exception_passes_unchanged_and_the_tracer_goes() -> None:
     before = sys.gettrace()
     with pytest.raises(ZeroDivisionError) as caught:
-        watch(lambda: broken(0), "broken")
+        listener(lambda: broken(0), "broken")
     assert sys.gettrace() is before
     assert caught.traceback[-1].name == "broken"
 
@@ -300,7 +300,7 @@ def careful(thing: Any) -> int:
 
 
 def test_what_cannot_be_read_is_left_out_and_harms_nothing() -> None:
-    walk = watch(lambda: careful(Nasty()), "careful")
+    walk = listener(lambda: careful(Nasty()), "careful")
     values = {step.name: step.value for step in walk.steps}
     assert values["thing.truth"] is True
     assert values["thing"] == "<Nasty>"
@@ -334,10 +334,10 @@ def countdown(n: int) -> int:
 
 
 def test_recursion_is_not_mixed_up() -> None:
-    walk = watch(lambda: countdown(3), "countdown")
+    walk = listener(lambda: countdown(3), "countdown")
     assert texts(walk) == ["if n == 0:", "return countdown(n - 1) + 1"]
     assert read(walk, "n").value == 3
-    inner = watch(lambda: countdown(3), "countdown", line_in(countdown, "return 0"))
+    inner = listener(lambda: countdown(3), "countdown", line_in(countdown, "return 0"))
     assert texts(inner) == ["if n == 0:", "return 0"]
     assert read(inner, "n").value == 0
     assert kinds(inner, "n")[:3] == ["argument", "argument", "argument"]
@@ -351,7 +351,7 @@ def numbers(limit: int) -> Iterator[int]:
 
 
 def test_a_generator_is_followed_over_its_pauses() -> None:
-    walk = watch(lambda: list(numbers(2)), "numbers")
+    walk = listener(lambda: list(numbers(2)), "numbers")
     assert [text for text in texts(walk) if text == "yield at"] == ["yield at"] * 2
     assert texts(walk)[-1] == "while at < limit:"
 
@@ -363,7 +363,7 @@ def test_a_generator_that_outlives_the_step_is_left_alone() -> None:
         kept.append(numbers(3))
         return next(kept[0])
 
-    walk = watch(step, "numbers")
+    walk = listener(step, "numbers")
     assert texts(walk)[-1] == "yield at"
     assert list(kept[0]) == [1, 2]
     assert len(walk.lines) == 3
@@ -390,7 +390,7 @@ def long_loop(n: int) -> int:
 
 def test_a_long_loop_is_cut_and_the_step_is_not() -> None:
     results: list[int] = []
-    walk = watch(lambda: results.append(long_loop(5000)), "long_loop")
+    walk = listener(lambda: results.append(long_loop(5000)), "long_loop")
     assert results == [sum(range(5000))]
     assert not walk.complete
     assert len(walk.lines) == 2000
@@ -408,7 +408,7 @@ def test_values_are_not_kept_alive() -> None:
         return Big.gone
 
     found: list[int] = []
-    watch(lambda: found.append(step()), "careful_of")
+    listener(lambda: found.append(step()), "careful_of")
     assert found == [1]
 
 
@@ -424,7 +424,7 @@ def test_begin_runs_before_and_unwatched() -> None:
         pick(7)
         order.append("begin")
 
-    walk = watch(lambda: (order.append("step"), pick(1)), "pick", begin=begin)
+    walk = listener(lambda: (order.append("step"), pick(1)), "pick", begin=begin)
     assert order == ["begin", "step"]
     assert read(walk, "x").value == 1
 
@@ -433,7 +433,7 @@ def test_tensors_and_modules_are_described() -> None:
     torch = pytest.importorskip("torch")
     layer, x = torch.nn.Linear(4, 2), torch.zeros(3, 4, dtype=torch.float16)
 
-    walk = watch(lambda: describe_me(layer, x, x.dtype, x.device, x.shape), "describe_me")
+    walk = listener(lambda: describe_me(layer, x, x.dtype, x.device, x.shape), "describe_me")
     values = {name: read(walk, name).value for name in ("layer", "x", "dtype", "device", "shape")}
     assert values == {
         "layer": "torch.nn.modules.linear.Linear",

@@ -18,7 +18,7 @@ from joulediff.frameworks.recorder import Recorder, open_recorder
 from joulediff.frameworks.torch.replay.replayer import TorchReplayer
 from joulediff.frameworks.torch.trace import trace
 from joulediff.model.errors import JoulediffError, MeterFailed
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run
 from joulediff.session.record import record
 
@@ -71,11 +71,11 @@ def test_what_is_measured_again_before_it_is_watched_is_one_measurement() -> Non
 def test_the_resting_power_is_looked_for_once() -> None:
     x, stages = torch.ones(8, 8), []
 
-    class Told(Watch):
+    class Told(ProgressListener):
         def stage(self, text: str, share: float | None = None) -> None:
             stages.append(text)
 
-    run = record(lambda: x + 1, **QUICK, between=lambda measure_for: measure_for(0.1), watch=Told())
+    run = record(lambda: x + 1, **QUICK, between=lambda measure_for: measure_for(0.1), listener=Told())
     assert stages.count("metered: warming up") == 2
     assert stages.count("metered: looking for a quiet second") == 1
     assert run.measurement is not None
@@ -179,7 +179,7 @@ def test_what_the_step_raises_while_captured_passes_through_and_the_rest_is_kept
 
     error, seen, told = ValueError("no"), [], Told()
     with pytest.raises(ValueError, match="no") as raised:
-        record(step, **QUICK, checkpoint=seen.append, watch=told)
+        record(step, **QUICK, checkpoint=seen.append, listener=told)
     assert raised.value is error
     assert told.failure == (error, 1)
     assert statuses(seen[-1]) == [("metered", "done"), ("traced", "done"), ("captured", "failed")]
@@ -238,7 +238,7 @@ def test_ctrl_c_keeps_what_was_found() -> None:
     assert not torch.autograd._profiler_enabled()
 
 
-class Told(Watch):
+class Told(ProgressListener):
     """Keeps what it is told, and interrupts where a stage begins with `until`."""
 
     def __init__(self, until: str = "never") -> None:
@@ -261,7 +261,7 @@ def three_operators() -> torch.Tensor:
 
 def test_the_stages_of_a_replay_tell_how_far_it_is() -> None:
     told = Told()
-    record(three_operators, **REPLAYED, watch=told)
+    record(three_operators, **REPLAYED, listener=told)
     stages = [(text, share) for text, share in told.stages if text.startswith("replayed")]
     assert stages[0] == ("replayed: running the step for the inputs of its operators", None)
     assert [share for _, share in stages[1:]] == [0, 1 / 3, 2 / 3]
@@ -279,9 +279,9 @@ def test_the_stages_of_a_replay_tell_how_far_it_is() -> None:
 )
 def test_ctrl_c_keeps_what_was_replayed(tmp_path: Path, until: str, status: str, measured: int) -> None:
     seen: list[Run] = []
-    watch, place = Told(until), tmp_path / "run.jd"
+    listener, place = Told(until), tmp_path / "run.jd"
     with pytest.raises(KeyboardInterrupt):
-        record(three_operators, **REPLAYED, watch=watch, checkpoint=seen.append, path=place)
+        record(three_operators, **REPLAYED, listener=listener, checkpoint=seen.append, path=place)
     assert statuses(seen[-1])[2:] == [("captured", "done"), ("replayed", status)]
     assert sum(row.energy_j is not None for row in seen[-1].replays) == measured
     assert all(op.replay is not None for op in seen[-1].ops)
@@ -300,7 +300,7 @@ def test_what_the_step_raises_while_inputs_are_collected_passes_through() -> Non
         return three_operators()
 
     with pytest.raises(ValueError, match="no") as raised:
-        record(step, **REPLAYED, checkpoint=seen.append, watch=told)
+        record(step, **REPLAYED, checkpoint=seen.append, listener=told)
     assert raised.value is error
     assert told.failure == (error, 1)
     assert statuses(seen[-1])[2:] == [("captured", "done"), ("replayed", "failed")]

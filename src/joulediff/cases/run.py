@@ -20,9 +20,9 @@ from joulediff.diagnosis.compare_programs import compare_programs
 from joulediff.diagnosis.interleaved_recording import Program
 from joulediff.model.diff import Diff, Thresholds
 from joulediff.model.finding import SideName
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run
-from joulediff.process.client import Served
+from joulediff.process.client import RemoteProgram
 from joulediff.process.exit_reasons import explain_silence
 from joulediff.process.interpreter import find_interpreter
 from joulediff.process.request import Request
@@ -57,8 +57,8 @@ def run_case(
     request: Request | None = None,
     confirm: bool = False,
     lean: bool = False,
-    watch: Watch | None = None,
-    ahead: Mapping[SideName, Served] | None = None,
+    listener: ProgressListener | None = None,
+    ahead: Mapping[SideName, RemoteProgram] | None = None,
 ) -> tuple[Diff, dict[SideName, Path]]:
     """Return the diff of a case's two programs, and the files with their runs; what the folder held of both is gone.
 
@@ -79,7 +79,7 @@ def run_case(
             thresholds=Thresholds(),
             tolerance=TOLERANCE,
             confirm=confirm,
-            watch=watch or Watch(),
+            listener=listener or ProgressListener(),
             ahead=ahead,
         )
         if (number := find_stop()) is not None:

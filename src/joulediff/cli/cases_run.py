@@ -17,7 +17,7 @@ import click
 from joulediff.cli.options import meter_options
 from joulediff.cli.output import StageLines
 from joulediff.cli.verbose import is_verbose
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 
 if TYPE_CHECKING:
     from joulediff.cases.case import Case, DeviceName
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from joulediff.diagnosis.interleaved_recording import Program
     from joulediff.model.diff import Diff
     from joulediff.model.finding import SideName
-    from joulediff.process.client import Served
+    from joulediff.process.client import RemoteProgram
     from joulediff.process.request import Request
 
 NOT_FOUND = 3
@@ -277,7 +277,7 @@ class _Queue:
 
     def __init__(self, jobs: Sequence[_Job]) -> None:
         self._jobs = list(jobs)
-        self._ahead: tuple[_Job, ExitStack, dict[SideName, Served]] | None = None
+        self._ahead: tuple[_Job, ExitStack, dict[SideName, RemoteProgram]] | None = None
         self._is_roomy = len(os.sched_getaffinity(0)) >= ROOMY if hasattr(os, "sched_getaffinity") else False
 
     def __enter__(self) -> _Queue:
@@ -288,7 +288,7 @@ class _Queue:
             self._ahead[1].close()
 
     @contextmanager
-    def processes_of(self, job: _Job) -> Iterator[Mapping[SideName, Served] | None]:
+    def processes_of(self, job: _Job) -> Iterator[Mapping[SideName, RemoteProgram] | None]:
         """Give the processes of a case, if they were started; they are gone afterwards."""
         ahead, self._ahead = self._ahead, None
         with ExitStack() as stack:
@@ -312,10 +312,10 @@ class _Queue:
         self._ahead = (following[0], stack, served)
 
 
-class _Watching(Watch):
+class _Watching(ProgressListener):
     """Shows stages, and calls once when what is measured before anything watches is done."""
 
-    def __init__(self, shown: Watch, then: Callable[[], None]) -> None:
+    def __init__(self, shown: ProgressListener, then: Callable[[], None]) -> None:
         self._shown, self._then = shown, then
         self._is_called = False
 
@@ -332,7 +332,9 @@ def _run_one(job: _Job, queue: _Queue, name: str) -> tuple[Judgement, Diff | Non
         return _judge_one(job, ahead, _Watching(StageLines(name), lambda: queue.start_after(job)))
 
 
-def _judge_one(job: _Job, ahead: Mapping[SideName, Served] | None, watch: Watch) -> tuple[Judgement, Diff | None]:
+def _judge_one(
+    job: _Job, ahead: Mapping[SideName, RemoteProgram] | None, listener: ProgressListener
+) -> tuple[Judgement, Diff | None]:
     from joulediff.archive import load
     from joulediff.cases.judge import Judgement, judge, judge_same
     from joulediff.cases.run import run_case
@@ -349,7 +351,7 @@ def _judge_one(job: _Job, ahead: Mapping[SideName, Served] | None, watch: Watch)
             request=options.request,
             confirm=options.confirm,
             lean=options.lean,
-            watch=watch,
+            listener=listener,
             ahead=ahead,
         )
         run, seconds = load(files["a"]), time.monotonic() - begin_s

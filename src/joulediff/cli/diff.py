@@ -183,7 +183,7 @@ def _compare(
         runs = {name: side.load() for name, side in sides.items() if side.is_archive}
         try:
             return compare_programs(
-                programs, runs, thresholds=thresholds, tolerance=tolerance, confirm=confirm, watch=StageLines()
+                programs, runs, thresholds=thresholds, tolerance=tolerance, confirm=confirm, listener=StageLines()
             )
         except JoulediffError as error:
             error.fix = "\n  ".join(filter(None, [error.fix, *_rescue(sides, keep)]))

@@ -22,7 +22,7 @@ def command(wait_s: float, meter: str, cpu_watts: float | None, clock_offset: fl
     refuse_unwritable(json_to)
     with Progress() as progress:
         found = check_machine(
-            meter=meter, wait_s=wait_s, cpu_watts=cpu_watts, clock_offset_s=clock_offset, watch=progress
+            meter=meter, wait_s=wait_s, cpu_watts=cpu_watts, clock_offset_s=clock_offset, listener=progress
         )
     if json_to != "-":
         from joulediff.report.terminal import print_checkup

@@ -51,7 +51,7 @@ def command(
                     wait_s=wait_s,
                     cpu_watts=cpu_watts,
                     clock_offset_s=clock_offset,
-                    watch=progress,
+                    listener=progress,
                 )
         except BaseException as error:
             progress.__exit__()

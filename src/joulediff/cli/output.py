@@ -16,7 +16,7 @@ from rich.spinner import Spinner
 
 from joulediff.model.errors import JoulediffError
 from joulediff.model.measurement import Checkup, Measurement
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 from joulediff.model.units import format_share
 from joulediff.report.json import to_json
 
@@ -30,7 +30,7 @@ STAGE_SHARE = 0.25
 _ZIP_BEGIN, _ZIP_NAME_AT, _MANIFEST = b"PK\x03\x04", 30, b"manifest.json"
 
 
-class Progress(Watch):
+class Progress(ProgressListener):
     """Shows the stage on a terminal and keeps what was measured and why it ended."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Progress(Watch):
             self._live = None
 
 
-class StageLines(Watch):
+class StageLines(ProgressListener):
     """Shows each stage as a line on a terminal that another process prints to as well.
 
     A stage that tells a figure changes with every look: it is shown again when another part of it is done.

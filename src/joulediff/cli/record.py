@@ -92,7 +92,7 @@ def command(
     )
     interpreter = find_interpreter(python)
     try:
-        run = record_in_child(request, interpreter=interpreter, keep=file.keep, watch=StageLines())
+        run = record_in_child(request, interpreter=interpreter, keep=file.keep, listener=StageLines())
     except JoulediffError as error:
         hint = "-vv shows the traceback" if isinstance(error, ProgramRaised) and verbose < 2 else None
         error.fix = "\n  ".join(filter(None, [error.fix, hint, file.tell_kept()]))

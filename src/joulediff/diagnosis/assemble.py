@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
-from joulediff.diagnosis.comparison import SIDES, Sides, ops_of
+from joulediff.diagnosis.comparison import SIDES, Comparison, ops_of
 from joulediff.diagnosis.evidence.host import part_energy
-from joulediff.diagnosis.significance import Compared
+from joulediff.diagnosis.significance import RowComparison
 from joulediff.model.diff import (
     SCHEMA,
     ConditionDifference,
@@ -54,8 +54,8 @@ class Outcome:
 
 
 def assemble(
-    sides: Sides,
-    rows: Sequence[Compared],
+    sides: Comparison,
+    rows: Sequence[RowComparison],
     work: Outcome,
     conditions: tuple[ConditionDifference, ...],
     thresholds: Thresholds,
@@ -95,7 +95,7 @@ def assemble(
     )
 
 
-def _left(sides: Sides, side: SideName) -> list[int]:
+def _left(sides: Comparison, side: SideName) -> list[int]:
     """Return the operators of a side that no region holds."""
     matched = {op for region in sides.regions for op in ops_of(region, side)}
     return [op.id for op in sides.run(side).ops if op.id not in matched]
@@ -128,7 +128,7 @@ def _explained(signed_j: float, delta_j: float | None, ratio: Ratio | None) -> f
     return signed_j / delta_j
 
 
-def _side(sides: Sides, side: SideName) -> DiffSide:
+def _side(sides: Comparison, side: SideName) -> DiffSide:
     run = sides.run(side)
     found = run.measurement
     matched = {op for region in sides.regions for op in ops_of(region, side)}
@@ -159,7 +159,7 @@ def _side(sides: Sides, side: SideName) -> DiffSide:
     )
 
 
-def _ledger(sides: Sides, side: SideName) -> Ledger:
+def _ledger(sides: Comparison, side: SideName) -> Ledger:
     books = sides.costs[side].books
     run = sides.run(side)
     return Ledger(
@@ -172,7 +172,7 @@ def _ledger(sides: Sides, side: SideName) -> Ledger:
     )
 
 
-def _table(sides: Sides, rows: Sequence[Compared], work: Outcome, *, comparable: bool) -> tuple[Row, ...]:
+def _table(sides: Comparison, rows: Sequence[RowComparison], work: Outcome, *, comparable: bool) -> tuple[Row, ...]:
     """Return every row; together they are what was metered on each side."""
     found = [_row(at, row, work, comparable=comparable) for at, row in enumerate(rows)]
     found.append(_unmatched(sides, comparable=comparable))
@@ -189,7 +189,7 @@ def _table(sides: Sides, rows: Sequence[Compared], work: Outcome, *, comparable:
     return tuple(row for row in found if row.energy_a is not None or row.energy_b is not None or row.ops_a or row.ops_b)
 
 
-def _row(at: int, row: Compared, work: Outcome, *, comparable: bool) -> Row:
+def _row(at: int, row: RowComparison, work: Outcome, *, comparable: bool) -> Row:
     verdict: RowVerdict = work.settled.get(at, "noise")
     if at in work.row_of:
         verdict = "finding"
@@ -215,7 +215,7 @@ def _row(at: int, row: Compared, work: Outcome, *, comparable: bool) -> Row:
     )
 
 
-def _unmatched(sides: Sides, *, comparable: bool) -> Row:
+def _unmatched(sides: Comparison, *, comparable: bool) -> Row:
     energies, counts = [], []
     for side in SIDES:
         run, costs = sides.run(side), sides.costs[side]

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from joulediff.diagnosis.comparison import SIDES, Sides, costliest, differ, ops_of, other_side, to_place
+from joulediff.diagnosis.comparison import SIDES, Comparison, costliest, differ, ops_of, other_side, to_place
 from joulediff.diagnosis.evidence.host import Around, Waits, launch_energy
 from joulediff.diagnosis.evidence.redundancy import COPIES, call_behind
 from joulediff.diagnosis.evidence.settings import TOLD_BY
 from joulediff.diagnosis.lead import Lead
-from joulediff.diagnosis.significance import Compared, joules
-from joulediff.diagnosis.trials.trial import Lab, Trials, saved, without_waiting
+from joulediff.diagnosis.significance import RowComparison, joules
+from joulediff.diagnosis.trials.trial import LiveProgram, Trials, saved, without_waiting
 from joulediff.matching import is_view
 from joulediff.model.diff import Thresholds
 from joulediff.model.energy import Energy, add
@@ -25,8 +25,8 @@ _WRITTEN_OUT = 3
 
 
 def write_finding(
-    sides: Sides,
-    row: Compared,
+    sides: Comparison,
+    row: RowComparison,
     region: Region,
     lead: Lead,
     trials: Trials | None,
@@ -70,7 +70,7 @@ def write_finding(
     )
 
 
-def _count_written(sides: Sides, row: Compared, region: Region, lead: Lead) -> int:
+def _count_written(sides: Comparison, row: RowComparison, region: Region, lead: Lead) -> int:
     """Return how many operators stand for one of the other side, where a call of one of them is the cause; else 0."""
     mine, theirs = (
         [sides.run(side).ops[op].name for op in ops_of(region, side) if not is_view(sides.run(side), op)]
@@ -81,7 +81,7 @@ def _count_written(sides: Sides, row: Compared, region: Region, lead: Lead) -> i
 
 
 def write_waiting(
-    sides: Sides, around: Around, waits: Waits, labs: Mapping[SideName, Lab], limits: Thresholds
+    sides: Comparison, around: Around, waits: Waits, live: Mapping[SideName, LiveProgram], limits: Thresholds
 ) -> Finding:
     """Return the finding on a program that waits for its device."""
     run = sides.run(around.expensive)
@@ -91,7 +91,7 @@ def write_waiting(
     evidence = (f"A waits {waits.count_a} times a step for a device, B {waits.count_b} times",)
     here, there = (place, None) if around.expensive == "a" else (None, place)
     cause = Cause("host", key, counts["a"], counts["b"], here, there, evidence)
-    trial = without_waiting(sides, around.expensive, place, labs, limits)
+    trial = without_waiting(sides, around.expensive, place, live, limits)
     total = sides.costs[around.expensive].total
     confirmation = None
     if trial is not None:
@@ -130,7 +130,7 @@ def write_waiting(
     )
 
 
-def add_around(sides: Sides, finding: Finding, around: Around, why: str) -> Finding:
+def add_around(sides: Comparison, finding: Finding, around: Around, why: str) -> Finding:
     """Return a finding with the energy around its operators: the host's work with them, or a device that waits."""
     energy_a, energy_b = (
         add((i, part) for i, part in enumerate(parts) if part is not None)
@@ -154,7 +154,7 @@ def add_around(sides: Sides, finding: Finding, around: Around, why: str) -> Find
 
 
 def _judge(
-    row: Compared,
+    row: RowComparison,
     times: tuple[float | None, float | None],
     gap: float | None,
     trials: Trials | None,
@@ -170,13 +170,13 @@ def _judge(
     return "waste"
 
 
-def _difference(sides: Sides, row: Compared) -> float | None:
+def _difference(sides: Comparison, row: RowComparison) -> float | None:
     """Return how far the outputs of the two sides lie apart."""
     found = (differ(sides.a.signature_of(x), sides.b.signature_of(y)) for each in row.members for x, y in each.outputs)
     return max((gap for gap in found if gap is not None), default=None)
 
 
-def _confirm(sides: Sides, row: Compared, trials: Trials, *, confirmed: bool) -> Confirmation | None:
+def _confirm(sides: Comparison, row: RowComparison, trials: Trials, *, confirmed: bool) -> Confirmation | None:
     best = next((trial for trial in reversed(trials.made) if trial.explains), None)
     if not trials.made:
         return None
@@ -211,7 +211,7 @@ def saved_by_trial(finding: Finding) -> float:
     return each_j * (finding.count or len(finding.regions))
 
 
-def most_saved(sides: Sides, side: SideName, delta_j: float) -> float:
+def most_saved(sides: Comparison, side: SideName, delta_j: float) -> float:
     """Return the most that a fix can save on a side: what it costs more, or what the whole steps lie apart."""
     mine, other = sides.costs[side].total, sides.costs[other_side(side)].total
     if mine is None or other is None:
@@ -219,7 +219,7 @@ def most_saved(sides: Sides, side: SideName, delta_j: float) -> float:
     return min(mine.joules, max(abs(delta_j), mine.joules - other.joules))
 
 
-def _path(sides: Sides, side: SideName, region: Region) -> tuple[Place, ...]:
+def _path(sides: Comparison, side: SideName, region: Region) -> tuple[Place, ...]:
     run, op = sides.run(side), costliest(sides, side, ops_of(region, side))
     if op is None:
         return ()

@@ -12,9 +12,9 @@ from joulediff.diagnosis.interleaved_recording import Program, record_fixed, rec
 from joulediff.model.diff import Diff, Thresholds
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import Confirmation, Finding, SideName, WholeRun
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run
-from joulediff.process.client import Served
+from joulediff.process.client import RemoteProgram
 
 
 def compare_programs(
@@ -24,46 +24,48 @@ def compare_programs(
     thresholds: Thresholds,
     tolerance: float,
     confirm: bool,
-    watch: Watch,
-    ahead: Mapping[SideName, Served] | None = None,
+    listener: ProgressListener,
+    ahead: Mapping[SideName, RemoteProgram] | None = None,
 ) -> Diff:
     """Return the diff of two sides: those of `programs` are recorded now, those of `runs` are taken as they are.
 
     `ahead` are their processes, where they were started before. With `confirm`, each whole program is measured again
     with every fix that can be put in force from outside.
     """
-    with recorded(programs, runs, watch=watch, ahead=ahead) as found:
+    with recorded(programs, runs, listener=listener, ahead=ahead) as found:
         diff = diagnose(
             found.runs["a"],
             found.runs["b"],
             thresholds=thresholds,
             tolerance=tolerance,
-            labs=found.labs,
-            watch=watch,
+            live=found.live,
+            listener=listener,
             interleaved=found.interleaved,
         )
-        return confirm_findings(diff, programs, watch=watch) if confirm else diff
+        return confirm_findings(diff, programs, listener=listener) if confirm else diff
 
 
-def confirm_findings(diff: Diff, programs: Mapping[SideName, Program], *, watch: Watch) -> Diff:
+def confirm_findings(diff: Diff, programs: Mapping[SideName, Program], *, listener: ProgressListener) -> Diff:
     """Return a diff whose findings say what their fixes save in the whole program, where that can be measured.
 
     The program as it is and the one with the fix are each measured in a process of their own that nothing has watched.
     """
     found = []
     for finding in diff.findings:
-        watch.stage(f"confirming finding {finding.id}: the whole program with its fix", None)
-        found.append(_confirm(finding, programs.get(finding.expensive), watch))
+        listener.stage(f"confirming finding {finding.id}: the whole program with its fix", None)
+        found.append(_confirm(finding, programs.get(finding.expensive), listener))
     return replace(diff, findings=tuple(found))
 
 
-def _confirm(finding: Finding, program: Program | None, watch: Watch) -> Finding:
+def _confirm(finding: Finding, program: Program | None, listener: ProgressListener) -> Finding:
     fix = find_fix(finding)
     if fix is None or program is None:
         return finding
     change = ", ".join(f"{name} = {value}" for name, value in fix.items())
     try:
-        whole = _compare(change, record_fixed(program, {}, watch=watch), record_fixed(program, fix, watch=watch))
+        whole = _compare(
+            change, record_fixed(program, {}, listener=listener), record_fixed(program, fix, listener=listener)
+        )
     except JoulediffError as error:
         whole = WholeRun(change, None, None, None, None, None, note=error.what)
     before = finding.confirmation or Confirmation(())

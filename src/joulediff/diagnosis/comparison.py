@@ -24,7 +24,7 @@ MAX_SLICE = 200
 
 
 @dataclass(frozen=True)
-class Sides:
+class Comparison:
     """Both runs of a diff, with their regions."""
 
     a: Run
@@ -127,7 +127,7 @@ def ops_of(region: Region, side: SideName) -> tuple[int, ...]:
     return region.a if side == "a" else region.b
 
 
-def costliest(sides: Sides, side: SideName, ops: Iterable[int]) -> int | None:
+def costliest(sides: Comparison, side: SideName, ops: Iterable[int]) -> int | None:
     """Return the operator with the most joules, or else the most device time."""
     costs = sides.costs[side]
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from joulediff.archive import load
 from joulediff.diagnosis.assemble import Outcome, assemble
 from joulediff.diagnosis.build import add_around, most_saved, saved_by_trial, write_finding, write_waiting
-from joulediff.diagnosis.comparison import SIDES, Sides, ops_of, other_side
+from joulediff.diagnosis.comparison import SIDES, Comparison, ops_of, other_side
 from joulediff.diagnosis.conditions import compare_conditions
 from joulediff.diagnosis.evidence.busy_wait import find_spinning, write_spinning
 from joulediff.diagnosis.evidence.find_leads import find_leads
@@ -22,14 +22,14 @@ from joulediff.diagnosis.evidence.host import READS, Around, Waits, find_around,
 from joulediff.diagnosis.lead import Lead, Subject, add_evidence, make_subject
 from joulediff.diagnosis.merge import identity, join_leads, merge
 from joulediff.diagnosis.proof_reuse import expected_way, proven_way
-from joulediff.diagnosis.significance import SPREAD, Compared, compare_rows, is_different, joules, may_differ
-from joulediff.diagnosis.trials.trial import Lab, Suspect, Trials, explain
+from joulediff.diagnosis.significance import SPREAD, RowComparison, compare_rows, is_different, joules, may_differ
+from joulediff.diagnosis.trials.trial import LiveProgram, Suspect, Trials, explain
 from joulediff.diagnosis.trials.whole_step import Alone, find_alone, prove
 from joulediff.diagnosis.widen_region import join, whole_call, widen
 from joulediff.matching import TOLERANCE, is_view, match
 from joulediff.model.diff import Diff, RowVerdict, Thresholds
 from joulediff.model.finding import Finding, Region, SideName
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run
 
 # So many rows are tried; the others are told by their evidence alone.
@@ -46,8 +46,8 @@ def diagnose(
     *,
     thresholds: Thresholds | None = None,
     tolerance: float = TOLERANCE,
-    labs: Mapping[SideName, Lab] = MappingProxyType({}),
-    watch: Watch | None = None,
+    live: Mapping[SideName, LiveProgram] = MappingProxyType({}),
+    listener: ProgressListener | None = None,
     interleaved: bool = False,
 ) -> Diff:
     """Return what differs between two runs, and why.
@@ -55,12 +55,12 @@ def diagnose(
     `labs` are the programs that are still there to be tried with; without them there are causes and no proofs. Runs
     that were measured in turns, `interleaved`, need no allowance for what changes from one recording to the next.
     """
-    limits, tell = thresholds or Thresholds(), watch or Watch()
+    limits, tell = thresholds or Thresholds(), listener or ProgressListener()
     conditions = compare_conditions(a, b)
     tell.stage("matching")
-    sides = Sides(a, b, match(a, b, tolerance=tolerance), tolerance)
+    sides = Comparison(a, b, match(a, b, tolerance=tolerance), tolerance)
     rows = compare_rows(sides)
-    work = _Diagnosis(sides, limits, labs, tell)
+    work = _Diagnosis(sides, limits, live, tell)
     if not any(each.serious for each in conditions):
         work.alone = find_alone(sides, rows, limits) if interleaved else None
         work.investigate(rows)
@@ -89,10 +89,10 @@ def diff(
 class _Diagnosis:
     """Findings under way. `settled` says what became of a row that is no finding."""
 
-    sides: Sides
+    sides: Comparison
     limits: Thresholds
-    labs: Mapping[SideName, Lab]
-    watch: Watch
+    live: Mapping[SideName, LiveProgram]
+    listener: ProgressListener
     findings: list[Finding] = field(default_factory=list)
     row_of: dict[int, str] = field(default_factory=dict)
     settled: dict[int, RowVerdict] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class _Diagnosis:
     _wholes: dict[int, set[int]] = field(default_factory=dict)
     """Regions that a draft was tried with, by its place."""
 
-    def investigate(self, rows: Sequence[Compared]) -> None:
+    def investigate(self, rows: Sequence[RowComparison]) -> None:
         total_j = max(joules(self.sides.costs[side].total) for side in SIDES)
         found = [(at, row) for at, row in enumerate(rows) if may_differ(row, self.limits, total_j)]
         # What one side lacks may be part of a finding on what reads it, so it comes second.
@@ -116,21 +116,21 @@ class _Diagnosis:
         around = find_around(self.sides, self.limits.threshold)
         waits = None if around is None else find_waits(self.sides, around)
         for place, (at, row) in enumerate(found):
-            self.watch.stage(f"diagnosing: {place + 1} of {len(found)} differences", place / len(found))
+            self.listener.stage(f"diagnosing: {place + 1} of {len(found)} differences", place / len(found))
             if waits is not None and self._is_read(row):
                 self.settled[at] = "changed"
             elif not self._absorb(at, row) and not self._only_looks(row):
                 self._take(at, row, sure=is_different(row, self.limits, total_j))
         waiting = None
         if around is not None and waits is not None and not self._add_waits(around, waits):
-            waiting = write_waiting(self.sides, around, waits, self.labs, self.limits)
+            waiting = write_waiting(self.sides, around, waits, self.live, self.limits)
         elif around is not None and waits is None and not self._add_inside(around):
             self._explain_launches(rows, around)
         spinning = find_spinning(self.sides, self.limits.threshold)
-        others = [] if spinning is None else [write_spinning(self.sides, spinning, self.labs, self.limits)]
+        others = [] if spinning is None else [write_spinning(self.sides, spinning, self.live, self.limits)]
         self._number(waiting, others)
 
-    def _take(self, at: int, row: Compared, *, sure: bool) -> None:
+    def _take(self, at: int, row: RowComparison, *, sure: bool) -> None:
         subject = make_subject(self.sides, self._typical(row), row.expensive)
         if sure and self._ways and self._add_proven(at, row, subject):
             return
@@ -143,7 +143,7 @@ class _Diagnosis:
         elif sure:
             self.settled[at] = "changed"
 
-    def _add_proven(self, at: int, row: Compared, subject: Subject) -> bool:
+    def _add_proven(self, at: int, row: RowComparison, subject: Subject) -> bool:
         """Add a row to a finding of the same two functions, or of a setting for its operator: that was tried."""
         place = self._ways.get(expected_way(subject))
         if place is None or not self._add(at, row, place):
@@ -158,21 +158,21 @@ class _Diagnosis:
             self._drafts[place] = (first, replace(finding, confirmation=saved))
         return True
 
-    def _is_one_sided(self, row: Compared) -> bool:
+    def _is_one_sided(self, row: RowComparison) -> bool:
         return not any(ops_of(region, other_side(row.expensive)) for region in row.members)
 
-    def _only_looks(self, row: Compared) -> bool:
+    def _only_looks(self, row: RowComparison) -> bool:
         """Return whether a row only looks at memory in other shapes: that is nothing to leave out or to do better."""
         return all(
             is_view(self.sides.run(side), op) for side in SIDES for region in row.members for op in ops_of(region, side)
         )
 
-    def _is_read(self, row: Compared) -> bool:
+    def _is_read(self, row: RowComparison) -> bool:
         """Return whether a row is what a wait reads: part of the finding on the host."""
         run = self.sides.run(row.expensive)
         return all(run.ops[op].name in READS for region in row.members for op in ops_of(region, row.expensive))
 
-    def _absorb(self, at: int, row: Compared) -> bool:
+    def _absorb(self, at: int, row: RowComparison) -> bool:
         """Add work that one side lacks to a finding on all that reads it, which was tried with it, or to its like."""
         for place, members in self._wholes.items():
             if place < len(self._drafts) and {region.id for region in row.members} <= members:
@@ -198,7 +198,7 @@ class _Diagnosis:
             behind.update(self.sides.reach_outputs(region, side, self.sides.slice_of(region, side)))
         return ops <= behind
 
-    def _add(self, at: int, row: Compared, place: int) -> bool:
+    def _add(self, at: int, row: RowComparison, place: int) -> bool:
         """Add a row to a finding that was tried with it."""
         first, finding = self._drafts[place]
         if finding.expensive != row.expensive:
@@ -208,7 +208,7 @@ class _Diagnosis:
         self.row_of[at] = f"with {first}"
         return True
 
-    def _readers(self, row: Compared) -> set[int]:
+    def _readers(self, row: RowComparison) -> set[int]:
         ops = [op for region in row.members for op in ops_of(region, row.expensive)]
         return {region.id for region in self.sides.readers_of(ops, row.expensive)}
 
@@ -218,7 +218,7 @@ class _Diagnosis:
         ops = [op for number in finding.regions for op in ops_of(self.sides.by_id[number], finding.expensive)]
         return {region.id for region in self.sides.readers_of(ops, finding.expensive)}
 
-    def _diagnose(self, row: Compared, *, sure: bool, slices: bool = False) -> Finding | None:
+    def _diagnose(self, row: RowComparison, *, sure: bool, slices: bool = False) -> Finding | None:
         """Return what a row amounts to; None where it is not there when looked at again, or pays elsewhere.
 
         A row whose recording is not `sure` of it must show it when weighed: its own operators, or, where it is a
@@ -230,14 +230,14 @@ class _Diagnosis:
         subject = make_subject(self.sides, region, row.expensive)
         if subject.op(row.expensive) is None or not self._pays(row) or self._is_too_much(row):
             return None
-        is_live = weighed is not None and row.expensive in self.labs and self._tried < TRIED and not is_alone
+        is_live = weighed is not None and row.expensive in self.live and self._tried < TRIED and not is_alone
         if not is_live and not sure and not is_alone:
             return None
-        trials = Trials(self.sides, row.expensive, weighed or region, self.labs, self.limits, paced=slices)
+        trials = Trials(self.sides, row.expensive, weighed or region, self.live, self.limits, paced=slices)
         if is_live and not self._shows_again(trials, row, region, sure=sure, slices=slices):
             return None
         self._tried += is_live
-        leads = find_leads(subject, self.labs if is_live else {})
+        leads = find_leads(subject, self.live if is_live else {})
         lead, confirmed = leads[0], False
         whole = self._try_whole(subject, leads[0], paced=slices) if is_live else None
         if whole is not None and (made := whole.made[-1]).explains:
@@ -246,14 +246,14 @@ class _Diagnosis:
             lead, confirmed = self._try(trials, leads)
             trials.made[:0] = [] if whole is None or confirmed else [made]
         if not is_live and not is_alone:
-            is_here = row.expensive in self.labs
+            is_here = row.expensive in self.live
             why = "others cost more, and were tried first" if is_here else "the programs cannot be run again"
             if is_here and weighed is None:
                 why = "no work that both programs do reads what it makes"
             lead = replace(lead, cause=add_evidence(lead.cause, f"not tried: a change was not measured ({why})"))
         return write_finding(self.sides, row, region, lead, trials, self.limits, confirmed=confirmed)
 
-    def _is_too_much(self, row: Compared) -> bool:
+    def _is_too_much(self, row: RowComparison) -> bool:
         """Return whether a row costs more than the step it is part of: then something disturbed the recording."""
         total = self.sides.costs[row.expensive].total
         if total is None or abs(row.delta_j) <= _TOO_MUCH * total.joules:
@@ -261,7 +261,7 @@ class _Diagnosis:
         self.notes.append(f"{row.group.name}: its operators alone cost more than the whole step did; record again")
         return True
 
-    def _shows_again(self, trials: Trials, row: Compared, region: Region, *, sure: bool, slices: bool) -> bool:
+    def _shows_again(self, trials: Trials, row: RowComparison, region: Region, *, sure: bool, slices: bool) -> bool:
         """Return whether a difference is there when weighed: work that one side lacks must cost what it did."""
         if self._is_one_sided(row):
             recorded_j = joules(self.sides.costs[row.expensive].of(ops_of(region, row.expensive)))
@@ -272,21 +272,21 @@ class _Diagnosis:
             self.notes.append(f"{row.group.name}: the difference did not show again when both sides were weighed")
         return found is True or (found is None and sure)
 
-    def _typical(self, row: Compared) -> Region:
+    def _typical(self, row: RowComparison) -> Region:
         """Return the first region of a row that costs as much as most of them do."""
         costs = self.sides.costs[row.expensive]
         weights = [joules(costs.of(ops_of(region, row.expensive))) for region in row.members]
         middle = sorted(weights)[len(weights) // 2]
         return next(r for r, weight in zip(row.members, weights, strict=True) if weight >= _ABOUT * middle)
 
-    def _region_to_weigh(self, row: Compared, region: Region) -> Region | None:
+    def _region_to_weigh(self, row: RowComparison, region: Region) -> Region | None:
         """Return a region that can be compared as it is run: of work that one side lacks, that which reads it."""
         if ops_of(region, other_side(row.expensive)):
             return region
         readers = self.sides.readers_of(ops_of(region, row.expensive), row.expensive)
         return readers[0] if readers else None
 
-    def _pays(self, row: Compared) -> bool:
+    def _pays(self, row: RowComparison) -> bool:
         """Return whether work that one side lacks costs more than it saves in what reads it."""
         if not self._is_one_sided(row):
             return True
@@ -320,7 +320,7 @@ class _Diagnosis:
         if [region.id for region in members] == [subject.region.id]:
             return None
         whole = join(self.sides, members)
-        trials = Trials(self.sides, subject.expensive, whole, self.labs, self.limits, paced=paced)
+        trials = Trials(self.sides, subject.expensive, whole, self.live, self.limits, paced=paced)
         trials.change([Suspect(f"the calls of the other side, for all of {lead.cause.key}", calls=True)])
         if trials.made[-1].explains:
             self._wholes[len(self._drafts)] = {region.id for region in members}
@@ -346,7 +346,7 @@ class _Diagnosis:
                 return self._give_around(place, around, "the host works within it while the device waits")
         return False
 
-    def _explain_launches(self, rows: Sequence[Compared], around: Around) -> None:
+    def _explain_launches(self, rows: Sequence[RowComparison], around: Around) -> None:
         """Find what the host, or an idle device, has more work with: many operators where the other side has few."""
         at = find_launches(self.sides, rows, around)
         if at is None:

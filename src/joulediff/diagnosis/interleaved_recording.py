@@ -10,12 +10,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from joulediff.diagnosis.comparison import other_side
-from joulediff.diagnosis.trials.trial import Lab
+from joulediff.diagnosis.trials.trial import LiveProgram
 from joulediff.model.errors import JoulediffError, ProgramError
 from joulediff.model.finding import SideName
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run, Setting
-from joulediff.process.client import Served
+from joulediff.process.client import RemoteProgram
 from joulediff.process.interpreter import Interpreter
 from joulediff.process.process import record_in_child
 from joulediff.process.request import Request
@@ -37,15 +37,15 @@ class Recorded:
     """Both runs, and those of their programs that are still there."""
 
     runs: Mapping[SideName, Run]
-    labs: Mapping[SideName, Lab]
+    live: Mapping[SideName, LiveProgram]
     interleaved: bool
 
 
-class Labelled(Watch):
+class Labelled(ProgressListener):
     """Says which of the two programs a stage belongs to."""
 
-    def __init__(self, watch: Watch, label: str) -> None:
-        self._watch = watch
+    def __init__(self, listener: ProgressListener, label: str) -> None:
+        self._watch = listener
         self._label = label
 
     def stage(self, text: str, share: float | None = None) -> None:
@@ -53,12 +53,12 @@ class Labelled(Watch):
 
 
 @contextmanager
-def started(programs: Mapping[SideName, Program], *, hold: bool = False) -> Iterator[dict[SideName, Served]]:
+def started(programs: Mapping[SideName, Program], *, hold: bool = False) -> Iterator[dict[SideName, RemoteProgram]]:
     """Start the processes of programs. Held ones import what they need, and build nothing until they are recorded."""
     with ExitStack() as stack:
         yield {
             side: stack.enter_context(
-                Served(
+                RemoteProgram(
                     replace(program.request, serve=True, hold=hold),
                     interpreter=program.interpreter,
                     keep=program.keep,
@@ -73,8 +73,8 @@ def recorded(
     programs: Mapping[SideName, Program],
     runs: Mapping[SideName, Run],
     *,
-    watch: Watch,
-    ahead: Mapping[SideName, Served] | None = None,
+    listener: ProgressListener,
+    ahead: Mapping[SideName, RemoteProgram] | None = None,
 ) -> Iterator[Recorded]:
     """Give both runs: those of `programs` recorded now, the others as they are.
 
@@ -82,23 +82,23 @@ def recorded(
     """
     with ExitStack() as stack:
         served = stack.enter_context(started(programs)) if ahead is None else dict(ahead)
-        found, labs = dict(runs), dict(served)
+        found, live = dict(runs), dict(served)
         for side, each in served.items():
-            each.tell(Labelled(watch, side.upper()))
-            if side in labs:
-                with _named(programs[side]), _room_made(labs):
+            each.tell(Labelled(listener, side.upper()))
+            if side in live:
+                with _named(programs[side]), _room_made(live):
                     each.begin()
         for side, each in served.items():
-            if side in labs:
-                with _named(programs[side]), _room_made(labs):
+            if side in live:
+                with _named(programs[side]), _room_made(live):
                     each.wait_built()
-        interleaved = _take_turns(programs, labs)
+        interleaved = _take_turns(programs, live)
         for side in served:
-            found[side] = _record(side, programs[side], labs, watch)
-        labs = {side: each for side, each in labs.items() if each.stays}
-        for side, each in labs.items():
+            found[side] = _record(side, programs[side], live, listener)
+        live = {side: each for side, each in live.items() if each.stays}
+        for side, each in live.items():
             each.take_other(found[other_side(side)])
-        yield Recorded(found, labs, interleaved=interleaved)
+        yield Recorded(found, live, interleaved=interleaved)
 
 
 @contextmanager
@@ -112,58 +112,58 @@ def _named(program: Program) -> Iterator[None]:
 
 
 @contextmanager
-def _room_made(labs: dict[SideName, Served]) -> Iterator[None]:
+def _room_made(live: dict[SideName, RemoteProgram]) -> Iterator[None]:
     """End both programs where there is no memory for one beside the other."""
     try:
         yield
     except JoulediffError as error:
-        if len(labs) < 2 or _OUT_OF_MEMORY not in error.what.lower() + str(error.fix).lower():
+        if len(live) < 2 or _OUT_OF_MEMORY not in error.what.lower() + str(error.fix).lower():
             raise
-        for each in labs.values():
+        for each in live.values():
             each.close()
-        labs.clear()
+        live.clear()
 
 
-def _take_turns(programs: Mapping[SideName, Program], labs: dict[SideName, Served]) -> bool:
+def _take_turns(programs: Mapping[SideName, Program], live: dict[SideName, RemoteProgram]) -> bool:
     """Measure the programs in turns; return whether there were any. Nothing has watched them yet."""
-    order = [*labs, *reversed(list(labs))] if len(labs) > 1 else list(labs)
+    order = [*live, *reversed(list(live))] if len(live) > 1 else list(live)
     for turn, side in enumerate(order):
-        if side not in labs:
+        if side not in live:
             continue
-        kin = [other.pid for name, other in labs.items() if name != side]
-        with _named(programs[side]), _others_finished(side, labs), _room_made(labs):
+        kin = [other.pid for name, other in live.items() if name != side]
+        with _named(programs[side]), _others_finished(side, live), _room_made(live):
             if turn < len(programs):
-                labs[side].meter(kin)
+                live[side].meter(kin)
             else:
-                labs[side].meter_again(programs[side].request.seconds / 2)
-    return len(labs) > 1
+                live[side].meter_again(programs[side].request.seconds / 2)
+    return len(live) > 1
 
 
 @contextmanager
-def _others_finished(side: SideName, labs: dict[SideName, Served]) -> Iterator[None]:
+def _others_finished(side: SideName, live: dict[SideName, RemoteProgram]) -> Iterator[None]:
     """Let the other program finish its recording where one fails: it is worth keeping."""
     try:
         yield
     except ProgramError:
-        for name, each in labs.items():
+        for name, each in live.items():
             if name != side:
                 with suppress(JoulediffError):
                     each.record()
         raise
 
 
-def _record(side: SideName, program: Program, labs: dict[SideName, Served], watch: Watch) -> Run:
+def _record(side: SideName, program: Program, live: dict[SideName, RemoteProgram], listener: ProgressListener) -> Run:
     """Return the record of a program; one for which there is no memory beside the other does not stay."""
-    if side in labs:
-        with _named(program), _others_finished(side, labs), _room_made(labs):
-            return labs[side].record()
-    return record_in_child(program.request, interpreter=program.interpreter, keep=program.keep, watch=watch)
+    if side in live:
+        with _named(program), _others_finished(side, live), _room_made(live):
+            return live[side].record()
+    return record_in_child(program.request, interpreter=program.interpreter, keep=program.keep, listener=listener)
 
 
-def record_fixed(program: Program, fix: Mapping[str, Setting], *, watch: Watch) -> Run:
+def record_fixed(program: Program, fix: Mapping[str, Setting], *, listener: ProgressListener) -> Run:
     """Return the record of a program with a fix: its energy and its outputs, without single operators."""
     request = replace(program.request, replay=False, serve=False, fix=dict(fix))
-    return record_in_child(request, interpreter=program.interpreter, keep=_keep_nothing, watch=watch)
+    return record_in_child(request, interpreter=program.interpreter, keep=_keep_nothing, listener=listener)
 
 
 def _keep_nothing(_: Run) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from joulediff.diagnosis.comparison import Sides, costliest, other_side, to_place
+from joulediff.diagnosis.comparison import Comparison, costliest, other_side, to_place
 from joulediff.diagnosis.trials.trial import Suspect
 from joulediff.model.finding import Cause, FindingKind, Region, SideName
 from joulediff.model.place import Place
@@ -26,7 +26,7 @@ class Lead:
 class Subject:
     """What is asked about: a row of regions, by the costliest operator of one of them on each side."""
 
-    sides: Sides
+    sides: Comparison
     region: Region
     expensive: SideName
     op_a: int | None
@@ -51,7 +51,7 @@ class Subject:
         return to_place(self.sides.run(side), self.frame(side))
 
 
-def make_subject(sides: Sides, region: Region, expensive: SideName) -> Subject:
+def make_subject(sides: Comparison, region: Region, expensive: SideName) -> Subject:
     """Return what to ask about a region."""
     return Subject(sides, region, expensive, costliest(sides, "a", region.a), costliest(sides, "b", region.b))
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from joulediff.diagnosis.comparison import SIDES, Sides, ops_of
+from joulediff.diagnosis.comparison import SIDES, Comparison, ops_of
 from joulediff.matching import RegionGroup
 from joulediff.model.diff import Thresholds
 from joulediff.model.energy import Energy
@@ -29,7 +29,7 @@ ALPHA = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class RowComparison:
     """One row with its energies. `same` is work that is the same on both sides, kernel by kernel."""
 
     group: RegionGroup
@@ -54,29 +54,30 @@ class Compared:
         return "a" if self.delta_j >= 0 else "b"
 
 
-def compare_rows(sides: Sides) -> list[Compared]:
+def compare_rows(sides: Comparison) -> list[RowComparison]:
     """Return every row of regions with what it costs, and how likely noise alone would tell the sides apart."""
     rows = []
     for group in sides.groups:
         members = tuple(sides.by_id[number] for number in group.regions)
         energy_a = sides.costs["a"].of(op for region in members for op in region.a)
         energy_b = sides.costs["b"].of(op for region in members for op in region.b)
-        rows.append(Compared(group, members, energy_a, energy_b, all(_is_same(sides, each) for each in members)))
+        rows.append(RowComparison(group, members, energy_a, energy_b, all(_is_same(sides, each) for each in members)))
     tested = [row for row in rows if not row.same and _is_known(sides, row)]
     corrected = dict(zip(map(id, tested), correct([chance(row.energy_a, row.energy_b) for row in tested]), strict=True))
     return [
-        Compared(row.group, row.members, row.energy_a, row.energy_b, row.same, corrected.get(id(row))) for row in rows
+        RowComparison(row.group, row.members, row.energy_a, row.energy_b, row.same, corrected.get(id(row)))
+        for row in rows
     ]
 
 
-def may_differ(row: Compared, thresholds: Thresholds, total_j: float) -> bool:
+def may_differ(row: RowComparison, thresholds: Thresholds, total_j: float) -> bool:
     """Return whether a row differs by more than the threshold, and by enough to matter; perhaps by chance."""
     if row.p_value is None or abs(row.delta_j) < LEAST_SHARE * total_j:
         return False
     return abs(row.delta_j) > thresholds.threshold * min(joules(row.energy_a), joules(row.energy_b))
 
 
-def is_different(row: Compared, thresholds: Thresholds, total_j: float) -> bool:
+def is_different(row: RowComparison, thresholds: Thresholds, total_j: float) -> bool:
     """Return whether a row differs by more than the threshold, outside of both intervals and beyond noise."""
     if row.p_value is None or row.p_value >= ALPHA or _overlap(row.energy_a, row.energy_b):
         return False
@@ -122,13 +123,13 @@ def _overlap(a: Energy | None, b: Energy | None) -> bool:
     return b.low <= a.joules <= b.high or a.low <= b.joules <= a.high
 
 
-def _is_known(sides: Sides, row: Compared) -> bool:
+def _is_known(sides: Comparison, row: RowComparison) -> bool:
     """Return whether what a row costs is known on both sides: work that nobody metered or traced is not free."""
     energies = {"a": row.energy_a, "b": row.energy_b}
     return any(energies.values()) and all(energies[side] or _is_nothing(sides, side, row) for side in SIDES)
 
 
-def _is_nothing(sides: Sides, side: SideName, row: Compared) -> bool:
+def _is_nothing(sides: Comparison, side: SideName, row: RowComparison) -> bool:
     costs = sides.costs[side]
     ops = [op for region in row.members for op in ops_of(region, side)]
     # What a compiled module runs for one of its operators is not told.
@@ -136,14 +137,14 @@ def _is_nothing(sides: Sides, side: SideName, row: Compared) -> bool:
     return costs.books.split is not None and is_idle
 
 
-def _is_same(sides: Sides, region: Region) -> bool:
+def _is_same(sides: Comparison, region: Region) -> bool:
     """Return whether both sides ask for the same work: equal operators on equal forms, and the same kernels."""
     if len(region.a) != len(region.b):
         return False
     return all(_is_same_op(sides, a, b) for a, b in zip(region.a, region.b, strict=True))
 
 
-def _is_same_op(sides: Sides, a: int, b: int) -> bool:
+def _is_same_op(sides: Comparison, a: int, b: int) -> bool:
     left, right = sides.a.ops[a], sides.b.ops[b]
     if (left.name, left.overload, left.arguments, left.device) != (
         right.name,

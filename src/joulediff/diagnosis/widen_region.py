@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from joulediff.diagnosis.comparison import SIDES, Sides, ops_of
+from joulediff.diagnosis.comparison import SIDES, Comparison, ops_of
 from joulediff.diagnosis.evidence.deviation import shared_frames
 from joulediff.model.finding import Region, SideName
 from joulediff.model.run import Frame, Run
@@ -32,7 +32,7 @@ def library_call(run: Run, op: int) -> tuple[Frame, Frame] | None:
     return path[own[-1]], next((frame for frame in called if _WRAPPER not in frame.function), called[0])
 
 
-def whole_call(sides: Sides, side: SideName, op_a: int | None, op_b: int | None) -> list[Region]:
+def whole_call(sides: Comparison, side: SideName, op_a: int | None, op_b: int | None) -> list[Region]:
     """Return all regions of the library's function that the user's code calls for an operator of a side.
 
     None of them where both sides call that function: then what parts them is inside it.
@@ -58,7 +58,7 @@ def _function(called: tuple[Frame, Frame]) -> tuple[str, str]:
     return called[1].file, called[1].function
 
 
-def widen(sides: Sides, regions: Iterable[Region]) -> list[Region]:
+def widen(sides: Comparison, regions: Iterable[Region]) -> list[Region]:
     """Return regions with those before and after them, as far as what lies between has other counts of elements."""
     found = {region.id: region for region in regions}
     while len(found) <= MAX_REGIONS:
@@ -76,7 +76,7 @@ def widen(sides: Sides, regions: Iterable[Region]) -> list[Region]:
     return list(found.values())
 
 
-def join(sides: Sides, regions: Iterable[Region]) -> Region:
+def join(sides: Comparison, regions: Iterable[Region]) -> Region:
     """Return several regions as one: what it reads comes from without, what it makes is read there or returned."""
     members = sorted(regions, key=lambda region: region.id)
     ops = {side: tuple(sorted(op for region in members for op in ops_of(region, side))) for side in SIDES}
@@ -95,7 +95,7 @@ def join(sides: Sides, regions: Iterable[Region]) -> Region:
     return replace(whole, outputs=tuple(outputs))
 
 
-def _made(sides: Sides, side: SideName, ops: tuple[int, ...]) -> set[int]:
+def _made(sides: Comparison, side: SideName, ops: tuple[int, ...]) -> set[int]:
     """Return what operators make, and what others that only bring tensors make of it."""
     run, wanted, carriers = sides.run(side), set(ops), sides.carriers[side]
     found: set[int] = set()
@@ -111,5 +111,5 @@ def _leaves(run: Run, value: int, ops: set[int]) -> bool:
     return not readers or not readers <= ops
 
 
-def _is_padded(sides: Sides, pair: tuple[int, int]) -> bool:
+def _is_padded(sides: Comparison, pair: tuple[int, int]) -> bool:
     return math.prod(sides.a.values[pair[0]].shape) != math.prod(sides.b.values[pair[1]].shape)

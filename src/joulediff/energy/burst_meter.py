@@ -49,7 +49,7 @@ class Shot:
     doubts: tuple[str, ...]
 
 
-class Bench:
+class BurstMeter:
     """The meters of a replay, and the clock."""
 
     def __init__(

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
-from joulediff.energy.burst_meter import PROBE_S, Bench, Shot
+from joulediff.energy.burst_meter import PROBE_S, BurstMeter, Shot
 from joulediff.frameworks.recorder import Load
 from joulediff.measuring.meters.meter import Clock
 from joulediff.measuring.windows import PerStep
@@ -76,7 +76,7 @@ class Card:
     def __init__(
         self,
         facts: Facts,
-        bench: Bench,
+        bench: BurstMeter,
         *,
         open_rest: Callable[[], Load | None],
         clock: Clock,

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from joulediff.energy.burst_meter import Bench, Shot
+from joulediff.energy.burst_meter import BurstMeter, Shot
 from joulediff.energy.gpu_clock import Card, Facts, Pace
 from joulediff.frameworks.recorder import Load
 from joulediff.measuring.meters.meter import Clock
@@ -19,18 +19,18 @@ from joulediff.model.run import Replay
 
 
 @dataclass(slots=True)
-class Scales:
+class LoadMeter:
     """The meters of a machine, set to one measured program. `open_rest` gives a device at rest."""
 
     measurement: Measurement | None
-    bench: Bench
+    bench: BurstMeter
     clock: Clock
     open_rest: Callable[[str], Load | None]
     pace: Pace | None = None
     """The same pace for all, whatever clock that gives; to show what it costs."""
     _cards: dict[str, Card] = field(default_factory=dict)
 
-    def weigh(self, op: int, device: str, load: Load, window_s: float) -> list[Replay]:
+    def measure_job(self, op: int, device: str, load: Load, window_s: float) -> list[Replay]:
         """Return the energy of one call of a load in each domain, as replays of `op`."""
         if device == "cpu":
             return self._on_host(op, load, window_s)

@@ -10,14 +10,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from joulediff.energy.burst_meter import Bench
+from joulediff.energy.burst_meter import BurstMeter
 from joulediff.energy.distinct_ops import Distances, Kind, find_distances, find_kinds
 from joulediff.energy.gpu_clock import Pace
-from joulediff.energy.load_energy import Scales, name_domain
+from joulediff.energy.load_energy import LoadMeter, name_domain
 from joulediff.frameworks.recorder import Replayer
 from joulediff.measuring.meters.meter import Clock
 from joulediff.model.errors import JoulediffError
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Replay, Run
 from joulediff.model.units import format_time
 
@@ -39,18 +39,18 @@ class Replaying:
 
     run: Run
     replayer: Replayer
-    bench: Bench
+    bench: BurstMeter
     clock: Clock
-    watch: Watch
+    listener: ProgressListener
     seconds: float = SECONDS
     pace: Pace | None = None
     """The same pace for all, whatever clock that gives; to show what it costs."""
     _rows: list[Replay] = field(default_factory=list)
     _row_of: dict[int, int] = field(default_factory=dict)
-    _scales: Scales = field(init=False)
+    _scales: LoadMeter = field(init=False)
 
     def __post_init__(self) -> None:
-        self._scales = Scales(self.run.measurement, self.bench, self.clock, self.replayer.open_rest, self.pace)
+        self._scales = LoadMeter(self.run.measurement, self.bench, self.clock, self.replayer.open_rest, self.pace)
 
     def go(self) -> None:
         """Replay everything that can be, within the time there is."""
@@ -117,7 +117,7 @@ class Replaying:
             if lots > MAX_LOTS:
                 lot = left
             left = left[len(lot) :]
-            self.watch.stage("replayed: running the step for the inputs of its operators", None)
+            self.listener.stage("replayed: running the step for the inputs of its operators", None)
             self.replayer.collect([kind.op for kind in lot] if lots <= MAX_LOTS else [])
             yield lot
 
@@ -128,7 +128,7 @@ class Replaying:
         load = None
         try:
             load = self.replayer.open_load(kind.op, inputs=far.inputs, outputs=far.outputs, device_s=kind.call_s)
-            return self._scales.weigh(kind.op, kind.device, load, window_s)
+            return self._scales.measure_job(kind.op, kind.device, load, window_s)
         except JoulediffError as error:
             return [Replay(kind.op, name_domain(kind.device), note=error.what)]
         finally:
@@ -146,7 +146,7 @@ class Replaying:
 
     def _tell(self, done: int, count: int, spent_s: float) -> None:
         left_s = min(self.seconds - spent_s, (count - done) * (spent_s / done if done else 0.6))
-        self.watch.stage(f"replayed: {done} of {count} operators, {left_s:.0f} s left", done / count)
+        self.listener.stage(f"replayed: {done} of {count} operators, {left_s:.0f} s left", done / count)
 
 
 def share_time(times_s: Sequence[float], seconds: float = math.inf) -> list[float]:

@@ -60,7 +60,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
+class JobCost:
     """What a job costs: joules and seconds of one run of it, above nothing: the resting power of its time is in it."""
 
     energy: Energy | None
@@ -83,7 +83,7 @@ class Piece(Protocol):
         """Give the memory back."""
 
 
-class Workshop(Protocol):
+class TrialRunner(Protocol):
     """A program that can be tried in other ways than its own."""
 
     def take_other(self, run: Run) -> None:
@@ -92,13 +92,13 @@ class Workshop(Protocol):
     def capture(self, settings: Mapping[str, Setting]) -> tuple[str, Run]:
         """Run the step under other settings and return the name of the recording, and the recording."""
 
-    def lend(self, ops: Sequence[int], values: Sequence[int], path: Path) -> None:
+    def export_tensors(self, ops: Sequence[int], values: Sequence[int], path: Path) -> None:
         """Write tensors that operators of the step read to a file; raises JoulediffError where that cannot be."""
 
-    def borrow(self, path: Path) -> None:
+    def import_tensors(self, path: Path) -> None:
         """Keep tensors that the other program lent, for jobs of its operators; those lent before are gone."""
 
-    def unwaited(self, step: Step, *, file: str, line: int) -> AbstractContextManager[Step]:
+    def without_sync(self, step: Step, *, file: str, line: int) -> AbstractContextManager[Step]:
         """Give the step without its waits in a line; raises JoulediffError where it has none that can be left out."""
 
     def open_piece(self, job: Job) -> Piece:

@@ -17,7 +17,7 @@ from joulediff.model.errors import JoulediffError
 from joulediff.model.run import How, Inputs, Op, Run, Setting
 
 if TYPE_CHECKING:
-    from joulediff.frameworks.jobs import Workshop
+    from joulediff.frameworks.jobs import TrialRunner
 
 Step = Callable[[], object]
 
@@ -100,7 +100,7 @@ class Recorder(Protocol):
     def replayer(self, run: Run, begin: Callable[[], None]) -> Replayer:
         """Return what replays the operators of a run that this recorder has captured."""
 
-    def workshop(self, run: Run, begin: Callable[[], None]) -> Workshop:
+    def trial_runner(self, run: Run, begin: Callable[[], None]) -> TrialRunner:
         """Return what runs the step, or operators of it, in other ways than the program does."""
 
     def changed(self, settings: Mapping[str, Setting]) -> AbstractContextManager[None]:

@@ -10,19 +10,19 @@ from collections.abc import Callable
 from typing import Protocol
 
 
-class Fence(Protocol):
+class Sync(Protocol):
     """Marks the end of the work queued so far."""
 
     def mark(self, output: object) -> Callable[[], None]:
         """Return a function that waits for the work queued until now; `output` is what the step returned."""
 
 
-class _AllFences:
-    def __init__(self, fences: list[Fence]) -> None:
-        self._fences = fences
+class _AllSyncs:
+    def __init__(self, syncs: list[Sync]) -> None:
+        self._syncs = syncs
 
     def mark(self, output: object) -> Callable[[], None]:
-        waits = [fence.mark(output) for fence in self._fences]
+        waits = [sync.mark(output) for sync in self._syncs]
 
         def wait() -> None:
             for each in waits:
@@ -31,19 +31,19 @@ class _AllFences:
         return wait
 
 
-def open_fence() -> Fence | None:
+def open_sync() -> Sync | None:
     """Return the fence of the frameworks in use, or None where every call returns finished."""
-    fences: list[Fence] = []
+    syncs: list[Sync] = []
     if "torch" in sys.modules:
-        from joulediff.frameworks.torch.sync import open_torch_fence
+        from joulediff.frameworks.torch.sync import open_torch_sync
 
-        fences += filter(None, [open_torch_fence()])
+        syncs += filter(None, [open_torch_sync()])
     if "jax" in sys.modules:
-        from joulediff.frameworks.jax.sync import JaxFence
+        from joulediff.frameworks.jax.sync import JaxSync
 
-        fences.append(JaxFence())
+        syncs.append(JaxSync())
     if "tensorflow" in sys.modules:
-        from joulediff.frameworks.tensorflow.sync import open_tensorflow_fence
+        from joulediff.frameworks.tensorflow.sync import open_tensorflow_sync
 
-        fences += filter(None, [open_tensorflow_fence()])
-    return _AllFences(fences) if fences else None
+        syncs += filter(None, [open_tensorflow_sync()])
+    return _AllSyncs(syncs) if syncs else None

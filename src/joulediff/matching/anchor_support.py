@@ -198,9 +198,9 @@ def _are_equal(joint: Joint, one: int, other: int, tolerance: float) -> bool:
         slack = 0.0
     pairs = ((a.low, b.low), (a.high, b.high), (a.sum_x, b.sum_x), (a.sum_abs, b.sum_abs), (a.sum_x2, b.sum_x2))
     scale = math.sqrt(max(a.sum_x2, b.sum_x2) / max(1, a.count))
-    scales = (scale, scale, scale * a.count, scale * a.count, scale * scale * a.count)
+    load_meter = (scale, scale, scale * a.count, scale * a.count, scale * scale * a.count)
     return all(
-        abs((x or 0.0) - (y or 0.0)) <= max(slack, 1e-12) * size for (x, y), size in zip(pairs, scales, strict=True)
+        abs((x or 0.0) - (y or 0.0)) <= max(slack, 1e-12) * size for (x, y), size in zip(pairs, load_meter, strict=True)
     )
 
 

@@ -18,7 +18,7 @@ from joulediff.measuring.sampler import Sampler
 from joulediff.measuring.sensor_cache import Memory
 from joulediff.model.errors import MeterFailed, MeterUnavailable
 from joulediff.model.measurement import Checkup, Condition, Domain, Learned, MeterReport, Quiet, Reading
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 
 # A checkup reports what is; it does not wait long for better times.
 WAIT_S = 3.0
@@ -32,23 +32,23 @@ def check_machine(
     clock_offset_s: float = 0.0,
     memory: Memory | None = None,
     clock: Clock | None = None,
-    watch: Watch | None = None,
+    listener: ProgressListener | None = None,
 ) -> Checkup:
     """Return every meter with what it can do here, the machine's quietness, and one verdict."""
-    clock, watch, memory = clock or RealClock(), watch or Watch(), memory or Memory()
+    clock, listener, memory = clock or RealClock(), listener or ProgressListener(), memory or Memory()
     reports = []
     names = METER_NAMES if meter == "auto" else tuple(filter(None, (part.strip() for part in meter.split(","))))
     for index, name in enumerate(names):
-        watch.stage(f"watching {name}", index / (len(names) + 1))
+        listener.stage(f"watching {name}", index / (len(names) + 1))
         reports.append(_examine(name, clock, cpu_watts, clock_offset_s))
     learned = [each for report in reports for each in report.learned]
     memory.keep(learned)
-    watch.stage("looking for a quiet second", len(names) / (len(names) + 1))
+    listener.stage("looking for a quiet second", len(names) / (len(names) + 1))
     try:
         with open_meters(
             meter, clock=clock, cpu_watts=cpu_watts, clock_offset_s=clock_offset_s, memory=memory
         ) as opened:
-            quiet = _rest(opened, clock, wait_s, watch)
+            quiet = _rest(opened, clock, wait_s, listener)
     except MeterUnavailable as error:
         quiet = Quiet(False, (Condition("meters", False, error.what, advice=error.what),), {})
         there = any(report.available for report in reports)
@@ -80,9 +80,9 @@ def _as_found(domains: Sequence[Domain], learned: Sequence[Learned]) -> tuple[Do
     )
 
 
-def _rest(opened: MeterSet, clock: Clock, wait_s: float, watch: Watch) -> Quiet:
+def _rest(opened: MeterSet, clock: Clock, wait_s: float, listener: ProgressListener) -> Quiet:
     with Sampler(opened.meters, clock=clock) as sampler:
-        return wait_until_quiet(sampler, clock=clock, wait_s=wait_s, watch=watch)
+        return wait_until_quiet(sampler, clock=clock, wait_s=wait_s, listener=listener)
 
 
 def _judge(reports: Sequence[MeterReport], quiet: Quiet, memory: Memory) -> Checkup:

@@ -14,7 +14,7 @@ from joulediff.measuring.meters.meter import Clock
 from joulediff.measuring.sampler import Sampler
 from joulediff.model.errors import JoulediffError, NotCovered
 from joulediff.model.measurement import Condition, Domain, IdlePower, Quiet
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 from joulediff.model.stats import half_width
 
 # 50 samples of an H200, 10 ticks of a 100 ms counter.
@@ -31,13 +31,18 @@ WAIT_S = 30.0
 
 
 def wait_until_quiet(
-    sampler: Sampler, *, clock: Clock, wait_s: float = WAIT_S, watch: Watch | None = None, look_at_cpu: bool = True
+    sampler: Sampler,
+    *,
+    clock: Clock,
+    wait_s: float = WAIT_S,
+    listener: ProgressListener | None = None,
+    look_at_cpu: bool = True,
 ) -> Quiet:
     """Return the verdict on this machine: of the first quiet window, or of the last one in `wait_s`.
 
     `look_at_cpu` is False where no domain would see other programs' CPU work.
     """
-    watch = watch or Watch()
+    listener = listener or ProgressListener()
     begin_s = clock.now()
     window_s = max([WINDOW_S, *(WINDOW_PERIODS * d.period_s for d in sampler.primary_domains())])
     clock.sleep(max([0.0, *(d.settle_s for d in sampler.primary_domains())]))
@@ -46,7 +51,7 @@ def wait_until_quiet(
         left_s = wait_s - (clock.now() - begin_s)
         if verdict.quiet or not left_s > 0 or len(sampler.failures) == sampler.meter_count:
             return verdict
-        watch.stage("waiting for a quiet machine: " + verdict.advice[0], min(1.0, 1 - left_s / max(wait_s, 1e-9)))
+        listener.stage("waiting for a quiet machine: " + verdict.advice[0], min(1.0, 1 - left_s / max(wait_s, 1e-9)))
 
 
 def _judge_window(sampler: Sampler, clock: Clock, window_s: float, begin_s: float, *, look_at_cpu: bool) -> Quiet:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from joulediff.frameworks.sync import Fence, open_fence
+from joulediff.frameworks.sync import Sync, open_sync
 from joulediff.measuring.meters.meter import Clock
 from joulediff.model.errors import JoulediffError
 
@@ -70,7 +70,7 @@ class Repeater:
     def __init__(self, step: Step, *, clock: Clock) -> None:
         self._step = step
         self._clock = clock
-        self._fence: Fence | None = None
+        self._fence: Sync | None = None
         self._batch = 1
         self._batch_s = 0.0
         self._started = 0
@@ -91,7 +91,7 @@ class Repeater:
             start_s = self._clock.now()
             output = self._call(1)
             _refuse_unrun(output)
-            self._fence = open_fence() if count == 0 else self._fence
+            self._fence = open_sync() if count == 0 else self._fence
             if self._fence is not None:
                 self._fence.mark(output)()
             last_s = self._clock.now() - start_s

@@ -22,7 +22,7 @@ from joulediff.measuring.sensor_cache import Memory
 from joulediff.measuring.windows import cpu_per_step, mean_clocks
 from joulediff.model.errors import JoulediffError
 from joulediff.model.measurement import Condition, DeviceState, Measurement, Quiet
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 
 SECONDS = 4.0
 # Half width of the interval at which more repeats are not worth their time.
@@ -45,7 +45,7 @@ def measure(
     cpu_watts: float | None = None,
     clock_offset_s: float = 0.0,
     clock: Clock | None = None,
-    watch: Watch | None = None,
+    listener: ProgressListener | None = None,
     read_cpu_s: Callable[[], float] | None = None,
 ) -> Measurement:
     """Return the energy of one call of `step`, measured for at most `seconds` after warm-up.
@@ -61,19 +61,19 @@ def measure(
         raise JoulediffError(f"cannot wait {wait_s:g} seconds for quiet", fix="give a number of seconds, 0 or more")
     if precision is not None and not 0 < precision < float("inf"):
         raise JoulediffError(f"a precision of {precision:g} means nothing", fix="give a share such as 0.02, for 2%")
-    clock, watch = clock or RealClock(), watch or Watch()
+    clock, listener = clock or RealClock(), listener or ProgressListener()
     with ExitStack() as stack:
         if not isinstance(meter, MeterSet):
             meter = open_meters(meter, clock=clock, cpu_watts=cpu_watts, clock_offset_s=clock_offset_s, memory=Memory())
             stack.enter_context(meter)
         repeater = Repeater(step, clock=clock)
-        watch.stage("warming up")
-        _warm_up(repeater, watch)
+        listener.stage("warming up")
+        _warm_up(repeater, listener)
         sampler = stack.enter_context(Sampler(meter.meters, clock=clock))
-        quiet = idle or _wait(sampler, clock=clock, wait_s=wait_s, watch=watch)
+        quiet = idle or _wait(sampler, clock=clock, wait_s=wait_s, listener=listener)
         if read_cpu_s is None and isinstance(clock, RealClock):
             read_cpu_s = _cpu_beside(sampler)
-        result = _Run(label, sampler, repeater, quiet, precision, clock, read_cpu_s).measure(seconds, watch)
+        result = _Run(label, sampler, repeater, quiet, precision, clock, read_cpu_s).measure(seconds, listener)
         return replace(result, warnings=(*result.warnings, *meter.remarks))
 
 
@@ -81,24 +81,24 @@ def _cpu_beside(sampler: Sampler) -> Callable[[], float]:
     return lambda: time.process_time() - sampler.cpu_s
 
 
-def _warm_up(repeater: Repeater, watch: Watch) -> None:
+def _warm_up(repeater: Repeater, listener: ProgressListener) -> None:
     try:
         repeater.warm_up()
     except BaseException:
-        _tell_failure(repeater, watch)
+        _tell_failure(repeater, listener)
         raise
 
 
-def _tell_failure(repeater: Repeater, watch: Watch) -> None:
+def _tell_failure(repeater: Repeater, listener: ProgressListener) -> None:
     if repeater.failure is not None:
-        watch.failed(repeater.failure, repeater.calls)
+        listener.failed(repeater.failure, repeater.calls)
 
 
 def measure_idle(meters: MeterSet, *, wait_s: float = WAIT_S, clock: Clock | None = None) -> Quiet:
     """Return the idle power and conditions of this machine, to be shared by several `measure` calls."""
     clock = clock or RealClock()
     with Sampler(meters.meters, clock=clock) as sampler:
-        return _wait(sampler, clock=clock, wait_s=wait_s, watch=Watch())
+        return _wait(sampler, clock=clock, wait_s=wait_s, listener=ProgressListener())
 
 
 def resting(measured: Measurement) -> Quiet:
@@ -107,11 +107,11 @@ def resting(measured: Measurement) -> Quiet:
     return Quiet(quiet=True, conditions=(), idle=idle)
 
 
-def _wait(sampler: Sampler, *, clock: Clock, wait_s: float, watch: Watch) -> Quiet:
-    watch.stage("looking for a quiet second")
+def _wait(sampler: Sampler, *, clock: Clock, wait_s: float, listener: ProgressListener) -> Quiet:
+    listener.stage("looking for a quiet second")
     # Other programs' CPU work is in a package's energy and a wall plug's; a GPU and the estimate do not see it.
     sees_cpu = any(d.source == "metered" and not d.name.startswith("gpu") for d in sampler.primary_domains())
-    return wait_until_quiet(sampler, clock=clock, wait_s=wait_s, watch=watch, look_at_cpu=sees_cpu)
+    return wait_until_quiet(sampler, clock=clock, wait_s=wait_s, listener=listener, look_at_cpu=sees_cpu)
 
 
 @dataclass(slots=True)
@@ -132,15 +132,15 @@ class _Run:
     clocks_mhz: list[Mapping[str, float]] = field(default_factory=list)
     spent_s: list[list[float]] = field(default_factory=list)
 
-    def measure(self, seconds: float, watch: Watch) -> Measurement:
+    def measure(self, seconds: float, listener: ProgressListener) -> Measurement:
         self.sampler.check()
         try:
-            states, states_after = self._run_windows(seconds, watch)
+            states, states_after = self._run_windows(seconds, listener)
             self.sampler.check()
             self.repeater.drain()
         except BaseException:
-            self._keep_partial(watch)
-            _tell_failure(self.repeater, watch)
+            self._keep_partial(listener)
+            _tell_failure(self.repeater, listener)
             raise
         self.sampler.catch_up(self.clock.now())
         conditions = [*judge_devices(states, states_after, idle=False), *self._judge_time(seconds)]
@@ -152,7 +152,7 @@ class _Run:
         advice = f"{seconds:g} s are too short for {slowest.name}: give --seconds {needed_s:.2g} or more"
         return [Condition("time", seconds >= needed_s, f"{seconds:g} s", slowest.name, advice)]
 
-    def _run_windows(self, seconds: float, watch: Watch) -> tuple[list[DeviceState], list[DeviceState]]:
+    def _run_windows(self, seconds: float, listener: ProgressListener) -> tuple[list[DeviceState], list[DeviceState]]:
         domains = self.sampler.primary_domains()
         settle_s = min(max(d.settle_s for d in domains), seconds / 2)
         count = max(1, int((seconds - settle_s) / max(d.window_s for d in domains)))
@@ -165,7 +165,7 @@ class _Run:
             self._add_edge()
             done += 1
             spent_s = self.clock.now() - begin_s
-            watch.stage("measuring", min(1.0, spent_s / seconds))
+            listener.stage("measuring", min(1.0, spent_s / seconds))
             if spent_s + window_s / 2 >= seconds:
                 break
             if done == next_look:
@@ -198,7 +198,7 @@ class _Run:
         aim = self.precision or max(AIM_SHARE, FLOOR_FACTOR * floor_share(self.sampler, found.domains))
         return found.energy.half_width_share <= aim
 
-    def _keep_partial(self, watch: Watch) -> None:
+    def _keep_partial(self, listener: ProgressListener) -> None:
         """Hand over what was measured before the program broke off; a failure here must not hide why."""
         marks_s = self.repeater.progress.time_s
         if len(marks_s) < 2:
@@ -210,7 +210,7 @@ class _Run:
         with suppress(Exception):
             self.sampler.edge()
             self.sampler.catch_up(marks_s[-1])
-            watch.kept(self._result(stretches, [broken]))
+            listener.kept(self._result(stretches, [broken]))
 
     def _result(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from joulediff.model.measurement import Measurement
 
 
-class Watch:
+class ProgressListener:
     """Told what is going on. Subclass it to show progress or to keep what was measured so far."""
 
     def stage(self, text: str, share: float | None = None) -> None:

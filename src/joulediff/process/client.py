@@ -11,10 +11,10 @@ from typing import Any
 
 from joulediff.archive import to_wire
 from joulediff.archive.codec import from_plain, to_plain
-from joulediff.frameworks.jobs import Job, Weighed
+from joulediff.frameworks.jobs import Job, JobCost
 from joulediff.model.errors import JoulediffError
 from joulediff.model.measurement import Measurement
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run, Setting
 from joulediff.process.exit_reasons import explain_failure, explain_silence
 from joulediff.process.interpreter import Interpreter
@@ -22,17 +22,22 @@ from joulediff.process.process import END_S, Arrived, Child
 from joulediff.process.protocol import Answer, Done, Failure, Garbled, Message, to_command
 from joulediff.process.request import Request
 from joulediff.process.server import AGAIN, BUILD, END, GO_ON, START
-from joulediff.pysource.line_trace import Target, Walk
+from joulediff.pysource.line_trace import LineTrace, Target
 
 
-class Served:
+class RemoteProgram:
     """A program in a process of its own. Used with `with`; the process is started there."""
 
     def __init__(
-        self, request: Request, *, interpreter: Interpreter, keep: Callable[[Run], None], watch: Watch | None = None
+        self,
+        request: Request,
+        *,
+        interpreter: Interpreter,
+        keep: Callable[[Run], None],
+        listener: ProgressListener | None = None,
     ) -> None:
         self._child = Child(interpreter, request)
-        self._arrived = Arrived(keep, watch or Watch())
+        self._arrived = Arrived(keep, listener or ProgressListener())
         self._messages: Iterator[Message] = iter(())
         self.run: Run | None = None
         self.stays = False
@@ -41,7 +46,7 @@ class Served:
         self._seconds, self._wait_s = request.seconds, request.wait_s
         self._is_held = request.hold
 
-    def __enter__(self) -> Served:
+    def __enter__(self) -> RemoteProgram:
         self._messages = self._child.__enter__().messages()
         return self
 
@@ -63,9 +68,9 @@ class Served:
         """The number of the process."""
         return self._child.pid
 
-    def tell(self, watch: Watch) -> None:
+    def tell(self, listener: ProgressListener) -> None:
         """Tell another one how it goes from now on."""
-        self._arrived.watch = watch
+        self._arrived.listener = listener
 
     def begin(self) -> None:
         """Let a program that was held build its step."""
@@ -111,11 +116,11 @@ class Served:
         """Give the program the other one's recording."""
         self._ask({"do": "other"}, to_wire(run))
 
-    def lend(self, ops: Sequence[int], values: Sequence[int], path: Path) -> None:
+    def export_tensors(self, ops: Sequence[int], values: Sequence[int], path: Path) -> None:
         """Let the program write tensors that operators of its step read to a file."""
         self._ask({"do": "lend", "ops": list(ops), "values": list(values), "path": str(path)})
 
-    def borrow(self, path: Path) -> None:
+    def import_tensors(self, path: Path) -> None:
         """Let the program take tensors that the other one wrote."""
         self._ask({"do": "borrow", "path": str(path)})
 
@@ -125,7 +130,7 @@ class Served:
         found: Measurement = from_plain(Measurement, self._ask(command), "measurement")
         return found
 
-    def measure_unwaited(self, file: str, line: int) -> Measurement:
+    def measure_without_sync(self, file: str, line: int) -> Measurement:
         """Return the energy of the step if a line of it does not wait for what it reads from a device."""
         limits: dict[str, object] = {"seconds": self._seconds, "wait_s": self._wait_s}
         found: Measurement = from_plain(
@@ -145,16 +150,16 @@ class Served:
         assert found is not None
         return str(name), found
 
-    def walk(self, target: Target) -> Walk | None:
+    def trace_lines(self, target: Target) -> LineTrace | None:
         """Return the lines of a function that the step takes."""
         found = self._ask({"do": "walk", "target": to_plain(target)})
-        walk: Walk | None = None if found is None else from_plain(Walk, found, "walk")
+        walk: LineTrace | None = None if found is None else from_plain(LineTrace, found, "walk")
         return walk
 
-    def weigh(self, job: Job, *, window_s: float, as_other: bool = False) -> Weighed:
+    def measure_job(self, job: Job, *, window_s: float, as_other: bool = False) -> JobCost:
         """Return what a job costs."""
         command = {"do": "weigh", "job": to_plain(job), "window_s": window_s, "as_other": as_other}
-        found: Weighed = from_plain(Weighed, self._ask(command), "weighed")
+        found: JobCost = from_plain(JobCost, self._ask(command), "weighed")
         return found
 
     def _ask(self, command: dict[str, object], attached: bytes = b"") -> Any:

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, get_args
 
 from joulediff.model.errors import JoulediffError
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 from joulediff.model.run import PassName, Run
 from joulediff.process.protocol import LOST_CODE, Commands, Disconnected, Failure, Sender
 from joulediff.process.request import Request, file_of, from_text
@@ -32,7 +32,7 @@ _PASSES = get_args(PassName)
 _OUT_OF_MEMORY = ("MemoryError", "OutOfMemoryError", "ResourceExhaustedError")
 
 
-class _Teller(Watch):
+class _Teller(ProgressListener):
     """Sends each stage, with the number of its pass, and keeps what the step raised and in which pass."""
 
     def __init__(self, sender: Sender) -> None:
@@ -141,7 +141,7 @@ def _record(request: Request, teller: _Teller, commands: Commands | None) -> Non
         replay_seconds=request.replay_seconds,
         root=root,
         checkpoint=teller.checkpoint,
-        watch=teller,
+        listener=teller,
         between=None if commands is None else lambda again: take_turns(again, teller.sender, commands),
         then=None if commands is None else lambda bench: serve(bench, teller.sender, commands, teller),
     )

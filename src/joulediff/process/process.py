@@ -25,7 +25,7 @@ from typing import Any, get_args
 
 from joulediff.archive import from_wire
 from joulediff.model.errors import JoulediffError
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Pass, PassName, Run
 from joulediff.process.exit_reasons import explain_failure, explain_silence
 from joulediff.process.interpreter import Interpreter
@@ -59,14 +59,14 @@ main()
 
 
 def record_in_child(
-    request: Request, *, interpreter: Interpreter, keep: Callable[[Run], None], watch: Watch | None = None
+    request: Request, *, interpreter: Interpreter, keep: Callable[[Run], None], listener: ProgressListener | None = None
 ) -> Run:
     """Return the record of a program that runs in a process of its own.
 
     `keep` is called with the run so far after each pass. Whatever ends the program early is raised as a
     `JoulediffError`, after everything that arrived was kept, with the pass that was under way as failed.
     """
-    arrived = Arrived(keep, watch or Watch())
+    arrived = Arrived(keep, listener or ProgressListener())
     try:
         return _listen(Child(interpreter, request), arrived)
     except JoulediffError as error:
@@ -97,7 +97,7 @@ class Arrived:
     """What has come from the child: the run so far, and what it was doing when it last said so."""
 
     keep: Callable[[Run], None]
-    watch: Watch
+    listener: ProgressListener
     run: Run | None = None
     stage: str = "starting"
     _pass: str | None = None
@@ -109,7 +109,7 @@ class Arrived:
         elif isinstance(message, Stage):
             self.stage, name = message.text, message.text.partition(" ")[0]
             self._pass = name if name in _PASSES else self._pass
-            self.watch.stage(message.text, message.share)
+            self.listener.stage(message.text, message.share)
 
     def break_off(self, why: str) -> None:
         """Keep the run once more, with the pass that was under way and why it ended."""

@@ -15,11 +15,11 @@ from joulediff.archive.codec import from_plain, to_plain
 from joulediff.frameworks.jobs import Job
 from joulediff.measuring.conditions import ignore_process
 from joulediff.model.errors import JoulediffError
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 from joulediff.process.protocol import Commands, Disconnected, Sender
 from joulediff.pysource.line_trace import Target
 from joulediff.pysource.programs import describe
-from joulediff.session.live_program import Workbench
+from joulediff.session.live_program import LocalProgram
 
 BUILD, START, AGAIN, GO_ON, END = "build", "start", "again", "go on", "end"
 
@@ -58,7 +58,7 @@ def take_turns(measure_for: Callable[[float], None], sender: Sender, commands: C
         measure_for(float(command["seconds"]))  # type: ignore[arg-type]
 
 
-def serve(bench: Workbench, sender: Sender, commands: Commands, watch: Watch) -> None:
+def serve(bench: LocalProgram, sender: Sender, commands: Commands, listener: ProgressListener) -> None:
     """Answer commands until there are no more."""
     sender.answer({"recorded": True})
     while True:
@@ -66,44 +66,48 @@ def serve(bench: Workbench, sender: Sender, commands: Commands, watch: Watch) ->
         if command.get("do") == END:
             return
         try:
-            sender.answer({"result": _do(bench, sender, watch, command, attached)})
+            sender.answer({"result": _do(bench, sender, listener, command, attached)})
         except JoulediffError as error:
             sender.answer({"error": error.what})
         except Exception as error:  # noqa: BLE001 - a step that is changed may raise anything, and goes on unchanged
             sender.answer({"error": f"it raised {describe(error)}"})
 
 
-def _do(bench: Workbench, sender: Sender, watch: Watch, command: dict[str, Any], attached: bytes) -> object:
+def _do(
+    bench: LocalProgram, sender: Sender, listener: ProgressListener, command: dict[str, Any], attached: bytes
+) -> object:
     task = command.get("do")
     if task == "other":
         bench.other = from_wire(attached)
-        bench.workshop.take_other(bench.other)
+        bench.trial_runner.take_other(bench.other)
         return None
     if task == "lend":
-        bench.workshop.lend(command["ops"], command["values"], Path(command["path"]))
+        bench.trial_runner.export_tensors(command["ops"], command["values"], Path(command["path"]))
         return None
     if task == "borrow":
-        bench.workshop.borrow(Path(command["path"]))
+        bench.trial_runner.import_tensors(Path(command["path"]))
         return None
     if task == "measure":
         found = bench.measure(
             seconds=float(command["seconds"]),
             wait_s=float(command["wait_s"]),
             settings=dict(command["settings"]),
-            watch=watch,
+            listener=listener,
         )
         return to_plain(found)
     if task == "unwaited":
         limits = {"seconds": float(command["seconds"]), "wait_s": float(command["wait_s"])}
-        return to_plain(bench.measure_unwaited(str(command["file"]), int(command["line"]), **limits, watch=watch))
+        return to_plain(
+            bench.measure_without_sync(str(command["file"]), int(command["line"]), **limits, listener=listener)
+        )
     if task == "capture":
-        name, run = bench.workshop.capture(dict(command["settings"]))
+        name, run = bench.trial_runner.capture(dict(command["settings"]))
         sender.run(to_wire(run))
         return name
     if task == "walk":
-        return to_plain(bench.walk(from_plain(Target, command["target"], "target")))
+        return to_plain(bench.trace_lines(from_plain(Target, command["target"], "target")))
     if task == "weigh":
         job = from_plain(Job, command["job"], "job")
         at = bench.other.measurement if command.get("as_other") and bench.other is not None else None
-        return to_plain(bench.weigh(job, window_s=float(command["window_s"]), at=at))
+        return to_plain(bench.measure_job(job, window_s=float(command["window_s"]), at=at))
     raise JoulediffError(f"nobody here knows how to {str(task)[:40]}")

@@ -62,7 +62,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class LineTrace:
     """One call of a function."""
 
     file: str

@@ -17,12 +17,12 @@ from typing import Any
 
 from joulediff.pysource.call_path import name_file
 from joulediff.pysource.expression_reads import atoms_of
-from joulediff.pysource.line_trace import Line, Target, Walk
+from joulediff.pysource.line_trace import Line, LineTrace, Target
 from joulediff.pysource.scopes import FrameScope, function_name
 from joulediff.pysource.statements import FunctionNode, Statement, first_line, function_of, statement_at
 from joulediff.pysource.value_origin import Binding, Origins
 
-__all__ = ["Target", "Walk", "watch_lines"]
+__all__ = ["LineTrace", "Target", "watch_lines"]
 
 # A loop longer than this repeats itself.
 MAX_LINES = 2000
@@ -38,7 +38,7 @@ def watch_lines(
     begin: Callable[[], None] | None = None,
     root: Path | None = None,
     calls: int = 1,
-) -> Walk | None:
+) -> LineTrace | None:
     """Run `step` once and return the way through one call of the target; None where there was no such call.
 
     Of the calls that run the target's line, or of all where it has none, it is the one that is number `calls`.
@@ -46,15 +46,15 @@ def watch_lines(
     """
     if begin is not None:
         begin()
-    watch = _Watch(target, root, calls)
+    listener = _Watch(target, root, calls)
     before = sys.gettrace()
-    sys.settrace(watch.on_call)
+    sys.settrace(listener.on_call)
     try:
         step()
     finally:
         sys.settrace(before)
-        watch.over = True
-    return watch.found.to_walk(target) if watch.found else None
+        listener.over = True
+    return listener.found.to_walk(target) if listener.found else None
 
 
 class _Watch:
@@ -108,11 +108,11 @@ class _Watch:
 class _Call:
     """Notes one call. Holds no frame: its own frame holds it."""
 
-    def __init__(self, watch: _Watch, code: CodeType, node: FunctionNode) -> None:
-        self._watch = watch
+    def __init__(self, listener: _Watch, code: CodeType, node: FunctionNode) -> None:
+        self._watch = listener
         self._code = code
         self._node = node
-        self._origins = Origins(watch.root)
+        self._origins = Origins(listener.root)
         self._lines: list[Line] = []
         self._bound: dict[str, Binding] = {}
         self._running: Statement | None = None
@@ -122,8 +122,8 @@ class _Call:
 
     def on_line(self, frame: FrameType, event: str, _argument: Any) -> Tracer | None:
         """Note a line before it runs: what `sys.settrace` asks for."""
-        watch = self._watch
-        if watch.over or self._full or (watch.found is not None and watch.found is not self):
+        listener = self._watch
+        if listener.over or self._full or (listener.found is not None and listener.found is not self):
             frame.f_trace = None
             return None
         try:
@@ -171,9 +171,9 @@ class _Call:
             self._lines[-1] = replace(line, atoms=tuple(dict.fromkeys((*line.atoms, *atoms))))
         self._running, self._bindings = None, {}
 
-    def to_walk(self, target: Target) -> Walk:
+    def to_walk(self, target: Target) -> LineTrace:
         """Return what was noted."""
         first, last = first_line(self._node), self._node.end_lineno or self._node.lineno
         source = tuple(each.rstrip("\n") for each in linecache.getlines(self._code.co_filename)[first - 1 : last])
         lines, steps = tuple(self._lines), tuple(self._origins.steps)
-        return Walk(target.file, target.function, first, source, lines, steps, self._led, not self._full)
+        return LineTrace(target.file, target.function, first, source, lines, steps, self._led, not self._full)

@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from joulediff.energy.load_energy import Scales
-from joulediff.frameworks.jobs import Job, Weighed, Workshop
+from joulediff.energy.load_energy import LoadMeter
+from joulediff.frameworks.jobs import Job, JobCost, TrialRunner
 from joulediff.measuring.meters import MeterSet
 from joulediff.measuring.meters.meter import Clock
 from joulediff.measuring.repeater import Step
@@ -20,9 +20,9 @@ from joulediff.measuring.step import measure
 from joulediff.model.energy import Energy, add, to_energy
 from joulediff.model.errors import JoulediffError
 from joulediff.model.measurement import Measurement
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Replay, Run, Setting
-from joulediff.pysource.line_trace import Target, Walk
+from joulediff.pysource.line_trace import LineTrace, Target
 from joulediff.pysource.line_tracer import watch_lines
 
 # A sequence of operators is weighed twice, with the others between, so that drift shows.
@@ -30,13 +30,13 @@ WINDOW_S = 0.4
 
 
 @dataclass(slots=True)
-class Workbench:
+class LocalProgram:
     """One program and what it can be tried with."""
 
     run: Run
     step: Step
-    workshop: Workshop
-    scales: Scales
+    trial_runner: TrialRunner
+    load_meter: LoadMeter
     meter: MeterSet
     clock: Clock
     begin: Callable[[], None]
@@ -46,19 +46,23 @@ class Workbench:
     other: Run | None = None
     """The recording that this one is compared with."""
 
-    def measure(self, *, seconds: float, wait_s: float, settings: Mapping[str, Setting], watch: Watch) -> Measurement:
+    def measure(
+        self, *, seconds: float, wait_s: float, settings: Mapping[str, Setting], listener: ProgressListener
+    ) -> Measurement:
         """Return the energy of the step, measured again, under other settings where some are given."""
         self.begin()
         with self.change(settings):
-            return self._measure(self.step, seconds, wait_s, watch)
+            return self._measure(self.step, seconds, wait_s, listener)
 
-    def measure_unwaited(self, file: str, line: int, *, seconds: float, wait_s: float, watch: Watch) -> Measurement:
+    def measure_without_sync(
+        self, file: str, line: int, *, seconds: float, wait_s: float, listener: ProgressListener
+    ) -> Measurement:
         """Return the energy of the step if a line of it does not wait for what it reads from a device."""
-        with self.workshop.unwaited(self.step, file=file, line=line) as step:
+        with self.trial_runner.without_sync(self.step, file=file, line=line) as step:
             self.begin()
-            return self._measure(step, seconds, wait_s, watch)
+            return self._measure(step, seconds, wait_s, listener)
 
-    def _measure(self, step: Step, seconds: float, wait_s: float, watch: Watch) -> Measurement:
+    def _measure(self, step: Step, seconds: float, wait_s: float, listener: ProgressListener) -> Measurement:
         return measure(
             step,
             label=self.run.label,
@@ -66,27 +70,27 @@ class Workbench:
             meter=self.meter,
             wait_s=wait_s,
             clock=self.clock,
-            watch=watch,
+            listener=listener,
         )
 
-    def weigh(self, job: Job, *, window_s: float = WINDOW_S, at: Measurement | None = None) -> Weighed:
+    def measure_job(self, job: Job, *, window_s: float = WINDOW_S, at: Measurement | None = None) -> JobCost:
         """Return what a job costs; with a note instead of joules where it cannot be run.
 
         A device runs as it did in the program, or in another one: `at` is what was measured there.
         """
-        scales = self.scales if at is None else replace(self.scales, measurement=at, _cards={})
+        load_meter = self.load_meter if at is None else replace(self.load_meter, measurement=at, _cards={})
         try:
-            with closing(self.workshop.open_piece(job)) as piece, self.change(job.settings):
-                rows = scales.weigh(0, piece.device, piece.load, window_s)
+            with closing(self.trial_runner.open_piece(job)) as piece, self.change(job.settings):
+                rows = load_meter.measure_job(0, piece.device, piece.load, window_s)
                 time_s = piece.load.call_s or piece.load.burst_s / max(1, piece.load.calls)
                 notes = dict.fromkeys(row.note for row in rows if row.note)
-                return Weighed(
+                return JobCost(
                     self._gross(rows, time_s), time_s, piece.kernels, piece.difference, "; ".join(notes) or None
                 )
         except JoulediffError as error:
-            return Weighed(None, None, note=error.what)
+            return JobCost(None, None, note=error.what)
 
-    def walk(self, target: Target) -> Walk | None:
+    def trace_lines(self, target: Target) -> LineTrace | None:
         """Return the lines of a function that the step takes, with the values that decide them."""
         return watch_lines(self.step, target, begin=self.begin, root=self.root)
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joulediff.archive import save, why_unwritable
-from joulediff.energy.burst_meter import Bench
-from joulediff.energy.load_energy import Scales
+from joulediff.energy.burst_meter import BurstMeter
+from joulediff.energy.load_energy import LoadMeter
 from joulediff.energy.replay import SECONDS as REPLAY_SECONDS
 from joulediff.energy.replay import Replaying
 from joulediff.frameworks.recorder import Recorder, open_recorder
@@ -31,13 +31,13 @@ from joulediff.measuring.sensor_cache import Memory
 from joulediff.measuring.step import SECONDS, measure, resting
 from joulediff.model.errors import JoulediffError, MeterFailed
 from joulediff.model.measurement import Measurement
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Pass, PassName, PassStatus, Run
 from joulediff.pysource.programs import describe
 from joulediff.version import __version__
 
 if TYPE_CHECKING:
-    from joulediff.session.live_program import Workbench
+    from joulediff.session.live_program import LocalProgram
 
 Checkpoint = Callable[[Run], None]
 
@@ -62,9 +62,9 @@ def record(
     root: Path | None = None,
     checkpoint: Checkpoint | None = None,
     clock: Clock | None = None,
-    watch: Watch | None = None,
+    listener: ProgressListener | None = None,
     between: Callable[[Callable[[float], None]], None] | None = None,
-    then: Callable[[Workbench], None] | None = None,
+    then: Callable[[LocalProgram], None] | None = None,
 ) -> Run:
     """Return the record of one step of a program.
 
@@ -86,7 +86,7 @@ def record(
         if checkpoint is not None:
             checkpoint(run)
 
-    session = _Session(run, _Counted(step), watch or Watch(), keep)
+    session = _Session(run, _Counted(step), listener or ProgressListener(), keep)
     folder = root or Path.cwd()  # before the step can change it
 
     def open_watcher() -> Recorder | None:
@@ -114,7 +114,7 @@ def record(
                     wait_s=wait_s,
                     idle=None if known is None else resting(known),
                     clock=clock,
-                    watch=keeper,
+                    listener=keeper,
                 )
             )
 
@@ -129,14 +129,14 @@ def record(
         else:
             session.watch_through(recorder, begin)
             if replay:
-                bench = Bench(meter.meters, clock=clock)
+                bench = BurstMeter(meter.meters, clock=clock)
                 session.replay(recorder, begin, bench, clock=clock, seconds=replay_seconds)
             if then is not None:
-                then(_open_workbench(session, step, recorder, begin, meter, clock, folder))
+                then(_open_program(session, step, recorder, begin, meter, clock, folder))
     return session.run
 
 
-def _open_workbench(
+def _open_program(
     session: _Session,
     step: Step,
     recorder: Recorder,
@@ -144,12 +144,16 @@ def _open_workbench(
     meter: MeterSet,
     clock: Clock,
     root: Path,
-) -> Workbench:
-    from joulediff.session.live_program import Workbench
+) -> LocalProgram:
+    from joulediff.session.live_program import LocalProgram
 
     run = session.run
-    scales = Scales(run.measurement, Bench(meter.meters, clock=clock), clock, recorder.replayer(run, begin).open_rest)
-    return Workbench(run, step, recorder.workshop(run, begin), scales, meter, clock, begin, root, recorder.changed)
+    load_meter = LoadMeter(
+        run.measurement, BurstMeter(meter.meters, clock=clock), clock, recorder.replayer(run, begin).open_rest
+    )
+    return LocalProgram(
+        run, step, recorder.trial_runner(run, begin), load_meter, meter, clock, begin, root, recorder.changed
+    )
 
 
 def _check_place(path: str | Path) -> Path:
@@ -180,11 +184,11 @@ class _Counted:
             raise
 
 
-class _Keeper(Watch):
+class _Keeper(ProgressListener):
     """Passes on what it is told, and keeps a measurement that was cut short."""
 
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
+    def __init__(self, listener: ProgressListener) -> None:
+        self._watch = listener
         self.measurement: Measurement | None = None
 
     def stage(self, text: str, share: float | None = None) -> None:
@@ -203,22 +207,22 @@ class _Session:
 
     run: Run
     step: _Counted
-    watch: Watch
+    listener: ProgressListener
     checkpoint: Checkpoint
 
     def seed(self, recorder: Recorder, stack: ExitStack) -> Callable[[], None]:
         """Return what seeds each pass, and puts the step's state back. A step that must run once first may fail."""
-        self.watch.stage("metered: looking at what the step starts from", None)
+        self.listener.stage("metered: looking at what the step starts from", None)
         try:
             return stack.enter_context(recorder.seeded(ran=False))
         except BaseException as error:
             if error is self.step.failure:
-                self.watch.failed(error, self.step.calls)
+                self.listener.failed(error, self.step.calls)
             raise
 
-    def meter(self, measure_step: Callable[[Watch], Measurement]) -> None:
+    def meter(self, measure_step: Callable[[ProgressListener], Measurement]) -> None:
         """Measure the step. When it was measured before, the run has the mean of both."""
-        keeper, begin_s = _Keeper(self.watch), time.perf_counter()
+        keeper, begin_s = _Keeper(self.listener), time.perf_counter()
         before, done = self.run.measurement, [each for each in self.run.passes if each.name == "metered"]
         try:
             found = measure_step(keeper)
@@ -237,19 +241,19 @@ class _Session:
         self._end(Pass("metered", "done", time.perf_counter() - begin_s + sum(each.seconds for each in done)))
 
     def watch_through(self, recorder: Recorder, begin: Callable[[], None]) -> None:
-        self.watch.stage("traced: running the step", None)
+        self.listener.stage("traced: running the step", None)
         self._pass("traced", lambda run: recorder.trace(run, begin))
-        self.watch.stage("captured: running the step", None)
+        self.listener.stage("captured: running the step", None)
         self._pass("captured", lambda run: recorder.capture(run, begin))
 
     def replay(
-        self, recorder: Recorder, begin: Callable[[], None], bench: Bench, *, clock: Clock, seconds: float
+        self, recorder: Recorder, begin: Callable[[], None], bench: BurstMeter, *, clock: Clock, seconds: float
     ) -> None:
         if not self.run.ops or not self.run.kernels or self.run.measurement is None:
             why = "operators, kernels and the energy of the step are needed first"
             self._end(Pass("replayed", "skipped", 0.0, why))
             return
-        replaying = Replaying(self.run, recorder.replayer(self.run, begin), bench, clock, self.watch, seconds)
+        replaying = Replaying(self.run, recorder.replayer(self.run, begin), bench, clock, self.listener, seconds)
 
         def replay_all(_: Run) -> Run:
             replaying.go()
@@ -284,7 +288,7 @@ class _Session:
             why = " ".join(str(error).split()) if is_ours else describe(error)
             self._end(Pass(name, status, time.perf_counter() - begin_s, why))
             if error is self.step.failure:
-                self.watch.failed(error, self.step.calls)
+                self.listener.failed(error, self.step.calls)
             elif is_ours:
                 return  # this pass cannot be had here; the others can
             raise

@@ -24,7 +24,7 @@ from torch._C import _len_torch_dispatch_stack
 
 from interpreter import SEED, check_signature, flatten, seed_all, sign, to_run
 from joulediff.archive import load
-from joulediff.energy.burst_meter import Bench, Shot
+from joulediff.energy.burst_meter import BurstMeter, Shot
 from joulediff.energy.ledger import open_books
 from joulediff.frameworks.torch.capture.capture import capture_step
 from joulediff.frameworks.torch.replay import bursts as loads
@@ -33,7 +33,7 @@ from joulediff.frameworks.torch.replay.inputs import KeptInputs, collect_inputs
 from joulediff.frameworks.torch.replay.replayer import TorchReplayer
 from joulediff.measuring.windows import PerStep
 from joulediff.model.errors import JoulediffError
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Op, Replay, Run
 from joulediff.session.record import record
 
@@ -645,13 +645,13 @@ def test_one_that_fails_when_run_again_is_told(own_ops: Any, error: Exception, a
 def no_measuring(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run loads twice instead of for a while: how long has no part in what the program finds afterwards."""
 
-    def measure(_: Bench, run: Step, rest_w: dict[str, float], *, window_s: float) -> Shot:
+    def measure(_: BurstMeter, run: Step, rest_w: dict[str, float], *, window_s: float) -> Shot:
         run()
         run()
         per = {name: PerStep(1e-3, 1e-4, 1e-3, 3, 0.0) for name in rest_w}
         return Shot(per, {}, 1e-3, 2.0, {}, ())
 
-    monkeypatch.setattr(Bench, "measure", measure)
+    monkeypatch.setattr(BurstMeter, "measure", measure)
 
 
 def dropout_training() -> tuple[Any, ...]:
@@ -813,12 +813,12 @@ def test_a_step_that_lacks_the_memory_of_kept_inputs_is_replayed_without_them(er
 
     alive: list[bool] = []
 
-    class Looking(Watch):
+    class Looking(ProgressListener):
         def stage(self, text: str, share: float | None = None) -> None:
             if text.startswith("replayed") and share is not None:
                 alive.append(held[-1]() is not None)
 
-    run = record(step, **QUICK, checkpoint=seen.append, watch=Looking())
+    run = record(step, **QUICK, checkpoint=seen.append, listener=Looking())
     assert run.passes[-1].status == "done"
     assert alive == [False, False], "the tensors of the step that failed are given back before operators are measured"
     assert {row.inputs for row in run.replays if row.energy_j is not None} == {"drawn"}

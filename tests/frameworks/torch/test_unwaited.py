@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import paths
-from joulediff.frameworks.torch.trials.skip_sync import _READS, unwaited
+from joulediff.frameworks.torch.trials.skip_sync import _READS, without_sync
 from joulediff.model.errors import JoulediffError
 
 Step = Callable[[], Any]
@@ -34,7 +34,7 @@ def _restored() -> Iterator[None]:
 def without(step: Step, *, where: Callable[..., Any], line: int = 1, begin: Step = lambda: None) -> Iterator[Step]:
     """Give a step without the waits in a line of a function, counted from its `def`."""
     number = where.__code__.co_firstlineno + line
-    with unwaited(step, file=FILE, line=number, root=ROOT, begin=begin) as found:
+    with without_sync(step, file=FILE, line=number, root=ROOT, begin=begin) as found:
         yield found
 
 
@@ -150,7 +150,7 @@ def test_the_same_line_of_another_file_is_another_line() -> None:
     number = step.__code__.co_firstlineno + 1
     with (
         pytest.raises(JoulediffError, match="reads no number"),
-        unwaited(step, file="tests/other.py", line=number, root=ROOT, begin=lambda: None),
+        without_sync(step, file="tests/other.py", line=number, root=ROOT, begin=lambda: None),
     ):
         pass
 

@@ -18,11 +18,11 @@ from joulediff.frameworks.jobs import OTHER, OWN, Feed, Form, Job
 from joulediff.frameworks.torch.capture.capture import capture_step
 from joulediff.frameworks.torch.models import find_holdings
 from joulediff.frameworks.torch.trials import trial_runner as workshops
-from joulediff.frameworks.torch.trials.trial_runner import TorchWorkshop
+from joulediff.frameworks.torch.trials.trial_runner import TorchTrialRunner
 from joulediff.model.errors import JoulediffError
-from joulediff.model.progress import Watch
+from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Op, Run, Wait
-from joulediff.session.live_program import Workbench
+from joulediff.session.live_program import LocalProgram
 from joulediff.session.record import record
 
 Step = Callable[[], Any]
@@ -45,8 +45,8 @@ def captured(step: Step) -> Run:
     return to_run(capture_step(step, begin=seed, holdings=find_holdings(step)))
 
 
-def open_workshop(step: Step, *, other: Step | None = None) -> TorchWorkshop:
-    found = TorchWorkshop(step, captured(step), names=step, begin=seed, root=Path.cwd())
+def open_workshop(step: Step, *, other: Step | None = None) -> TorchTrialRunner:
+    found = TorchTrialRunner(step, captured(step), names=step, begin=seed, root=Path.cwd())
     if other is not None:
         found.take_other(captured(other))
     return found
@@ -70,14 +70,14 @@ def decomposed() -> torch.Tensor:
 
 
 def test_operators_of_the_program_itself() -> None:
-    workshop = open_workshop(decomposed)
+    trial_runner = open_workshop(decomposed)
     ops = tuple(range(1, len(captured(decomposed).ops)))
-    with closing(workshop.open_piece(Job(OWN, ops, collect=ops))) as piece:
+    with closing(trial_runner.open_piece(Job(OWN, ops, collect=ops))) as piece:
         assert (piece.device, piece.difference) == ("cpu", None)
         assert {"aten::pow", "aten::tanh", "aten::mul"} <= set(piece.kernels)
         piece.load.run(0.0)
         assert piece.load.calls >= 1
-    workshop.close()
+    trial_runner.close()
 
 
 def transplant(own: Step, other: Step, **changes: Any) -> Job:
@@ -92,8 +92,8 @@ def transplant(own: Step, other: Step, **changes: Any) -> Job:
 
 
 def test_operators_of_the_other_program_on_this_ones_tensors() -> None:
-    workshop = open_workshop(decomposed, other=fused)
-    with closing(workshop.open_piece(transplant(decomposed, fused))) as piece:
+    trial_runner = open_workshop(decomposed, other=fused)
+    with closing(trial_runner.open_piece(transplant(decomposed, fused))) as piece:
         assert piece.kernels == ("aten::gelu",)
         assert piece.difference is not None and piece.difference < 1e-5
 
@@ -107,11 +107,11 @@ def test_other_outputs_are_told() -> None:
 
 
 def test_inputs_take_the_form_that_is_asked_for() -> None:
-    workshop, run = open_workshop(fused), captured(fused)
+    trial_runner, run = open_workshop(fused), captured(fused)
     made, out = run.ops[1].inputs[0], run.ops[1].outputs[0]
     feeds = (Feed(made, made, Form((4, 8), (1, 4), "float64")),)
     job = Job(OWN, (1,), collect=(1,), feeds=feeds, compare=((out, out),))
-    with closing(workshop.open_piece(job)) as piece:
+    with closing(trial_runner.open_piece(job)) as piece:
         assert piece.difference is not None and 0 < piece.difference < 1e-6, "it ran in double precision"
 
 
@@ -144,24 +144,24 @@ def test_what_waits_for_its_device_is_not_captured(
     captures: list[bool], waiting: tuple[int, ...], ops: tuple[int, ...], may: bool
 ) -> None:
     run = on_card(captured(decomposed), *waiting)
-    workshop = TorchWorkshop(decomposed, run, names=decomposed, begin=seed, root=Path.cwd())
-    workshop.open_piece(Job(OWN, ops, collect=ops)).close()
+    trial_runner = TorchTrialRunner(decomposed, run, names=decomposed, begin=seed, root=Path.cwd())
+    trial_runner.open_piece(Job(OWN, ops, collect=ops)).close()
     assert captures == [may]
 
 
 def test_the_waits_are_those_of_the_run_whose_operators_they_are(captures: list[bool]) -> None:
     for waiting in (False, True):
         own, other = on_card(captured(decomposed), 1), on_card(captured(fused), *([1] if waiting else []))
-        workshop = TorchWorkshop(decomposed, own, names=decomposed, begin=seed, root=Path.cwd())
-        workshop.take_other(other)
-        workshop.open_piece(transplant(decomposed, fused)).close()
+        trial_runner = TorchTrialRunner(decomposed, own, names=decomposed, begin=seed, root=Path.cwd())
+        trial_runner.take_other(other)
+        trial_runner.open_piece(transplant(decomposed, fused)).close()
     assert captures == [True, False]
 
 
 def test_a_tensor_that_the_program_does_not_have() -> None:
-    workshop = open_workshop(decomposed, other=fused)
+    trial_runner = open_workshop(decomposed, other=fused)
     with pytest.raises(JoulediffError, match="a tensor that this program does not have"):
-        workshop.open_piece(transplant(decomposed, fused, feeds=()))
+        trial_runner.open_piece(transplant(decomposed, fused, feeds=()))
 
 
 WHOLE = torch.linspace(-1, 1, 128).reshape(8, 16)
@@ -177,39 +177,39 @@ def in_one() -> torch.Tensor:
     return (X * 2) @ WHOLE
 
 
-def lent(path: Path) -> tuple[TorchWorkshop, int]:
+def lent(path: Path) -> tuple[TorchTrialRunner, int]:
     """Return the program in parts, for which the other one wrote its matrix to a file, and which value that is."""
     other = open_workshop(in_one)
     value = captured(in_one).ops[1].inputs[1]
-    other.lend((1,), [value], path)
+    other.export_tensors((1,), [value], path)
     other.close()
     return open_workshop(in_parts, other=in_one), value
 
 
 def test_a_tensor_that_the_other_program_lends(tmp_path: Path) -> None:
-    workshop, _ = lent(tmp_path / "t")
+    trial_runner, _ = lent(tmp_path / "t")
     job = transplant(in_parts, in_one)
     with pytest.raises(JoulediffError, match="a tensor that this program does not have"):
-        workshop.open_piece(job)
-    workshop.borrow(tmp_path / "t")
+        trial_runner.open_piece(job)
+    trial_runner.import_tensors(tmp_path / "t")
     (tmp_path / "t").unlink()
-    with closing(workshop.open_piece(job)) as piece:
+    with closing(trial_runner.open_piece(job)) as piece:
         assert piece.kernels == ("aten::mm",)
         assert piece.difference is not None and piece.difference < 1e-5
-    workshop.close()
+    trial_runner.close()
     with pytest.raises(JoulediffError, match="a tensor that this program does not have"):
-        workshop.open_piece(job)
+        trial_runner.open_piece(job)
 
 
 def test_lent_tensors_stand_for_those_of_the_other_program_alone(tmp_path: Path) -> None:
     """They have the other program's numbers, and the same number is another tensor here."""
-    workshop, value = lent(tmp_path / "t")
-    workshop.borrow(tmp_path / "t")
+    trial_runner, value = lent(tmp_path / "t")
+    trial_runner.import_tensors(tmp_path / "t")
     run = captured(in_parts)
     ops = tuple(op.id for op in run.ops[1:])
     outputs = tuple((out, out) for op in run.ops[1:] for out in op.outputs)
     assert value < len(run.values)
-    with closing(workshop.open_piece(Job(OWN, ops, collect=ops, compare=outputs))) as piece:
+    with closing(trial_runner.open_piece(Job(OWN, ops, collect=ops, compare=outputs))) as piece:
         assert piece.difference == 0.0
 
 
@@ -225,24 +225,24 @@ def test_what_is_borrowed_takes_turns_with_the_rest(tmp_path: Path, monkeypatch:
         def close(self) -> None:
             pass
 
-    workshop, _ = lent(tmp_path / "t")
-    workshop.borrow(tmp_path / "t")
+    trial_runner, _ = lent(tmp_path / "t")
+    trial_runner.import_tensors(tmp_path / "t")
     monkeypatch.setattr(workshops, "HostLoad", Load)
     monkeypatch.setattr(workshops, "_count_copies", lambda size, device: 3)
-    workshop.open_piece(transplant(in_parts, in_one)).close()
+    trial_runner.open_piece(transplant(in_parts, in_one)).close()
     assert [len(places) for places in seen] == [3, 3]
 
 
 def test_what_nobody_reads_there_is_not_lent(tmp_path: Path) -> None:
     with pytest.raises(JoulediffError, match="does not read there what it should lend"):
-        open_workshop(in_one).lend((0,), [captured(in_one).ops[1].inputs[1]], tmp_path / "t")
+        open_workshop(in_one).export_tensors((0,), [captured(in_one).ops[1].inputs[1]], tmp_path / "t")
 
 
 def test_recordings_that_are_not_there() -> None:
-    workshop = open_workshop(fused)
+    trial_runner = open_workshop(fused)
     for job in (Job(OTHER, (0,)), Job("changed1", (0,)), Job(OWN, (0,), base="changed7")):
         with pytest.raises(JoulediffError, match="there is no recording"):
-            workshop.open_piece(job)
+            trial_runner.open_piece(job)
 
 
 @pytest.fixture
@@ -257,9 +257,9 @@ def library() -> Iterator[Step]:
 def test_operators_of_a_library_that_the_program_does_not_use(library: Step) -> None:
     run = captured(library)
     (number,) = (op.id for op in run.ops if op.name == "jdtest::double")
-    workshop = open_workshop(fused, other=library)
+    trial_runner = open_workshop(fused, other=library)
     with pytest.raises(JoulediffError, match="jdtest::double belongs to a library that this program does not use"):
-        workshop.open_piece(Job(OTHER, (number,), collect=(0,)))
+        trial_runner.open_piece(Job(OTHER, (number,), collect=(0,)))
     feeds = tuple(Feed(value, value) for value in run.ops[number].inputs)
     job = Job(OTHER, (number,), collect=(number,), feeds=feeds)
     open_workshop(library, other=library).open_piece(job).close()
@@ -298,11 +298,11 @@ def rounding() -> torch.Tensor:
 def under_setting(known: Mapping[str, Any], *, ops: tuple[int, ...] = (1,)) -> float | None:
     """Return how far the outputs of an operator change with a setting, by what a recording knows of it."""
     run = replace(captured(rounding), settings=known)
-    workshop = TorchWorkshop(rounding, run, names=rounding, begin=seed, root=Path.cwd())
-    name, changed = workshop.capture({DETERMINISTIC: True})
+    trial_runner = TorchTrialRunner(rounding, run, names=rounding, begin=seed, root=Path.cwd())
+    name, changed = trial_runner.capture({DETERMINISTIC: True})
     out = changed.ops[1].outputs[0]
     job = Job(name, ops, base=name, collect=ops, compare=((out, out),), settings={DETERMINISTIC: True})
-    with closing(workshop.open_piece(job)) as piece:
+    with closing(trial_runner.open_piece(job)) as piece:
         assert not torch.are_deterministic_algorithms_enabled()
         return piece.difference
 
@@ -324,25 +324,25 @@ def test_settings_hold_only_meanwhile() -> None:
         seen.append(torch.are_deterministic_algorithms_enabled())
         return X * 2
 
-    workshop = open_workshop(step)
+    trial_runner = open_workshop(step)
     seen.clear()
-    name, run = workshop.capture({DETERMINISTIC: True})
+    name, run = trial_runner.capture({DETERMINISTIC: True})
     assert seen == [True]
     assert [op.name for op in run.ops] == ["aten::mul"]
     assert (run.kernels, run.replays, run.label) == ((), (), "step")
     seen.clear()
-    workshop.open_piece(Job(name, (0,), base=name, collect=(0,))).close()
+    trial_runner.open_piece(Job(name, (0,), base=name, collect=(0,))).close()
     assert seen == [True], "the inputs of a changed recording come from a changed run"
-    workshop.open_piece(Job(OWN, (0,), collect=(0,))).close()
+    trial_runner.open_piece(Job(OWN, (0,), collect=(0,))).close()
     assert seen == [True, False]
     with pytest.raises(JoulediffError, match="cannot be changed"):
-        workshop.capture({"torch.nobody": True})
+        trial_runner.capture({"torch.nobody": True})
     assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_recordings_of_changes_have_names_of_their_own() -> None:
-    workshop = open_workshop(fused, other=fused)
-    names = [workshop.capture({DETERMINISTIC: value})[0] for value in (True, False, True)]
+    trial_runner = open_workshop(fused, other=fused)
+    names = [trial_runner.capture({DETERMINISTIC: value})[0] for value in (True, False, True)]
     assert len({*names, OWN, OTHER}) == 5
 
 
@@ -353,9 +353,9 @@ def test_inputs_that_change_from_call_to_call_are_a_reason() -> None:
         calls[0] += 1
         return X[: calls[0]] * 2
 
-    workshop = open_workshop(step)
+    trial_runner = open_workshop(step)
     with pytest.raises(JoulediffError, match="had other inputs when the step ran again"):
-        workshop.open_piece(Job(OWN, (1,), collect=(1,)))
+        trial_runner.open_piece(Job(OWN, (1,), collect=(1,)))
 
 
 def test_what_the_other_program_writes_to_is_a_copy() -> None:
@@ -369,12 +369,12 @@ def test_what_the_other_program_writes_to_is_a_copy() -> None:
 
     theirs_run, mine = captured(writes), captured(reads)
     theirs.copy_(own)
-    workshop = open_workshop(reads, other=lambda: None)
-    workshop.take_other(theirs_run)
+    trial_runner = open_workshop(reads, other=lambda: None)
+    trial_runner.take_other(theirs_run)
     before, version = own.clone(), own._version
     feeds = (Feed(theirs_run.ops[0].inputs[0], mine.ops[0].inputs[0]),)
     compare = ((theirs_run.ops[0].outputs[0], mine.ops[0].outputs[0]),)
-    with closing(workshop.open_piece(Job(OTHER, (0,), collect=(0,), feeds=feeds, compare=compare))) as piece:
+    with closing(trial_runner.open_piece(Job(OTHER, (0,), collect=(0,), feeds=feeds, compare=compare))) as piece:
         piece.load.run(0.0)
         assert piece.difference == 0.0
     assert torch.equal(own, before)
@@ -388,9 +388,9 @@ def test_written_inputs_get_their_first_values_back() -> None:
         state.fill_(1)
         return state.mul_(2)
 
-    workshop = open_workshop(step)
+    trial_runner = open_workshop(step)
     seen: list[float] = []
-    with closing(workshop.open_piece(Job(OWN, (1,), collect=(1,)))) as piece:
+    with closing(trial_runner.open_piece(Job(OWN, (1,), collect=(1,)))) as piece:
         renew = piece.load._renewal._renew
         renew()
         seen += [float(call.args[0][value][0]) for call in piece.load._calls for value in call.func.written]
@@ -440,15 +440,15 @@ def test_the_program_is_left_as_it_is(training: bool, fails: bool) -> None:
     left: list[list[Any]] = []
     ran: list[str] = []
 
-    def try_all(bench: Workbench) -> None:
+    def try_all(bench: LocalProgram) -> None:
         ops = tuple(op.id for op in bench.run.ops[1:4])
-        bench.workshop.take_other(bench.run)
-        weighed = bench.weigh(Job(OWN, ops, collect=ops), window_s=0.15)
+        bench.trial_runner.take_other(bench.run)
+        weighed = bench.measure_job(Job(OWN, ops, collect=ops), window_s=0.15)
         assert weighed.energy is not None and weighed.energy.joules > 0
-        bench.weigh(Job(OWN, ops, collect=ops, settings={DETERMINISTIC: True}), window_s=0.02)
-        name, _ = bench.workshop.capture({"torch.backends.mkldnn.enabled": False})
+        bench.measure_job(Job(OWN, ops, collect=ops, settings={DETERMINISTIC: True}), window_s=0.02)
+        name, _ = bench.trial_runner.capture({"torch.backends.mkldnn.enabled": False})
         ran.append(name)
-        with bench.workshop.unwaited(step, file=FILE, line=step.__code__.co_firstlineno + 2):
+        with bench.trial_runner.without_sync(step, file=FILE, line=step.__code__.co_firstlineno + 2):
             pass
         if fails:
             raise ValueError("no")
@@ -474,23 +474,23 @@ def test_versions_of_tensors_that_nothing_writes_stay() -> None:
         with torch.no_grad():
             return model(X)
 
-    workshop = open_workshop(step)
+    trial_runner = open_workshop(step)
     versions = [tensor._version for tensor in (*model.parameters(), *model.buffers(), X)]
     ops = tuple(range(len(captured(step).ops)))
-    with closing(workshop.open_piece(Job(OWN, ops, collect=ops))) as piece:
+    with closing(trial_runner.open_piece(Job(OWN, ops, collect=ops))) as piece:
         piece.load.run(0.0)
-    workshop.capture({DETERMINISTIC: True})
+    trial_runner.capture({DETERMINISTIC: True})
     assert [tensor._version for tensor in (*model.parameters(), *model.buffers(), X)] == versions
 
 
 def test_what_cannot_be_weighed_has_a_note() -> None:
     notes: list[str | None] = []
 
-    def weigh(bench: Workbench) -> None:
-        notes.append(bench.weigh(Job("nobody", (0,)), window_s=0.01).note)
-        notes.append(bench.weigh(Job(OWN, (0,), collect=(0,), settings={"torch.no": 1}), window_s=0.01).note)
+    def measure_job(bench: LocalProgram) -> None:
+        notes.append(bench.measure_job(Job("nobody", (0,)), window_s=0.01).note)
+        notes.append(bench.measure_job(Job(OWN, (0,), collect=(0,), settings={"torch.no": 1}), window_s=0.01).note)
 
-    record(fused, then=weigh, **QUICK)
+    record(fused, then=measure_job, **QUICK)
     assert notes == ["there is no recording nobody here", "torch.no cannot be changed at run time"]
 
 
@@ -501,9 +501,9 @@ def test_a_step_is_measured_again_and_under_other_settings() -> None:
         seen.append(torch.are_deterministic_algorithms_enabled())
         return X * 2
 
-    def measure(bench: Workbench) -> None:
+    def measure(bench: LocalProgram) -> None:
         seen.clear()
-        limits: dict[str, Any] = {"seconds": 0.05, "wait_s": 0.0, "watch": Watch()}
+        limits: dict[str, Any] = {"seconds": 0.05, "wait_s": 0.0, "listener": ProgressListener()}
         assert bench.measure(settings={}, **limits).energy.joules > 0
         assert not any(seen)
         seen.clear()

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import cast
 
 from joulediff.diagnosis.build import suggest
-from joulediff.diagnosis.comparison import SIDES, Sides, other_side
+from joulediff.diagnosis.comparison import SIDES, Comparison, other_side
 from joulediff.diagnosis.evidence.settings import set_place
 from joulediff.diagnosis.significance import joules
-from joulediff.diagnosis.trials.trial import MEASURE_S, NEAR_SHARE, WAIT_S, Lab
+from joulediff.diagnosis.trials.trial import MEASURE_S, NEAR_SHARE, WAIT_S, LiveProgram
 from joulediff.model.diff import Thresholds
 from joulediff.model.energy import Energy
 from joulediff.model.errors import JoulediffError
@@ -45,7 +45,7 @@ class Spinning:
         return abs(self.energy_a.joules - self.energy_b.joules)
 
 
-def find_spinning(sides: Sides, threshold: float) -> Spinning | None:
+def find_spinning(sides: Comparison, threshold: float) -> Spinning | None:
     """Return the side whose CPU is kept busy by the way it waits for a device; None where they wait alike."""
     known = [name for name in sides.a.settings if name.startswith("device.") and name in sides.b.settings]
     names = [name for name in known if name.endswith(_SCHEDULE)]
@@ -62,7 +62,9 @@ def find_spinning(sides: Sides, threshold: float) -> Spinning | None:
     return Spinning(setting, expensive, a, b)
 
 
-def write_spinning(sides: Sides, found: Spinning, labs: Mapping[SideName, Lab], limits: Thresholds) -> Finding:
+def write_spinning(
+    sides: Comparison, found: Spinning, live: Mapping[SideName, LiveProgram], limits: Thresholds
+) -> Finding:
     """Return the finding on a host that spins, tried where its program can be run."""
     side, runs = found.expensive, {name: sides.run(name) for name in SIDES}
     values = {name: runs[name].settings[found.setting] for name in SIDES}
@@ -70,7 +72,7 @@ def write_spinning(sides: Sides, found: Spinning, labs: Mapping[SideName, Lab], 
     cause = Cause(
         "setting", found.setting, values["a"], values["b"], places["a"], places["b"], tuple(_evidence(sides, found))
     )
-    trial, is_slower = _try(sides, found, labs, limits)
+    trial, is_slower = _try(sides, found, live, limits)
     spins_s, sleeps_s = (_step_s(runs[name].measurement) or 0.0 for name in (side, other_side(side)))
     # One look at a step repeats no better than the limit: both programs must show it, too.
     is_slower = is_slower and sleeps_s > spins_s * (1 + limits.slower)
@@ -110,19 +112,21 @@ def write_spinning(sides: Sides, found: Spinning, labs: Mapping[SideName, Lab], 
     )
 
 
-def _try(sides: Sides, found: Spinning, labs: Mapping[SideName, Lab], limits: Thresholds) -> tuple[Trial | None, bool]:
+def _try(
+    sides: Comparison, found: Spinning, live: Mapping[SideName, LiveProgram], limits: Thresholds
+) -> tuple[Trial | None, bool]:
     """Return what the step costs the CPU if it waits as the other side does, and whether it then takes longer."""
     side, other = found.expensive, other_side(found.expensive)
-    if side not in labs:
+    if side not in live:
         return None, False
     value = sides.run(other).settings[found.setting]
     change = f"{found.setting} = {value}"
     cheap = found.energy_b if side == "a" else found.energy_a
     try:
-        before = labs[side].measure(seconds=MEASURE_S, wait_s=WAIT_S)
-        after = labs[side].measure(seconds=MEASURE_S, wait_s=WAIT_S, settings={found.setting: value})
-        if other in labs:
-            cheap = _cpu_energy(labs[other].measure(seconds=MEASURE_S, wait_s=WAIT_S)) or cheap
+        before = live[side].measure(seconds=MEASURE_S, wait_s=WAIT_S)
+        after = live[side].measure(seconds=MEASURE_S, wait_s=WAIT_S, settings={found.setting: value})
+        if other in live:
+            cheap = _cpu_energy(live[other].measure(seconds=MEASURE_S, wait_s=WAIT_S)) or cheap
     except JoulediffError as error:
         return Trial(change, None, None, cheap, note=error.what, of_step=True), False
     old, new = _cpu_energy(before), _cpu_energy(after)
@@ -141,7 +145,7 @@ def _try(sides: Sides, found: Spinning, labs: Mapping[SideName, Lab], limits: Th
     return Trial(change, old, new, cheap, explains=fell and near, note=note, of_step=True), fell and is_slower
 
 
-def _evidence(sides: Sides, found: Spinning) -> list[str]:
+def _evidence(sides: Comparison, found: Spinning) -> list[str]:
     told = []
     for side in SIDES:
         run = sides.run(side)

@@ -15,7 +15,7 @@ from joulediff.diagnosis.evidence.key_variable import KeyVariable, find_key_vari
 from joulediff.diagnosis.evidence.redundancy import calls_in
 from joulediff.diagnosis.evidence.settings import TOLD_BY, config_place, differing_config, set_place
 from joulediff.diagnosis.lead import Lead, Subject
-from joulediff.diagnosis.trials.trial import Lab, Suspect
+from joulediff.diagnosis.trials.trial import LiveProgram, Suspect
 from joulediff.diagnosis.widen_region import library_call
 from joulediff.matching import name_ops
 from joulediff.model.errors import JoulediffError
@@ -31,7 +31,7 @@ _BEGINNING = 3
 _TENSOR = "tensor("
 
 
-def find_by_path(subject: Subject, labs: Mapping[SideName, Lab], *, only_configured: bool) -> list[Lead]:
+def find_by_path(subject: Subject, live: Mapping[SideName, LiveProgram], *, only_configured: bool) -> list[Lead]:
     """Return what the call paths tell; `only_configured` leaves out what is no choice of a configuration."""
     sides = subject.sides
     op_a, op_b = subject.op_a, subject.op_b
@@ -42,7 +42,7 @@ def find_by_path(subject: Subject, labs: Mapping[SideName, Lab], *, only_configu
     deviation = find_deviation(sides.a.call_path(op_a), sides.b.call_path(op_b))
     suspects = (Suspect("the calls of the other side", calls=True),)
     evidence: tuple[str, ...] = () if deviation is None else (_tell_deviation(deviation),)
-    key = _find_key(deviation, labs)
+    key = _find_key(deviation, live)
     if isinstance(key, KeyVariable):
         lead = _configured(subject, key, (*evidence, *key.trail), suspects)
         is_own = deviation is not None and deviation.common_a.owner is None
@@ -55,7 +55,7 @@ def find_by_path(subject: Subject, labs: Mapping[SideName, Lab], *, only_configu
     return [] if only_configured else [_calls(subject, evidence, suspects, deviation)]
 
 
-def find_by_size(subject: Subject, labs: Mapping[SideName, Lab]) -> list[Lead]:
+def find_by_size(subject: Subject, live: Mapping[SideName, LiveProgram]) -> list[Lead]:
     """Return work that is done and thrown away: the same operator, which makes more than the other side's reads on."""
     sides, side = subject.sides, subject.expensive
     op, like = subject.op(side), subject.op(subject.cheap)
@@ -67,7 +67,7 @@ def find_by_size(subject: Subject, labs: Mapping[SideName, Lab]) -> list[Lead]:
     name = sides.run(side).ops[op].name.removeprefix("aten::")
     evidence = (f"{name} makes {made:,} numbers where the other side makes {needed:,}; the rest is not read",)
     suspects = (Suspect("the calls of the other side", calls=True),)
-    key = _find_argument(subject, labs)
+    key = _find_argument(subject, live)
     if isinstance(key, KeyVariable):
         lead = _configured(subject, key, (*evidence, *key.trail), suspects)
     else:
@@ -86,14 +86,14 @@ def _is_read_whole(subject: Subject, op: int) -> bool:
     return any(math.prod(run.values[value].shape) >= _count_made(run, op) for value in mine)
 
 
-def _find_argument(subject: Subject, labs: Mapping[SideName, Lab]) -> KeyVariable | str | None:
+def _find_argument(subject: Subject, live: Mapping[SideName, LiveProgram]) -> KeyVariable | str | None:
     """Return the argument that differs in the innermost function that both sides run alike, or why none is known."""
     assert subject.op_a is not None and subject.op_b is not None
-    if len(labs) < 2:
+    if len(live) < 2:
         return NOT_TRIED
     paths = subject.sides.a.call_path(subject.op_a), subject.sides.b.call_path(subject.op_b)
     for common in shared_frames(*paths):
-        key = _walk_both(common, labs)
+        key = _walk_both(common, live)
         if isinstance(key, KeyVariable) and not any(
             str(each).startswith(_TENSOR) for each in (key.value_a, key.value_b)
         ):
@@ -101,20 +101,20 @@ def _find_argument(subject: Subject, labs: Mapping[SideName, Lab]) -> KeyVariabl
     return None
 
 
-def _find_key(deviation: Deviation | None, labs: Mapping[SideName, Lab]) -> KeyVariable | str | None:
+def _find_key(deviation: Deviation | None, live: Mapping[SideName, LiveProgram]) -> KeyVariable | str | None:
     """Return the key variable of a deviation within a function that both sides run, or why there is none."""
     if deviation is None or _is_users_choice(deviation):
         return None
-    return _walk_both((deviation.common_a, deviation.common_b), labs)
+    return _walk_both((deviation.common_a, deviation.common_b), live)
 
 
-def _walk_both(frames: tuple[Frame, Frame], labs: Mapping[SideName, Lab]) -> KeyVariable | str | None:
+def _walk_both(frames: tuple[Frame, Frame], live: Mapping[SideName, LiveProgram]) -> KeyVariable | str | None:
     """Return the variable that two runs of a function read differently, or why none is known."""
-    if len(labs) < 2:
+    if len(live) < 2:
         return NOT_TRIED
     try:
         walks = [
-            labs[side].walk(Target(frame.file, frame.function, frame.line))
+            live[side].trace_lines(Target(frame.file, frame.function, frame.line))
             for side, frame in zip(SIDES, frames, strict=True)
         ]
     except JoulediffError as error:

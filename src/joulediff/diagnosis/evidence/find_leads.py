@@ -17,7 +17,7 @@ from joulediff.diagnosis.evidence.redundancy import COPIES, call_behind, calls_i
 from joulediff.diagnosis.evidence.settings import differing_settings, set_place
 from joulediff.diagnosis.lead import Lead, Subject
 from joulediff.diagnosis.significance import joules
-from joulediff.diagnosis.trials.trial import Lab, Suspect
+from joulediff.diagnosis.trials.trial import LiveProgram, Suspect
 from joulediff.frameworks.torch.switches.aliases import group_aliases
 from joulediff.model.finding import Cause, CauseType, FindingKind, SideName
 from joulediff.model.run import Run, Setting
@@ -29,18 +29,18 @@ _SWITCHES = "torch."
 _CLONE = "aten::clone"
 
 
-def find_leads(subject: Subject, labs: Mapping[SideName, Lab]) -> list[Lead]:
+def find_leads(subject: Subject, live: Mapping[SideName, LiveProgram]) -> list[Lead]:
     """Return the causes that the evidence points to, the strongest first; at least one, which may be unknown."""
     if not ops_of(subject.region, subject.cheap):
-        return [*find_by_path(subject, labs, only_configured=True), _redundant(subject)]
-    leads = find_by_size(subject, labs)
+        return [*find_by_path(subject, live, only_configured=True), _redundant(subject)]
+    leads = find_by_size(subject, live)
     if _is_same_work(subject):
         leads += _by_layout(subject)
         leads += _by_settings(subject)
         leads += _by_carriers(subject)
     else:
         leads += _by_settings(subject)
-        leads += find_by_path(subject, labs, only_configured=False)
+        leads += find_by_path(subject, live, only_configured=False)
     return leads or [_unknown(subject)]
 
 

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from joulediff.diagnosis.comparison import SIDES, Sides, ops_of, other_side
-from joulediff.diagnosis.significance import Compared, joules
+from joulediff.diagnosis.comparison import SIDES, Comparison, ops_of, other_side
+from joulediff.diagnosis.significance import RowComparison, joules
 from joulediff.energy.ledger import Account
 from joulediff.model.energy import Energy, add
 from joulediff.model.finding import SideName
@@ -58,7 +58,7 @@ def part_energy(accounts: tuple[Account, ...], part: str) -> Energy | None:
     return add((name, energy) for name, energy in found if energy is not None)
 
 
-def find_around(sides: Sides, threshold: float) -> Around | None:
+def find_around(sides: Comparison, threshold: float) -> Around | None:
     """Return the energy around operators, where it differs by more than this part of a step and the intervals."""
     a, b = (_around(sides, side) for side in SIDES)
     expensive: SideName = "a" if joules(a) > joules(b) else "b"
@@ -68,7 +68,7 @@ def find_around(sides: Sides, threshold: float) -> Around | None:
     return found
 
 
-def find_waits(sides: Sides, around: Around) -> Waits | None:
+def find_waits(sides: Comparison, around: Around) -> Waits | None:
     """Return what the expensive side waits for, if it waits more often than the other."""
     places = {side: _waits(sides.run(side)) for side in SIDES}
     mine, others = places[around.expensive], places[other_side(around.expensive)]
@@ -80,7 +80,7 @@ def find_waits(sides: Sides, around: Around) -> Waits | None:
     return None if op is None else Waits(counts[0], counts[1], op, frame)
 
 
-def find_launches(sides: Sides, rows: Sequence[Compared], around: Around) -> int | None:
+def find_launches(sides: Comparison, rows: Sequence[RowComparison], around: Around) -> int | None:
     """Return the row with most of the operators that the expensive side runs more of; None without such a row."""
     mine, other = around.expensive, other_side(around.expensive)
     more = [
@@ -95,7 +95,7 @@ def find_launches(sides: Sides, rows: Sequence[Compared], around: Around) -> int
     return more.index(max(more))
 
 
-def launch_energy(sides: Sides, side: SideName, fewer_ops: int, fewer_s: float) -> float:
+def launch_energy(sides: Comparison, side: SideName, fewer_ops: int, fewer_s: float) -> float:
     """Return the joules around operators that fewer of them, with less device time, save on a side.
 
     The host takes its time for every operator. A device that waits for it, in a step bound by the host, rests less
@@ -113,7 +113,7 @@ def launch_energy(sides: Sides, side: SideName, fewer_ops: int, fewer_s: float) 
     return host_j + idle_j / idle_s * (share * step_s - fewer_s)
 
 
-def _around(sides: Sides, side: SideName) -> Energy | None:
+def _around(sides: Comparison, side: SideName) -> Energy | None:
     accounts = sides.costs[side].books.accounts
     return add((part, found) for part in _PARTS if (found := part_energy(accounts, part)) is not None)
 

@@ -13,7 +13,7 @@ from difflib import SequenceMatcher
 
 from joulediff.model.place import Place
 from joulediff.model.run import Setting
-from joulediff.pysource.line_trace import Line, OriginKind, Step, Walk
+from joulediff.pysource.line_trace import Line, LineTrace, OriginKind, Step
 
 # A decision made by a decision before it, and so on: `why_not_fast = "..."` under an `if`.
 MAX_PARTINGS = 8
@@ -39,7 +39,7 @@ class KeyVariable:
     """A sentence for each step from there back to where it is set."""
 
 
-def find_key_variable(a: Walk, b: Walk) -> KeyVariable | None:
+def find_key_variable(a: LineTrace, b: LineTrace) -> KeyVariable | None:
     """Return the variable that sent two walks through one function different ways; None where none is seen to differ.
 
     What the statement that leads on calls comes first, then the branch that parted the walks before it, then what
@@ -53,11 +53,11 @@ def find_key_variable(a: Walk, b: Walk) -> KeyVariable | None:
     return called or _explain_first_parting(_until_led(a), _until_led(b)) or _explain_line(a, b, a.led, b.led)
 
 
-def _until_led(walk: Walk) -> Walk:
+def _until_led(walk: LineTrace) -> LineTrace:
     return replace(walk, lines=walk.lines[: (walk.led or 0) + 1])
 
 
-def _explain_whole(a: Walk, b: Walk) -> KeyVariable | None:
+def _explain_whole(a: LineTrace, b: LineTrace) -> KeyVariable | None:
     found = _explain_first_parting(a, b)
     if found is not None or _texts(a) != _texts(b):
         return found
@@ -65,7 +65,7 @@ def _explain_whole(a: Walk, b: Walk) -> KeyVariable | None:
     return called or _first(_explain_line(a, b, at, at) for at in range(len(a.lines)))
 
 
-def _texts(walk: Walk) -> list[str]:
+def _texts(walk: LineTrace) -> list[str]:
     return [line.text for line in walk.lines]
 
 
@@ -73,7 +73,7 @@ def _first(found: Iterable[KeyVariable | None]) -> KeyVariable | None:
     return next((each for each in found if each is not None), None)
 
 
-def _explain_first_parting(a: Walk, b: Walk) -> KeyVariable | None:
+def _explain_first_parting(a: LineTrace, b: LineTrace) -> KeyVariable | None:
     pairs = zip(a.lines, b.lines, strict=False)
     alike = next((at for at, (x, y) in enumerate(pairs) if x.text != y.text), min(len(a.lines), len(b.lines)))
     if alike == len(a.lines) == len(b.lines):
@@ -82,7 +82,7 @@ def _explain_first_parting(a: Walk, b: Walk) -> KeyVariable | None:
     return _explain_line(a, b, *branch) if branch else None
 
 
-def _explain_ends(a: Walk, b: Walk, end_a: int, end_b: int, left: int) -> KeyVariable | None:
+def _explain_ends(a: LineTrace, b: LineTrace, end_a: int, end_b: int, left: int) -> KeyVariable | None:
     """Return the variable of the last branch that both walks ran before each came to a statement of its own."""
     from_a, from_b = max(0, end_a + 1 - MAX_ALIGNED), max(0, end_b + 1 - MAX_ALIGNED)
     texts_a, texts_b = _texts(a)[from_a : end_a + 1], _texts(b)[from_b : end_b + 1]
@@ -94,7 +94,7 @@ def _explain_ends(a: Walk, b: Walk, end_a: int, end_b: int, left: int) -> KeyVar
     return None
 
 
-def _branch_before(a: Walk, b: Walk, at_a: int, at_b: int) -> tuple[int, int] | None:
+def _branch_before(a: LineTrace, b: LineTrace, at_a: int, at_b: int) -> tuple[int, int] | None:
     """Return the last branch among the equal statements before two places."""
     while at_a > 0 and at_b > 0 and a.lines[at_a - 1].text == b.lines[at_b - 1].text:
         at_a, at_b = at_a - 1, at_b - 1
@@ -104,7 +104,7 @@ def _branch_before(a: Walk, b: Walk, at_a: int, at_b: int) -> tuple[int, int] | 
 
 
 def _explain_line(
-    a: Walk, b: Walk, at_a: int, at_b: int, *, callees: bool = False, left: int = MAX_PARTINGS
+    a: LineTrace, b: LineTrace, at_a: int, at_b: int, *, callees: bool = False, left: int = MAX_PARTINGS
 ) -> KeyVariable | None:
     """Return the variable behind what one statement reads differently; with `callees`, behind what it calls."""
     pairs = pair_atoms(_atoms(a, at_a, callees=callees), _atoms(b, at_b, callees=callees))
@@ -116,12 +116,14 @@ def _explain_line(
     return earlier or _key_variable(trail, _place(a, a.lines[at_a]), _place(b, b.lines[at_b]))
 
 
-def _atoms(walk: Walk, at: int, *, callees: bool) -> list[Step]:
+def _atoms(walk: LineTrace, at: int, *, callees: bool) -> list[Step]:
     line = walk.lines[at]
     return [walk.steps[step] for step in (line.atoms[: line.callees] if callees else line.atoms)]
 
 
-def _explain_two_settings(a: Walk, b: Walk, at_a: int, at_b: int, trail: Trail, left: int) -> KeyVariable | None:
+def _explain_two_settings(
+    a: LineTrace, b: LineTrace, at_a: int, at_b: int, trail: Trail, left: int
+) -> KeyVariable | None:
     """Return what decided that a statement which one walk alone ran set a variable."""
     if trail[-1].by_hand:
         return None
@@ -133,13 +135,13 @@ def _explain_two_settings(a: Walk, b: Walk, at_a: int, at_b: int, trail: Trail, 
     return None
 
 
-def _own_setting(walk: Walk, step: Step | None, before: int, other: Walk) -> int | None:
+def _own_setting(walk: LineTrace, step: Step | None, before: int, other: LineTrace) -> int | None:
     """Return the place in a walk of the statement that gave a name its value, where the other walk has no such one."""
     at = _setting(walk, step, before)
     return None if at is None or walk.lines[at].text in _texts(other) else at
 
 
-def _setting(walk: Walk, step: Step | None, before: int) -> int | None:
+def _setting(walk: LineTrace, step: Step | None, before: int) -> int | None:
     if step is None or step.kind != "assignment" or step.place is None or step.place.function != walk.function:
         return None
     at = range(before - 1, -1, -1)
@@ -156,7 +158,7 @@ def _key_variable(trail: Trail, at_a: Place | None, at_b: Place | None) -> KeyVa
     )
 
 
-def _place(walk: Walk, line: Line) -> Place:
+def _place(walk: LineTrace, line: Line) -> Place:
     at = line.line - walk.first
     text = walk.source[at].strip() if 0 <= at < len(walk.source) else line.text
     return Place(walk.file, line.line, walk.function, text)
@@ -232,7 +234,7 @@ def pair_atoms(a: Sequence[Step], b: Sequence[Step]) -> list[Pair]:
     ]
 
 
-def follow(a: Walk, b: Walk, begin: Pair) -> Trail:
+def follow(a: LineTrace, b: LineTrace, begin: Pair) -> Trail:
     """Return the best trail from a pair that differs: to what a person sets, otherwise by the shortest way."""
     queue: deque[Trail] = deque([(begin,)])
     ends: list[Trail] = []
@@ -260,7 +262,7 @@ def rank(trail: Trail) -> int:
     return 1 if all(each.exact for each in sides) else 0
 
 
-def _behind(a: Walk, b: Walk, pair: Pair) -> Iterator[Pair]:
+def _behind(a: LineTrace, b: LineTrace, pair: Pair) -> Iterator[Pair]:
     """Yield what the two sides of a pair are made of."""
     if pair.a is None or pair.b is None:
         return

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from joulediff.diagnosis.comparison import Sides, differ, form_of, other_side
+from joulediff.diagnosis.comparison import Comparison, differ, form_of, other_side
 from joulediff.frameworks.jobs import OTHER, Dataflow, Feed, Job
 from joulediff.matching import is_view
 from joulediff.model.finding import Region, SideName
@@ -20,7 +20,7 @@ from joulediff.model.run import Run
 class Transplant:
     """One region of the expensive side, done as the cheap side does it."""
 
-    sides: Sides
+    sides: Comparison
     region: Region
     expensive: SideName
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
 
-from joulediff.diagnosis.comparison import Sides, differ, form_of, ops_of, other_side
+from joulediff.diagnosis.comparison import Comparison, differ, form_of, ops_of, other_side
 from joulediff.diagnosis.significance import ALPHA, chance
 from joulediff.diagnosis.trials.transplant import Transplant
-from joulediff.frameworks.jobs import OWN, Feed, Job, Weighed
+from joulediff.frameworks.jobs import OWN, Feed, Job, JobCost
 from joulediff.matching import match
 from joulediff.model.diff import Thresholds
 from joulediff.model.energy import Energy, scale
@@ -26,7 +26,7 @@ from joulediff.model.finding import Region, SideName, Trial
 from joulediff.model.measurement import Measurement
 from joulediff.model.place import Place
 from joulediff.model.run import Run, Setting
-from joulediff.pysource.line_trace import Target, Walk
+from joulediff.pysource.line_trace import LineTrace, Target
 
 # As near to the cheap side as a change must come.
 NEAR_SHARE = 0.10
@@ -44,28 +44,28 @@ AGAIN_SHARE = 0.5
 ROUNDS = {"estimated": 3}
 
 
-class Lab(Protocol):
+class LiveProgram(Protocol):
     """A program that is still there to be tried with."""
 
-    def weigh(self, job: Job, *, window_s: float, as_other: bool = False) -> Weighed:
+    def measure_job(self, job: Job, *, window_s: float, as_other: bool = False) -> JobCost:
         """Return what a job costs; with the device as it ran in the other program, or else in this one."""
 
     def capture(self, settings: Mapping[str, Setting]) -> tuple[str, Run]:
         """Return the recording of the step under other settings, and its name there."""
 
-    def lend(self, ops: Sequence[int], values: Sequence[int], path: Path) -> None:
+    def export_tensors(self, ops: Sequence[int], values: Sequence[int], path: Path) -> None:
         """Write tensors that operators of the step read to a file."""
 
-    def borrow(self, path: Path) -> None:
+    def import_tensors(self, path: Path) -> None:
         """Take tensors that the other program wrote, for jobs of its operators."""
 
-    def walk(self, target: Target) -> Walk | None:
+    def trace_lines(self, target: Target) -> LineTrace | None:
         """Return the lines of a function that the step takes."""
 
     def measure(self, *, seconds: float, wait_s: float, settings: Mapping[str, Setting] | None = None) -> Measurement:
         """Return the energy of the step, measured again, under other settings where some are given."""
 
-    def measure_unwaited(self, file: str, line: int) -> Measurement:
+    def measure_without_sync(self, file: str, line: int) -> Measurement:
         """Return the energy of the step if a line of it is given numbers that it read before, without a wait."""
 
 
@@ -85,10 +85,10 @@ class Suspect:
 class Trials:
     """The tries at one region of the expensive side."""
 
-    sides: Sides
+    sides: Comparison
     expensive: SideName
     region: Region
-    labs: Mapping[SideName, Lab]
+    live: Mapping[SideName, LiveProgram]
     thresholds: Thresholds
     made: list[Trial] = field(default_factory=list)
     times: tuple[float, float] | None = None
@@ -97,8 +97,8 @@ class Trials:
     """Tensors that the other program lent: weights or constants that only it has."""
     paced: bool = False
     """Operators run at the host's pace: what is tried is how many there are."""
-    _before: Weighed | None = None
-    _other: Weighed | None = None
+    _before: JobCost | None = None
+    _other: JobCost | None = None
 
     @property
     def cheap(self) -> SideName:
@@ -106,7 +106,7 @@ class Trials:
         return other_side(self.expensive)
 
     @property
-    def before(self) -> Weighed:
+    def before(self) -> JobCost:
         """What the region costs as it is."""
         if self._before is None:
             ops = self.sides.slice_of(self.region, self.expensive)
@@ -114,7 +114,7 @@ class Trials:
         return self._before
 
     @property
-    def other(self) -> Weighed:
+    def other(self) -> JobCost:
         """What the cheap side costs: weighed in the same way where that program is there, else as recorded."""
         if self._other is None:
             self._other = self._cost(self.cheap, self.sides.slice_of(self.region, self.cheap))
@@ -143,12 +143,12 @@ class Trials:
         found = self._weigh(self.expensive, Job(OWN, tuple(ops), collect=tuple(ops))).energy
         return None if found is None else found.low > 0 and found.joules >= AGAIN_SHARE * recorded_j
 
-    def _cost(self, side: SideName, ops: tuple[int, ...]) -> Weighed:
+    def _cost(self, side: SideName, ops: tuple[int, ...]) -> JobCost:
         """Return what operators of a side cost: weighed where the program is there, else as recorded."""
-        if side in self.labs:
+        if side in self.live:
             return self._weigh(side, Job(OWN, ops, collect=ops))
         costs = self.sides.costs[side]
-        return Weighed(costs.of(ops), costs.time_s(ops), costs.names(ops))
+        return JobCost(costs.of(ops), costs.time_s(ops), costs.names(ops))
 
     def change(self, suspects: Sequence[Suspect]) -> Trial:
         """Try several suspects at once, and keep what came of it; what was tried before is not tried again."""
@@ -177,26 +177,26 @@ class Trials:
             after, note = None, error.what
         return self._judge(change, after, note)
 
-    def _change(self, suspects: Sequence[Suspect]) -> Weighed:
+    def _change(self, suspects: Sequence[Suspect]) -> JobCost:
         if any(suspect.calls for suspect in suspects):
             return self._transplant()
         settings = {name: value for suspect in suspects for name, value in suspect.settings.items()}
         aspects = {aspect for suspect in suspects for aspect in suspect.layout}
         if not settings:
             return self._lay_out(OWN, self.region, self.sides, aspects, settings)
-        name, run = self.labs[self.expensive].capture(settings)
+        name, run = self.live[self.expensive].capture(settings)
         changed = self._match_changed(run)
         region = self._find_again(changed)
         weighed = self._lay_out(name, region, changed, aspects, settings)
         gaps = [gap for gap in (weighed.difference, *self._signed_differences(changed, region)) if gap is not None]
         return replace(weighed, difference=_most(gaps))
 
-    def _match_changed(self, run: Run) -> Sides:
+    def _match_changed(self, run: Run) -> Comparison:
         a, b = (run, self.sides.b) if self.expensive == "a" else (self.sides.a, run)
         tolerance = self.sides.tolerance
-        return Sides(a, b, match(a, b, tolerance=tolerance), tolerance)
+        return Comparison(a, b, match(a, b, tolerance=tolerance), tolerance)
 
-    def _find_again(self, changed: Sides) -> Region:
+    def _find_again(self, changed: Comparison) -> Region:
         """Return the region of the changed run that holds what this region's cheap side does."""
         wanted = set(ops_of(self.region, self.cheap))
         for region in changed.regions:
@@ -205,8 +205,8 @@ class Trials:
         raise JoulediffError("with the change the part cannot be found again")
 
     def _lay_out(
-        self, name: str, region: Region, sides: Sides, aspects: set[str], settings: Mapping[str, Setting]
-    ) -> Weighed:
+        self, name: str, region: Region, sides: Comparison, aspects: set[str], settings: Mapping[str, Setting]
+    ) -> JobCost:
         """Weigh the expensive side's own operators, with inputs in the form of the cheap side's in these aspects."""
         ops = sides.slice_of(region, self.expensive)
         run, other = sides.run(self.expensive), sides.run(self.cheap)
@@ -225,7 +225,7 @@ class Trials:
         job = Job(name, ops, base=name, collect=ops, feeds=tuple(feeds), compare=compare, settings=settings)
         return self._weigh_changed(job)
 
-    def _transplant(self) -> Weighed:
+    def _transplant(self) -> JobCost:
         """Weigh the cheap side's operators on the expensive side's tensors."""
         plan = Transplant(self.sides, self.region, self.expensive)
         self._borrow(plan)
@@ -236,12 +236,12 @@ class Trials:
     def _borrow(self, plan: Transplant) -> None:
         """Have the cheap side lend what only it was given: a constant, weights in one piece."""
         wanted = plan.find_wanted()
-        if not wanted or self.cheap not in self.labs:
+        if not wanted or self.cheap not in self.live:
             return
         with TemporaryDirectory(prefix="joulediff-") as folder:
             path = Path(folder) / "tensors"
-            self.labs[self.cheap].lend(plan.theirs, wanted, path)
-            self.labs[self.expensive].borrow(path)
+            self.live[self.cheap].export_tensors(plan.theirs, wanted, path)
+            self.live[self.expensive].import_tensors(path)
         self.lent = len(wanted)
 
     def _pairs(self, region: Region) -> list[tuple[int, int]]:
@@ -251,7 +251,7 @@ class Trials:
     def _outputs(self, region: Region) -> list[tuple[int, int]]:
         return [(a, b) if self.expensive == "a" else (b, a) for a, b in region.outputs]
 
-    def _signed_differences(self, changed: Sides, region: Region) -> list[float | None]:
+    def _signed_differences(self, changed: Comparison, region: Region) -> list[float | None]:
         """Return how far outputs of the changed run lie from the cheap side's, and from those before, by signatures."""
         run, other, own = changed.run(self.expensive), self.sides.run(self.cheap), self.sides.run(self.expensive)
         before = {theirs: mine for mine, theirs in self._outputs(self.region)}
@@ -262,12 +262,12 @@ class Trials:
                 found.append(differ(run.signature_of(mine), own.signature_of(before[theirs])))
         return found
 
-    def _weigh_changed(self, job: Job) -> Weighed:
+    def _weigh_changed(self, job: Job) -> JobCost:
         """Weigh a changed part: with the change the program would run as the other one does, clock and all."""
         return self._weigh(self.expensive, job, as_other=True)
 
-    def _weigh(self, side: SideName, job: Job, *, as_other: bool = False) -> Weighed:
-        if side not in self.labs:
+    def _weigh(self, side: SideName, job: Job, *, as_other: bool = False) -> JobCost:
+        if side not in self.live:
             raise JoulediffError("not tried: the program is not there to be run again")
         found = self._ask(side, job, as_other=as_other)
         rounds = 1 if found.energy is None else ROUNDS.get(found.energy.source, 1)
@@ -276,13 +276,13 @@ class Trials:
         # What disturbs a measurement of CPU time adds to it: the least is nearest to the truth.
         return replace(found, energy=_least(energies)) if energies else found
 
-    def _ask(self, side: SideName, job: Job, *, as_other: bool) -> Weighed:
+    def _ask(self, side: SideName, job: Job, *, as_other: bool) -> JobCost:
         try:
-            return self.labs[side].weigh(replace(job, paced=self.paced), window_s=WINDOW_S, as_other=as_other)
+            return self.live[side].measure_job(replace(job, paced=self.paced), window_s=WINDOW_S, as_other=as_other)
         except JoulediffError as error:  # the program is gone
-            return Weighed(None, None, note=error.what)
+            return JobCost(None, None, note=error.what)
 
-    def _judge(self, change: str, after: Weighed | None, note: str | None) -> Trial:
+    def _judge(self, change: str, after: JobCost | None, note: str | None) -> Trial:
         before, other = self.before, self.other
         energy = None if after is None else after.energy
         gap = None if after is None else after.difference
@@ -327,15 +327,19 @@ def explain(trials: Trials, suspects: Sequence[Suspect], *, most: int = 8) -> tu
 
 
 def without_waiting(
-    sides: Sides, expensive: SideName, place: Place | None, labs: Mapping[SideName, Lab], limits: Thresholds
+    sides: Comparison,
+    expensive: SideName,
+    place: Place | None,
+    live: Mapping[SideName, LiveProgram],
+    limits: Thresholds,
 ) -> Trial | None:
     """Return what the whole step costs if it does not wait in a line; None where it cannot be run again."""
-    if expensive not in labs or place is None:
+    if expensive not in live or place is None:
         return None
     change = f"no wait in {place.file}:{place.line}"
-    before, cheap = (_measure_now(sides, side, labs) for side in (expensive, other_side(expensive)))
+    before, cheap = (_measure_now(sides, side, live) for side in (expensive, other_side(expensive)))
     try:
-        found = labs[expensive].measure_unwaited(place.file, place.line)
+        found = live[expensive].measure_without_sync(place.file, place.line)
     except JoulediffError as error:
         return Trial(change, before, None, cheap, note=error.what, of_step=True)
     fell = _is_below(found.energy, before, 1 - limits.threshold / 2)
@@ -344,11 +348,11 @@ def without_waiting(
     return Trial(change, before, found.energy, cheap, explains=fell and near, note=note, of_step=True)
 
 
-def _measure_now(sides: Sides, side: SideName, labs: Mapping[SideName, Lab]) -> Energy | None:
+def _measure_now(sides: Comparison, side: SideName, live: Mapping[SideName, LiveProgram]) -> Energy | None:
     """Return the energy of a step as it is now: a profiler that was there may have left the host slower."""
-    if side in labs:
+    if side in live:
         with suppress(JoulediffError):
-            return labs[side].measure(seconds=MEASURE_S, wait_s=WAIT_S).energy
+            return live[side].measure(seconds=MEASURE_S, wait_s=WAIT_S).energy
     return sides.costs[side].total
 
 
@@ -382,7 +386,7 @@ def _is_close(trial: Trial) -> bool:
     )
 
 
-def _tell_failure(after: Weighed | None, *, fell: bool, near: bool, stayed: bool) -> str | None:
+def _tell_failure(after: JobCost | None, *, fell: bool, near: bool, stayed: bool) -> str | None:
     if after is None or after.energy is None:
         return after.note if after is not None else "it could not be run"
     if not stayed:

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from joulediff.diagnosis.comparison import SIDES, Sides, form_of, ops_of, other_side
+from joulediff.diagnosis.comparison import SIDES, Comparison, form_of, ops_of, other_side
 from joulediff.diagnosis.evidence.host import READS, part_energy
 from joulediff.diagnosis.evidence.settings import differing_settings
-from joulediff.diagnosis.significance import Compared, joules, may_differ
+from joulediff.diagnosis.significance import RowComparison, joules, may_differ
 from joulediff.model.diff import Thresholds
 from joulediff.model.energy import Energy
 from joulediff.model.finding import Confirmation, Finding, Region, SideName, Trial
@@ -39,17 +39,17 @@ class Alone:
     saved_j: float
     saved_share: float
 
-    def is_about(self, row: Compared) -> bool:
+    def is_about(self, row: RowComparison) -> bool:
         """Return whether a row is that one."""
         return row.group.regions == self.regions and row.expensive == self.expensive
 
-    def lacking(self, row: Compared) -> Compared:
+    def lacking(self, row: RowComparison) -> RowComparison:
         """Return a row without the regions that the cheap side has as well."""
         cheap = other_side(self.expensive)
         return replace(row, members=tuple(region for region in row.members if not ops_of(region, cheap)))
 
 
-def find_alone(sides: Sides, rows: Sequence[Compared], limits: Thresholds) -> Alone | None:
+def find_alone(sides: Comparison, rows: Sequence[RowComparison], limits: Thresholds) -> Alone | None:
     """Return the only row that differs, where it cannot be run again and the steps differ beyond doubt.
 
     Only for runs that were measured in turns.
@@ -92,7 +92,7 @@ def _is_clear(before: Energy, after: Energy, limits: Thresholds) -> bool:
     return after.joules > 0 and delta_j > half_j and delta_j > limits.threshold * after.joules
 
 
-def _is_left_out(sides: Sides, row: Compared) -> bool:
+def _is_left_out(sides: Comparison, row: RowComparison) -> bool:
     """Return whether a row cannot be run again and the cheap side has fewer of the same calls, or none."""
     cheap = other_side(row.expensive)
     both = [region for region in row.members if ops_of(region, cheap)]
@@ -100,7 +100,7 @@ def _is_left_out(sides: Sides, row: Compared) -> bool:
     return is_fewer and _is_unrepeatable(sides, row) and all(_is_same_call(sides, region) for region in both)
 
 
-def _is_same_call(sides: Sides, region: Region) -> bool:
+def _is_same_call(sides: Comparison, region: Region) -> bool:
     calls = [
         [(op.name, op.arguments, [form_of(run, value) for value in op.inputs]) for op in map(run.ops.__getitem__, ops)]
         for run, ops in ((sides.a, region.a), (sides.b, region.b))
@@ -108,7 +108,7 @@ def _is_same_call(sides: Sides, region: Region) -> bool:
     return calls[0] == calls[1]
 
 
-def _is_unrepeatable(sides: Sides, row: Compared) -> bool:
+def _is_unrepeatable(sides: Comparison, row: RowComparison) -> bool:
     run, kernels = sides.run(row.expensive), sides.costs[row.expensive].kernels
     ops = [op for region in row.members for op in ops_of(region, row.expensive) if kernels[op]]
     return bool(ops) and all(_cannot_run(run, run.ops[op]) for op in ops)
@@ -121,7 +121,7 @@ def _cannot_run(run: Run, op: Op) -> bool:
     return not is_replayed and op.name.partition("::")[0] not in _COMPUTING
 
 
-def _most_j(sides: Sides, rows: Sequence[Compared], cheap: SideName) -> float:
+def _most_j(sides: Comparison, rows: Sequence[RowComparison], cheap: SideName) -> float:
     """Return the most that these rows may cost, with the host's work for their operators; no end if one is not known.
 
     That work is as in the cheap program: in the other one the host may be busy with what is in question.
@@ -134,7 +134,7 @@ def _most_j(sides: Sides, rows: Sequence[Compared], cheap: SideName) -> float:
     return own_j + host_j * sum(len(region.a) + len(region.b) for row in rows for region in row.members)
 
 
-def _is_known(sides: Sides, row: Compared) -> bool:
+def _is_known(sides: Comparison, row: RowComparison) -> bool:
     """Return whether a row's energies are known: no kernel costs nothing, unless it is in compiled code."""
     energies = {"a": row.energy_a, "b": row.energy_b}
     return all(
@@ -149,7 +149,7 @@ def _high(energy: Energy | None) -> float:
     return 0.0 if energy is None else energy.high
 
 
-def _reads_device(sides: Sides, row: Compared) -> bool:
+def _reads_device(sides: Comparison, row: RowComparison) -> bool:
     """Return whether a row makes the host wait for a device: what that costs is not in its operators."""
     return any(
         sides.run(side).ops[op].name in READS and sides.run(side).ops[op].device != "cpu"
@@ -159,7 +159,7 @@ def _reads_device(sides: Sides, row: Compared) -> bool:
     )
 
 
-def _is_alike(sides: Sides) -> bool:
+def _is_alike(sides: Comparison) -> bool:
     """Return whether settings, and what no region holds, are the same on both sides."""
     matched = {side: {op for region in sides.regions for op in ops_of(region, side)} for side in SIDES}
     loose = [Counter(kernel.name for kernel in run.kernels if kernel.op is None) for run in (sides.a, sides.b)]
@@ -170,7 +170,7 @@ def _is_alike(sides: Sides) -> bool:
     )
 
 
-def _is_in_place(sides: Sides, rows: Sequence[Compared], expensive: SideName) -> bool:
+def _is_in_place(sides: Comparison, rows: Sequence[RowComparison], expensive: SideName) -> bool:
     """Return whether the time that the expensive step takes more is lost at these rows, and not between others."""
     runs = [sides.run(side) for side in (expensive, other_side(expensive))]
     rest_s = [

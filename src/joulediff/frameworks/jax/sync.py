@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-class JaxFence:
+class JaxSync:
     """Waits for the step's outputs. A step that returns nothing cannot be waited for."""
 
     def __init__(self) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from joulediff.frameworks.sync import Fence
+from joulediff.frameworks.sync import Sync
 
 
-def open_tensorflow_fence() -> Fence | None:
+def open_tensorflow_sync() -> Sync | None:
     """Return a fence where TensorFlow sees a GPU, else None."""
     import tensorflow as tf
 

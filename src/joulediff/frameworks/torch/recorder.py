@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from joulediff.frameworks.jobs import Workshop
+from joulediff.frameworks.jobs import TrialRunner
 from joulediff.frameworks.recorder import Replayer
 from joulediff.frameworks.settings import collect_settings
 from joulediff.frameworks.torch.capture.capture import Captured, capture_step
@@ -25,7 +25,7 @@ from joulediff.frameworks.torch.tensor_tree import named_tensors
 from joulediff.frameworks.torch.trace.join import Joined, join
 from joulediff.frameworks.torch.trace.trace import trace_step
 from joulediff.frameworks.torch.trace.traced import Traced
-from joulediff.frameworks.torch.trials.trial_runner import TorchWorkshop
+from joulediff.frameworks.torch.trials.trial_runner import TorchTrialRunner
 from joulediff.model.run import Run, Setting
 from joulediff.model.signature import Signature
 from joulediff.pysource.call_path import read_sources
@@ -115,8 +115,8 @@ class TorchRecorder:
     def replayer(self, run: Run, begin: Callable[[], None]) -> Replayer:
         return TorchReplayer(self._step, run, begin=begin, addresses=self._addresses)
 
-    def workshop(self, run: Run, begin: Callable[[], None]) -> Workshop:
-        return TorchWorkshop(self._step, run, names=self._names, begin=begin, root=self._root)
+    def trial_runner(self, run: Run, begin: Callable[[], None]) -> TrialRunner:
+        return TorchTrialRunner(self._step, run, names=self._names, begin=begin, root=self._root)
 
     def changed(self, settings: Mapping[str, Setting]) -> AbstractContextManager[None]:
         return changed(settings)

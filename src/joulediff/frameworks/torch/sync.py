@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from joulediff.frameworks.sync import Fence
+from joulediff.frameworks.sync import Sync
 
 
-def open_torch_fence() -> Fence | None:
+def open_torch_sync() -> Sync | None:
     """Return a fence for the devices this program has started, or None for CPU work alone."""
     import torch
 

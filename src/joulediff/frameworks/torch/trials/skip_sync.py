@@ -22,7 +22,7 @@ _READS = ("item", "tolist", "__float__", "__int__", "__bool__", "__index__")
 
 
 @contextmanager
-def unwaited(step: Step, *, file: str, line: int, root: str, begin: Callable[[], None]) -> Iterator[Step]:
+def without_sync(step: Step, *, file: str, line: int, root: str, begin: Callable[[], None]) -> Iterator[Step]:
     """Give the step without the waits in a line; raises JoulediffError where it reads no number there."""
     import torch
 

@@ -22,7 +22,7 @@ from joulediff.frameworks.torch.replay.inputs import KeptInputs, collect_inputs
 from joulediff.frameworks.torch.replay.replayer import CACHE_FILLS, HOST_CACHE_BYTES
 from joulediff.frameworks.torch.switches.switch import changed
 from joulediff.frameworks.torch.trials.sequence import OpSequence, Tensors, differ, kernel_names, to_form
-from joulediff.frameworks.torch.trials.skip_sync import unwaited
+from joulediff.frameworks.torch.trials.skip_sync import without_sync
 from joulediff.frameworks.torch.trials.tensor_transfer import read_tensors, write_tensors
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Run, Setting
@@ -47,7 +47,7 @@ class TorchPiece:
         self.load.close()
 
 
-class TorchWorkshop:
+class TorchTrialRunner:
     """The step of one recorded program."""
 
     def __init__(self, step: Step, run: Run, *, names: object, begin: Callable[[], None], root: Path) -> None:
@@ -82,18 +82,18 @@ class TorchWorkshop:
         self._runs[name], self._settings[name] = run, dict(settings)
         return name, run
 
-    def lend(self, ops: Sequence[int], values: Sequence[int], path: Path) -> None:
+    def export_tensors(self, ops: Sequence[int], values: Sequence[int], path: Path) -> None:
         own = _by_value(self._runs[OWN], self._collect(OWN, ops))
         if not own.keys() >= set(values):
             raise JoulediffError("the other program does not read there what it should lend")
         write_tensors(path, {value: own[value] for value in values})
 
-    def borrow(self, path: Path) -> None:
+    def import_tensors(self, path: Path) -> None:
         self._borrowed = {}
         self._borrowed = read_tensors(path)
 
-    def unwaited(self, step: Step, *, file: str, line: int) -> AbstractContextManager[Step]:
-        return unwaited(step, file=file, line=line, root=f"{self._root}{os.sep}", begin=self._begin)
+    def without_sync(self, step: Step, *, file: str, line: int) -> AbstractContextManager[Step]:
+        return without_sync(step, file=file, line=line, root=f"{self._root}{os.sep}", begin=self._begin)
 
     def open_piece(self, job: Job) -> TorchPiece:
         self._refuse(job)
