@@ -168,7 +168,7 @@ def test_speed_and_size(tmp_path: Path) -> None:
 
 def test_the_wire_needs_the_standard_library_only() -> None:
     code = (
-        "import sys; from joulediff.archive import to_wire, from_wire; from joulediff.runs import Run\n"
+        "import sys; from joulediff.archive import to_wire, from_wire; from joulediff.model.run import Run\n"
         "assert from_wire(to_wire(Run('a', None, 'b', 'c'))).label == 'a'\n"
         "assert not {'numpy', 'pyarrow'} & set(sys.modules), 'heavy'"
     )

@@ -145,7 +145,7 @@ HEAD = """\
 #!{python}
 import json, os, sys
 from joulediff.archive import from_wire, to_wire
-from joulediff.archive.plain import to_plain
+from joulediff.archive.codec import to_plain
 from joulediff.process.protocol import Commands, Failure, Sender
 s, commands, request = Sender(int(sys.argv[-2])), Commands(int(sys.argv[-3])), json.loads(sys.argv[-1])
 wire = open({wire!r}, "rb").read()

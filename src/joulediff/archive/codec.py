@@ -1,7 +1,10 @@
-"""Records as plain data for JSON, and back by the types their fields declare.
+"""Converts dataclasses to plain data for JSON, and back by the types their fields declare.
 
-Reading is strict: what a field does not allow is an `ArchiveError` that names the place. A key no field
-knows is ignored, and a field with a default may be missing: files of other versions stay readable.
+Reading is strict: a value that its field does not allow raises an `ArchiveError` that names the place. Unknown keys
+are ignored and a field with a default may be missing, so files of other versions stay readable.
+
+A field's metadata says where JSON differs from the dataclass: `{"name": "regions"}` stores the field under another key,
+`{"inline": True}` stores the fields of a nested dataclass beside those of the outer one.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -23,7 +26,7 @@ MAX_SHOWN_CHARS = 60
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What is read: how messages call it, and whether null stands for a number that was not finite."""
+    """The document that is read: its name in messages, and whether null stands for a number that is not finite."""
 
     within: str = " in its manifest"
     null_is_nan: bool = False
@@ -33,9 +36,9 @@ _MANIFEST = Document()
 
 
 def to_plain(value: Any) -> Any:
-    """Return a record, tuple, mapping or scalar as what JSON knows."""
+    """Return a dataclass, tuple, mapping or scalar as data that JSON can hold."""
     if is_dataclass(value):
-        return {field.name: to_plain(getattr(value, field.name)) for field in fields(value)}
+        return _from_record(value)
     if isinstance(value, Mapping):
         return {to_scalar(key): to_plain(each) for key, each in value.items()}
     if isinstance(value, tuple | list):
@@ -67,7 +70,7 @@ def is_unicode(text: str) -> bool:
 
 
 def from_plain(hint: Any, value: Any, place: str, document: Document = _MANIFEST) -> Any:
-    """Return what `hint`, the type of a record's field, makes of plain data found at `place`."""
+    """Return plain data as a value of the type `hint`; errors name `place`, where it was found."""
     origin, options = get_origin(hint), get_args(hint)
     if is_dataclass(hint):
         return _record(hint, value, place, document)
@@ -91,7 +94,7 @@ def from_plain(hint: Any, value: Any, place: str, document: Document = _MANIFEST
 
 
 def read_json(data: bytes) -> Any:
-    """Return what JSON text holds; raises ArchiveError for text that is none, or too deep."""
+    """Return the data in JSON text; raises ArchiveError for other text, or JSON that is nested too deeply."""
     try:
         return json.loads(data, parse_int=_parse_int)
     except RecursionError:
@@ -101,21 +104,37 @@ def read_json(data: bytes) -> Any:
 
 
 def shown(value: object) -> str:
-    """Return a value from a file as it may stand in a message: one short line."""
+    """Return a value from a file as one short printable line, for messages."""
     text = str(value) if isinstance(value, str | int | float | Exception) else type(value).__name__
     words = " ".join(text[: 2 * MAX_SHOWN_CHARS].split())
     line = "".join(c if c.isprintable() else "?" for c in words)
     return line if len(line) <= MAX_SHOWN_CHARS else line[: MAX_SHOWN_CHARS - 1] + "…"
 
 
+def _from_record(value: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    kind: Any = type(value)
+    for member in _members(kind):
+        plain = to_plain(getattr(value, member.field.name))
+        if member.is_inline:
+            found |= plain
+        else:
+            found[member.key] = plain
+    return found
+
+
 def _record(kind: Any, value: Any, place: str, document: Document) -> Any:
     _expect(isinstance(value, dict), value, place, document)
-    hints, found = _hints(kind), {}
-    for field in fields(kind):
-        if field.name in value:
-            found[field.name] = from_plain(hints[field.name], value[field.name], f"{place}.{field.name}", document)
-        elif field.default is MISSING and field.default_factory is MISSING:
-            raise ArchiveError(f"{shown(place)}.{field.name} is missing{document.within}")
+    found = {}
+    for member in _members(kind):
+        name = member.field.name
+        if member.is_inline:
+            if member.is_required or not value.keys().isdisjoint(_keys(member.hint)):
+                found[name] = _record(member.hint, value, place, document)
+        elif member.key in value:
+            found[name] = from_plain(member.hint, value[member.key], f"{place}.{member.key}", document)
+        elif member.is_required:
+            raise ArchiveError(f"{shown(place)}.{member.key} is missing{document.within}")
     try:
         return kind(**found)
     except ValueError as error:
@@ -145,6 +164,40 @@ def _parse_int(digits: str) -> int:
     return int(digits)
 
 
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A field of a dataclass, its type, and its place in JSON."""
+
+    field: Field[Any]
+    hint: Any
+
+    @property
+    def key(self) -> str:
+        return str(self.field.metadata.get("name", self.field.name))
+
+    @property
+    def is_inline(self) -> bool:
+        return bool(self.field.metadata.get("inline", False))
+
+    @property
+    def is_required(self) -> bool:
+        return self.field.default is MISSING and self.field.default_factory is MISSING
+
+
 @cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
+def _members(kind: Any) -> tuple[_Member, ...]:
+    hints = get_type_hints(kind)
+    found = tuple(_Member(field, hints[field.name]) for field in fields(kind))
+    for member in found:
+        if member.is_inline and not is_dataclass(member.hint):
+            raise TypeError(f"{kind.__name__}.{member.field.name} is no dataclass, so it cannot be inline")
+    keys = [key for member in found for key in (_keys(member.hint) if member.is_inline else (member.key,))]
+    if twice := {key for key in keys if keys.count(key) > 1}:
+        raise TypeError(f"{kind.__name__} has the key {min(twice)} twice in JSON")
+    return found
+
+
+@cache
+def _keys(kind: Any) -> tuple[str, ...]:
+    """Return the keys that a dataclass has in JSON, those of inline fields among them."""
+    return tuple(key for each in _members(kind) for key in (_keys(each.hint) if each.is_inline else (each.key,)))
