@@ -305,7 +305,7 @@ def test_our_own_fault_asks_for_a_report(measure: Any, sleeper: str, monkeypatch
     def break_down(*_: object, **__: object) -> None:
         raise LookupError("a hole")
 
-    monkeypatch.setattr("joulediff.metering.measure", break_down)
+    monkeypatch.setattr("joulediff.measuring.step.measure", break_down)
     ended = measure(sleeper)
     assert ended.code == 1
     assert "a fault in joulediff itself: LookupError: a hole" in ended.err

@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 
 from joulediff.frameworks import settings
 from joulediff.frameworks.settings import (
-    MAX_CHARS,
     SECRETS,
     collect_settings,
     is_allowed,
@@ -30,6 +29,7 @@ from joulediff.frameworks.settings import (
     read_environment,
     to_setting,
 )
+from joulediff.model.run import MAX_SETTING_CHARS
 
 PREFIXES = ("MKL_", "KMP_", "GOMP_", "PYTORCH_", "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "TRITON_")
 NAMES = st.text(string.ascii_uppercase + string.digits + "_", min_size=1, max_size=30)
@@ -128,7 +128,7 @@ def test_words_that_are_paths_leave_the_rest_of_a_value() -> None:
 
 
 def test_a_long_value_is_cut() -> None:
-    assert len(read_environment({"XLA_FLAGS": "a" * 5000})["XLA_FLAGS"]) == MAX_CHARS
+    assert len(read_environment({"XLA_FLAGS": "a" * 5000})["XLA_FLAGS"]) == MAX_SETTING_CHARS
 
 
 @given(st.dictionaries(NAMES, st.text(max_size=20)))
@@ -156,7 +156,7 @@ def test_other_prefixes_let_nothing_unknown_in(begin: str, rest: str) -> None:
 @given(st.text(max_size=300))
 def test_no_value_carries_a_place_or_grows(value: str) -> None:
     for kept in read_environment({"OMP_NUM_THREADS": value, "TORCH_X": value}).values():
-        assert len(kept) <= MAX_CHARS
+        assert len(kept) <= MAX_SETTING_CHARS
         assert not set(kept) & set("/\\@")
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from joulediff.pysource.value_origin import MAX_CHARS, MAX_INT, MAX_ITEMS, describe
+from joulediff.model.run import MAX_SETTING_CHARS
+from joulediff.pysource.value_origin import MAX_INT, MAX_ITEMS, describe
 
 
 class Mode(enum.Enum):
@@ -55,7 +56,7 @@ def test_a_slice_with_an_end_that_cannot_be_told_is_only_a_slice(end: Any, place
     [
         (3, (3, True)),
         (None, (None, True)),
-        ("x" * 1000, ("x" * MAX_CHARS, True)),
+        ("x" * 1000, ("x" * MAX_SETTING_CHARS, True)),
         (MAX_INT - 1, (MAX_INT - 1, True)),
         (MAX_INT, ("<int>", False)),
         (Mode.FAST, ("Mode.FAST", True)),

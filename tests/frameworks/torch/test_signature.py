@@ -286,8 +286,8 @@ def test_blas_starts_no_threads() -> None:
 import time
 from resource import RUSAGE_SELF, RUSAGE_THREAD, getrusage
 import torch
-from joulediff.recorders.torch.geometry import extent_of
-from joulediff.recorders.torch.signature import Signers
+from joulediff.frameworks.torch.capture.geometry import extent_of
+from joulediff.frameworks.torch.capture.signature import Signers
 x, signers = torch.randn(500_000), Signers()
 def used():
     return [getrusage(who).ru_utime for who in (RUSAGE_SELF, RUSAGE_THREAD)]

@@ -120,7 +120,7 @@ TF32 = """
 import json, sys, warnings
 import torch
 {change}
-from joulediff.recorders.settings import collect_settings
+from joulediff.frameworks.settings import collect_settings
 with warnings.catch_warnings(record=True) as seen:
     warnings.simplefilter("always")
     found = collect_settings()
