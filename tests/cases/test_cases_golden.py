@@ -17,7 +17,8 @@ from joulediff.cases.library import find_cases
 from joulediff.cases.run import DIFF, RUNS
 from joulediff.diagnosis.diagnose import diagnose
 from joulediff.model.diff import Diff, Ledger
-from joulediff.model.finding import Finding, SideName
+from joulediff.model.finding import Finding
+from joulediff.model.pair import SideName
 from joulediff.model.run import Run
 from joulediff.report.json.diff import diff_from_json
 

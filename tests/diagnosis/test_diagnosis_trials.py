@@ -18,7 +18,8 @@ from joulediff.diagnosis.trials.trial import Suspect, Trials, explain, saved, wi
 from joulediff.frameworks.jobs import OTHER, JobCost
 from joulediff.model.diff import Thresholds
 from joulediff.model.errors import JoulediffError
-from joulediff.model.finding import Cause, SideName, Trial
+from joulediff.model.finding import Cause, Trial
+from joulediff.model.pair import SideName
 from joulediff.model.place import Place
 from joulediff.model.progress import ProgressListener
 from joulediff.model.signature import Signature

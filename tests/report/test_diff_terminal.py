@@ -23,7 +23,8 @@ from diff_builders import (
     unmeasured_diff,
 )
 from joulediff.model.diff import Diff, Ratio, Thresholds
-from joulediff.model.finding import Cause, CauseType, Confirmation, SideName, Trial
+from joulediff.model.finding import Cause, CauseType, Confirmation, Trial
+from joulediff.model.pair import SideName
 from joulediff.model.place import Place
 from joulediff.report.render import render
 from joulediff.report.terminal.diff import print_diff

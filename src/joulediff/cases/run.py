@@ -19,7 +19,7 @@ from joulediff.cases.case import Case, DeviceName
 from joulediff.diagnosis.compare_programs import compare_programs
 from joulediff.diagnosis.interleaved_recording import Program
 from joulediff.model.diff import Diff, Thresholds
-from joulediff.model.finding import SideName
+from joulediff.model.pair import SideName
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run
 from joulediff.process.client import RemoteProgram

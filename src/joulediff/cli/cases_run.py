@@ -17,6 +17,7 @@ import click
 from joulediff.cli.options import meter_options
 from joulediff.cli.output import StageLines
 from joulediff.cli.verbose import is_verbose
+from joulediff.model.pair import SideName
 from joulediff.model.progress import ProgressListener
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from joulediff.cases.run import Size
     from joulediff.diagnosis.interleaved_recording import Program
     from joulediff.model.diff import Diff
-    from joulediff.model.finding import SideName
     from joulediff.process.client import RemoteProgram
     from joulediff.process.request import Request
 

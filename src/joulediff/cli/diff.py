@@ -16,7 +16,7 @@ from joulediff.cli.options import ProgramCommand, meter_options, program_argumen
 if TYPE_CHECKING:
     from joulediff.diagnosis.interleaved_recording import Program
     from joulediff.model.diff import Diff, Thresholds
-    from joulediff.model.finding import SideName
+    from joulediff.model.pair import SideName
     from joulediff.model.run import Run
     from joulediff.process.request import Request
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
-from joulediff.diagnosis.comparison import SIDES, Comparison, ops_of
+from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.diagnosis.evidence.host import part_energy
 from joulediff.diagnosis.significance import RowComparison
 from joulediff.model.diff import (
@@ -26,7 +26,8 @@ from joulediff.model.diff import (
     Thresholds,
 )
 from joulediff.model.energy import Energy, add, to_energy
-from joulediff.model.finding import Finding, SideName
+from joulediff.model.finding import Finding
+from joulediff.model.pair import SIDES, SideName
 from joulediff.model.stats import CONFIDENCE_SIGMAS
 from joulediff.version import __version__
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from joulediff.diagnosis.comparison import SIDES, Comparison, costliest, differ, ops_of, other_side, to_place
+from joulediff.diagnosis.comparison import Comparison, costliest, differ, ops_of, to_place
 from joulediff.diagnosis.evidence.host import Around, Waits, launch_energy
 from joulediff.diagnosis.evidence.redundancy import COPIES, call_behind
 from joulediff.diagnosis.evidence.settings import TOLD_BY
@@ -16,7 +16,8 @@ from joulediff.diagnosis.trials.trial import LiveProgram, Trials, saved, without
 from joulediff.matching import is_view
 from joulediff.model.diff import Thresholds
 from joulediff.model.energy import Energy, add
-from joulediff.model.finding import Cause, Confirmation, Finding, FindingKind, Region, SideName, Verdict
+from joulediff.model.finding import Cause, Confirmation, Finding, FindingKind, Region, Verdict
+from joulediff.model.pair import SIDES, SideName, other_side
 from joulediff.model.place import Place
 from joulediff.model.run import Setting
 

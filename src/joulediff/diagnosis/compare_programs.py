@@ -11,7 +11,8 @@ from joulediff.diagnosis.diagnose import diagnose
 from joulediff.diagnosis.interleaved_recording import Program, record_fixed, recorded
 from joulediff.model.diff import Diff, Thresholds
 from joulediff.model.errors import JoulediffError
-from joulediff.model.finding import Confirmation, Finding, SideName, WholeRun
+from joulediff.model.finding import Confirmation, Finding, WholeRun
+from joulediff.model.pair import SideName
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run
 from joulediff.process.client import RemoteProgram

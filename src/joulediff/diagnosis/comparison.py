@@ -14,7 +14,8 @@ from joulediff.diagnosis.evidence.settings import differing_settings
 from joulediff.energy.op_costs import Costs
 from joulediff.frameworks.jobs import Form
 from joulediff.matching import TOLERANCE, RegionGroup, group_regions
-from joulediff.model.finding import Region, SideName
+from joulediff.model.finding import Region
+from joulediff.model.pair import SIDES, SideName
 from joulediff.model.place import Place
 from joulediff.model.run import Frame, Run
 from joulediff.model.signature import Signature
@@ -112,14 +113,6 @@ class Comparison:
     def _slices(self) -> dict[SideName, dict[int, tuple[int, ...]]]:
         equal = [region for region in self.regions if region.kind == "equal"]
         return {side: {region.id: self.slice_of(region, side) for region in equal} for side in SIDES}
-
-
-SIDES: tuple[SideName, ...] = ("a", "b")
-
-
-def other_side(side: SideName) -> SideName:
-    """Return the side that is not this one."""
-    return "b" if side == "a" else "a"
 
 
 def ops_of(region: Region, side: SideName) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from joulediff.archive import load
 from joulediff.diagnosis.assemble import Outcome, assemble
 from joulediff.diagnosis.build import add_around, most_saved, saved_by_trial, write_finding, write_waiting
-from joulediff.diagnosis.comparison import SIDES, Comparison, ops_of, other_side
+from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.diagnosis.conditions import compare_conditions
 from joulediff.diagnosis.evidence.busy_wait import find_spinning, write_spinning
 from joulediff.diagnosis.evidence.find_leads import find_leads
@@ -28,7 +28,8 @@ from joulediff.diagnosis.trials.whole_step import Alone, find_alone, prove
 from joulediff.diagnosis.widen_region import join, whole_call, widen
 from joulediff.matching import TOLERANCE, is_view, match
 from joulediff.model.diff import Diff, RowVerdict, Thresholds
-from joulediff.model.finding import Finding, Region, SideName
+from joulediff.model.finding import Finding, Region
+from joulediff.model.pair import SIDES, SideName, other_side
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run
 

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from joulediff.diagnosis.comparison import other_side
 from joulediff.diagnosis.trials.trial import LiveProgram
 from joulediff.model.errors import JoulediffError, ProgramError
-from joulediff.model.finding import SideName
+from joulediff.model.pair import SideName, other_side
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run, Setting
 from joulediff.process.client import RemoteProgram

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from joulediff.diagnosis.comparison import Comparison, costliest, other_side, to_place
+from joulediff.diagnosis.comparison import Comparison, costliest, to_place
 from joulediff.diagnosis.trials.trial import Suspect
-from joulediff.model.finding import Cause, FindingKind, Region, SideName
+from joulediff.model.finding import Cause, FindingKind, Region
+from joulediff.model.pair import SideName, other_side
 from joulediff.model.place import Place
 from joulediff.model.run import Frame
 

@@ -11,11 +11,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from joulediff.diagnosis.comparison import SIDES, Comparison, ops_of
+from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.matching import RegionGroup
 from joulediff.model.diff import Thresholds
 from joulediff.model.energy import Energy
-from joulediff.model.finding import Region, SideName
+from joulediff.model.finding import Region
+from joulediff.model.pair import SIDES, SideName
 from joulediff.model.run import Kernel, Value
 from joulediff.model.stats import CONFIDENCE_SIGMAS
 

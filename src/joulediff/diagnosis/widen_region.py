@@ -11,9 +11,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from joulediff.diagnosis.comparison import SIDES, Comparison, ops_of
+from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.diagnosis.evidence.deviation import shared_frames
-from joulediff.model.finding import Region, SideName
+from joulediff.model.finding import Region
+from joulediff.model.pair import SIDES, SideName
 from joulediff.model.run import Frame, Run
 
 # More regions than this are no single function.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from joulediff.model.energy import Energy
+from joulediff.model.pair import SideName
 from joulediff.model.place import Place
 from joulediff.model.run import Setting
 
@@ -19,9 +20,6 @@ FindingKind = Literal["misconfiguration", "api_misuse", "redundant", "host", "un
 
 
 CauseType = Literal["setting", "call_path", "layout", "redundancy", "host", "kernel"]
-
-
-SideName = Literal["a", "b"]
 
 
 @dataclass(frozen=True, slots=True)

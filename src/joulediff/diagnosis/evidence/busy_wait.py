@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from typing import cast
 
 from joulediff.diagnosis.build import suggest
-from joulediff.diagnosis.comparison import SIDES, Comparison, other_side
+from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.evidence.settings import set_place
 from joulediff.diagnosis.significance import joules
 from joulediff.diagnosis.trials.trial import MEASURE_S, NEAR_SHARE, WAIT_S, LiveProgram
 from joulediff.model.diff import Thresholds
 from joulediff.model.energy import Energy
 from joulediff.model.errors import JoulediffError
-from joulediff.model.finding import Cause, Confirmation, Finding, SideName, Trial
+from joulediff.model.finding import Cause, Confirmation, Finding, Trial
 from joulediff.model.measurement import Measurement
+from joulediff.model.pair import SIDES, SideName, other_side
 from joulediff.model.run import Run
 
 _CPU = "cpu"

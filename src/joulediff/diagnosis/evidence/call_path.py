@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from joulediff.diagnosis.comparison import SIDES, costliest, ops_of
+from joulediff.diagnosis.comparison import costliest, ops_of
 from joulediff.diagnosis.evidence.deviation import Deviation, find_deviation, shared_frames
 from joulediff.diagnosis.evidence.key_variable import KeyVariable, find_key_variable
 from joulediff.diagnosis.evidence.redundancy import calls_in
@@ -19,7 +19,8 @@ from joulediff.diagnosis.trials.trial import LiveProgram, Suspect
 from joulediff.diagnosis.widen_region import library_call
 from joulediff.matching import name_ops
 from joulediff.model.errors import JoulediffError
-from joulediff.model.finding import Cause, FindingKind, SideName
+from joulediff.model.finding import Cause, FindingKind
+from joulediff.model.pair import SIDES, SideName
 from joulediff.model.run import Frame, Run, Setting
 from joulediff.pysource.line_trace import Target
 

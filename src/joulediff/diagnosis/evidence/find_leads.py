@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from joulediff.diagnosis.comparison import SIDES, ops_of, to_place
+from joulediff.diagnosis.comparison import ops_of, to_place
 from joulediff.diagnosis.evidence.call_path import find_by_path, find_by_size
 from joulediff.diagnosis.evidence.layout import find_differences, find_origin
 from joulediff.diagnosis.evidence.redundancy import COPIES, call_behind, calls_in
@@ -19,7 +19,8 @@ from joulediff.diagnosis.lead import Lead, Subject
 from joulediff.diagnosis.significance import joules
 from joulediff.diagnosis.trials.trial import LiveProgram, Suspect
 from joulediff.frameworks.torch.switches.aliases import group_aliases
-from joulediff.model.finding import Cause, CauseType, FindingKind, SideName
+from joulediff.model.finding import Cause, CauseType, FindingKind
+from joulediff.model.pair import SIDES, SideName
 from joulediff.model.run import Run, Setting
 
 # As costly as the costliest, about.

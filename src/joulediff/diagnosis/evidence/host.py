@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from joulediff.diagnosis.comparison import SIDES, Comparison, ops_of, other_side
+from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.diagnosis.significance import RowComparison, joules
 from joulediff.energy.ledger import Account
 from joulediff.model.energy import Energy, add
-from joulediff.model.finding import SideName
+from joulediff.model.pair import SIDES, SideName, other_side
 from joulediff.model.run import Frame, Run
 
 # Operators that hand a number to the host, which has to wait for it.

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from joulediff.diagnosis.comparison import Comparison, differ, form_of, other_side
+from joulediff.diagnosis.comparison import Comparison, differ, form_of
 from joulediff.frameworks.jobs import OTHER, Dataflow, Feed, Job
 from joulediff.matching import is_view
-from joulediff.model.finding import Region, SideName
+from joulediff.model.finding import Region
+from joulediff.model.pair import SideName, other_side
 from joulediff.model.run import Run
 
 

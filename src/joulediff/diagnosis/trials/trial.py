@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
 
-from joulediff.diagnosis.comparison import Comparison, differ, form_of, ops_of, other_side
+from joulediff.diagnosis.comparison import Comparison, differ, form_of, ops_of
 from joulediff.diagnosis.significance import ALPHA, chance
 from joulediff.diagnosis.trials.transplant import Transplant
 from joulediff.frameworks.jobs import OWN, Feed, Job, JobCost
@@ -22,8 +22,9 @@ from joulediff.matching import match
 from joulediff.model.diff import Thresholds
 from joulediff.model.energy import Energy, scale
 from joulediff.model.errors import JoulediffError
-from joulediff.model.finding import Region, SideName, Trial
+from joulediff.model.finding import Region, Trial
 from joulediff.model.measurement import Measurement
+from joulediff.model.pair import SideName, other_side
 from joulediff.model.place import Place
 from joulediff.model.run import Run, Setting
 from joulediff.pysource.line_trace import LineTrace, Target

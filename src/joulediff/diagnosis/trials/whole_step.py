@@ -12,13 +12,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from joulediff.diagnosis.comparison import SIDES, Comparison, form_of, ops_of, other_side
+from joulediff.diagnosis.comparison import Comparison, form_of, ops_of
 from joulediff.diagnosis.evidence.host import READS, part_energy
 from joulediff.diagnosis.evidence.settings import differing_settings
 from joulediff.diagnosis.significance import RowComparison, joules, may_differ
 from joulediff.model.diff import Thresholds
 from joulediff.model.energy import Energy
-from joulediff.model.finding import Confirmation, Finding, Region, SideName, Trial
+from joulediff.model.finding import Confirmation, Finding, Region, Trial
+from joulediff.model.pair import SIDES, SideName, other_side
 from joulediff.model.run import Op, Run
 
 CHANGE = "the calls of the other program, which differs in nothing else"
