@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 import paths
 from archive_runs import exactly, flat, large_run, small_run, small_value
 from archive_strategies import runs
+from golden_files import find_golden
 from joulediff.archive import container as limits
 from joulediff.archive import from_wire, load, save, to_wire
 from joulediff.archive.container import pack
@@ -295,7 +296,7 @@ def test_the_present_format_has_an_archive(pytestconfig: pytest.Config) -> None:
     assert path.exists()
 
 
-@pytest.mark.parametrize("path", sorted(GOLDEN.glob("format*.jd")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", find_golden("format*.jd"), ids=lambda path: path.stem)
 def test_archives_of_every_format_are_read(path: Path) -> None:
     """Field by field, so that fields which came later do not count."""
     kept = json.loads(path.with_suffix(".json").read_text())

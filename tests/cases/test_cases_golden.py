@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import paths
+from golden_files import find_golden
 from joulediff.archive import load
 from joulediff.cases.case import Case
 from joulediff.cases.judge import GOOD, judge
@@ -22,9 +22,8 @@ from joulediff.model.pair import SideName
 from joulediff.model.run import Run
 from joulediff.report.json.diff import diff_from_json
 
-GOLDEN = paths.GOLDEN / "cases"
 CASES = {case.id: case for case in find_cases(None)}
-KEPT = {f"{path.parent.parent.name}-{path.parent.name}": path.parent for path in sorted(GOLDEN.glob(f"*/*/{DIFF}"))}
+KEPT = {f"{path.parent.parent.name}-{path.parent.name}": path.parent for path in find_golden(f"cases/*/*/{DIFF}")}
 # What two recordings do not tell: it takes both programs in turns, or operators weighed at the host's pace.
 LIVE = ("pytorch-181115", "sglang-5128")
 TELLING = {name: folder for name, folder in KEPT.items() if folder.name not in LIVE}

@@ -1,4 +1,4 @@
-"""Judged cases as reports, exactly. `pytest tests/test_cases_show.py --golden` writes them anew."""
+"""The reports of judged cases and of the catalogue: their golden files and their sentences."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-import paths
 from case_builders import judgement, library_judgements, make_case, silent
+from golden_files import check_golden
 from joulediff.cases.catalogue import print_case, print_catalogue
 from joulediff.cases.judge import Judgement
 from joulediff.cases.kept import read_results, results_to_json, write_results
@@ -18,16 +18,6 @@ from joulediff.cases.show import judgements_to_markdown, print_judgements
 from joulediff.cases.table import all_good, cases_table, judged_text, totals_text
 from joulediff.model.diff import Ratio
 from joulediff.model.errors import JoulediffError
-
-GOLDEN = paths.GOLDEN / "cases"
-
-
-def check_golden(shown: str, name: str, config: pytest.Config) -> None:
-    path = GOLDEN / name
-    if config.getoption("--golden"):
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(shown, encoding="utf-8")
-    assert shown == path.read_text(encoding="utf-8")
 
 
 def console(columns: int) -> Console:
@@ -49,11 +39,11 @@ def in_columns(judgements: list[Judgement], columns: int) -> str:
 def test_golden(columns: int, pytestconfig: pytest.Config) -> None:
     shown = in_columns(library_judgements(), columns)
     assert all(len(line) <= columns for line in shown.splitlines())
-    check_golden(shown, f"judged_{columns}.txt", pytestconfig)
+    check_golden(f"cases/judged_{columns}.txt", shown, pytestconfig)
 
 
 def test_golden_of_markdown(pytestconfig: pytest.Config) -> None:
-    check_golden(judgements_to_markdown(library_judgements()), "judged.md", pytestconfig)
+    check_golden("cases/judged.md", judgements_to_markdown(library_judgements()), pytestconfig)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +151,7 @@ def test_golden_of_the_catalogue(columns: int, tmp_path: Path, pytestconfig: pyt
     target = console(columns)
     print_catalogue(cases, {"pytorch-153195": "only on cuda", "hf-39072": None}, target)
     assert all(len(line) <= columns for line in text_of(target).splitlines())
-    check_golden(text_of(target), f"list_{columns}.txt", pytestconfig)
+    check_golden(f"cases/list_{columns}.txt", text_of(target), pytestconfig)
 
 
 def test_golden_of_a_case_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config) -> None:
@@ -179,4 +169,4 @@ def test_golden_of_a_case_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     )
     target = console(80)
     print_case(case, None, target, programs=True)
-    check_golden(text_of(target), "show_80.txt", pytestconfig)
+    check_golden("cases/show_80.txt", text_of(target), pytestconfig)

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 import paths
+from golden_files import check_golden
 from joulediff.archive import load, save
 from joulediff.cli import cli
 from joulediff.matching import match
@@ -38,12 +39,9 @@ def render(a: Run, b: Run, columns: int, *, top: int = 20) -> str:
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_golden(runs: tuple[Run, Run], columns: int, pytestconfig: pytest.Config) -> None:
-    path = GOLDEN / "match" / f"gpt2_{columns}.txt"
     shown = render(*runs, columns)
     assert all(len(line) <= columns for line in shown.splitlines())
-    if pytestconfig.getoption("--golden"):
-        path.write_text(shown, encoding="utf-8")
-    assert shown == path.read_text(encoding="utf-8")
+    check_golden(f"match/gpt2_{columns}.txt", shown, pytestconfig)
 
 
 def test_columns_sum_to_their_totals(runs: tuple[Run, Run]) -> None:

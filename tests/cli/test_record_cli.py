@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_show import compiled, replayed
 
 import joulediff
 from cli_builders import make_domain, steady, write_program, write_script
@@ -28,6 +27,7 @@ from joulediff.cli.output import StageLines, refuse_output
 from joulediff.cli.record import _File, _summarise, name_file
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Run
+from show_builders import compiled, replayed
 
 PLAIN = "def build():\n    return lambda: sum(range(20_000))\n"
 OLDER = Run("older", None, "2026-01-01T00:00:00+00:00", "0.1.0")

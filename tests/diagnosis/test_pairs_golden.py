@@ -10,6 +10,7 @@ import pytest
 
 import joulediff as jd
 import paths
+from golden_files import find_golden
 from joulediff.archive import load
 from joulediff.diagnosis.diagnose import diagnose
 from joulediff.model.diff import Diff
@@ -17,7 +18,7 @@ from joulediff.report.json.diff import diff_from_json
 from pairs.common import marked_line
 
 FOLDER = paths.GOLDEN / "pairs"
-NAMES = sorted(path.stem.removesuffix("-a") for path in FOLDER.glob("*-a.jd"))
+NAMES = sorted(path.stem.removesuffix("-a") for path in find_golden("pairs/*-a.jd"))
 
 
 def compare(name: str, a: str = "a", b: str = "b") -> Diff:

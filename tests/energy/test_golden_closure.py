@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from test_show import render
 
 import paths
+from golden_files import check_golden
 from joulediff.archive import load
 from joulediff.energy.attribution import attribute
 from joulediff.energy.ledger import Account, Books, open_books
 from joulediff.model.run import Run
+from show_builders import render
 
 GOLDEN = paths.GOLDEN
 PROGRAMS = ("gpt2", "llama", "resnet50", "train")
@@ -81,9 +82,5 @@ def test_power_times_time_misjudges_single_operators(run: Run, books: Books) -> 
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_show_is_as_it_was(run: Run, columns: int, request: pytest.FixtureRequest) -> None:
-    path = GOLDEN / "closure" / f"{run.label}_{columns}.txt"
-    shown = render(run, columns)
-    if request.config.getoption("--golden"):
-        path.write_text(shown, encoding="utf-8")
-    assert shown == path.read_text(encoding="utf-8")
+def test_show_is_as_it_was(run: Run, columns: int, pytestconfig: pytest.Config) -> None:
+    check_golden(f"closure/{run.label}_{columns}.txt", render(run, columns), pytestconfig)

@@ -8,15 +8,14 @@ from collections.abc import Callable
 import pytest
 from markdown_it import MarkdownIt
 
-import paths
 from diff_builders import HOSTILE, gpt2_diff, hostile_diff, mixed_diff, same_diff, unlike_diff, unmeasured_diff
+from golden_files import check_golden
 from joulediff.model.diff import Diff
 from joulediff.report.markdown import code, diff_to_markdown, escape
 from joulediff.report.render import render
 from joulediff.report.sanitize import plain_text
 from joulediff.report.views.diff_rows import diff_table
 
-GOLDEN = paths.GOLDEN / "diff"
 HTML = re.compile(r"</?(details|summary|code|sub)>")
 PARSER = MarkdownIt("commonmark").enable("table")
 
@@ -28,11 +27,7 @@ def html_of(text: str) -> str:
 @pytest.mark.parametrize(("name", "build"), [("gpt2", gpt2_diff), ("mixed", mixed_diff)])
 def test_golden(name: str, build: Callable[[], Diff], pytestconfig: pytest.Config) -> None:
     shown = diff_to_markdown(build())
-    path = GOLDEN / f"{name}.md"
-    if pytestconfig.getoption("--golden"):
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(shown, encoding="utf-8")
-    assert shown == path.read_text(encoding="utf-8")
+    check_golden(f"diff/{name}.md", shown, pytestconfig)
 
 
 @pytest.mark.parametrize("every", [False, True])

@@ -1,4 +1,4 @@
-"""The terminal report of a diff, exactly. `pytest tests/test_diff_terminal.py --golden` writes the reports anew."""
+"""The terminal report of a diff: its golden files, its sums and its sentences."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-import paths
 from diff_builders import (
     energy,
     finding,
@@ -22,6 +21,7 @@ from diff_builders import (
     unlike_diff,
     unmeasured_diff,
 )
+from golden_files import check_golden
 from joulediff.model.diff import Diff, Ratio, Thresholds
 from joulediff.model.finding import Cause, CauseType, Confirmation, Trial
 from joulediff.model.pair import SideName
@@ -33,7 +33,6 @@ from joulediff.report.views.diff_rows import diff_table
 from joulediff.report.views.diff_sentences import headline
 from joulediff.report.views.finding_sentences import cause_text, finding_facts, pays_text
 
-GOLDEN = paths.GOLDEN / "diff"
 BUILT = {
     "gpt2": gpt2_diff,
     "mixed": mixed_diff,
@@ -43,24 +42,16 @@ BUILT = {
 }
 
 
-def check_golden(shown: str, name: str, config: pytest.Config) -> None:
-    path = GOLDEN / name
-    if config.getoption("--golden"):
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(shown, encoding="utf-8")
-    assert shown == path.read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize("columns", [80, 120])
 @pytest.mark.parametrize("name", BUILT)
 def test_golden(name: str, columns: int, pytestconfig: pytest.Config) -> None:
     shown = render(BUILT[name](), "terminal", width=columns)
     assert all(len(line) <= columns for line in shown.splitlines())
-    check_golden(shown, f"{name}_{columns}.txt", pytestconfig)
+    check_golden(f"diff/{name}_{columns}.txt", shown, pytestconfig)
 
 
 def test_golden_of_everything(pytestconfig: pytest.Config) -> None:
-    check_golden(render(gpt2_diff(), "terminal", width=120, every=True), "gpt2_all_120.txt", pytestconfig)
+    check_golden("diff/gpt2_all_120.txt", render(gpt2_diff(), "terminal", width=120, every=True), pytestconfig)
 
 
 @pytest.mark.parametrize("every", [False, True])

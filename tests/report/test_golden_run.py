@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from test_show import render
 
 import paths
+from golden_files import check_golden
 from joulediff.archive import load
 from joulediff.model.run import Run
+from show_builders import render
 
 GOLDEN = paths.GOLDEN
 
@@ -62,8 +63,4 @@ def test_kernels_fit_into_the_metered_step(run: Run) -> None:
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_golden(run: Run, columns: int, pytestconfig: pytest.Config) -> None:
-    path = GOLDEN / f"show_h200_gpt2_{columns}.txt"
-    text = render(run, columns)
-    if pytestconfig.getoption("--golden"):
-        path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")
+    check_golden(f"show_h200_gpt2_{columns}.txt", render(run, columns), pytestconfig)

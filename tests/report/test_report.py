@@ -1,4 +1,4 @@
-"""Reports, exactly. `pytest tests/test_report.py --golden` writes them anew: read the difference before keeping it."""
+"""The reports of `measure` and `doctor`: their golden files and their sentences."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-import paths
 from cli_builders import make_domain
+from golden_files import check_golden
 from joulediff.model.energy import Energy, Source
 from joulediff.model.measurement import (
     Checkup,
@@ -27,7 +27,6 @@ from joulediff.model.measurement import (
 from joulediff.report.json import to_json
 from joulediff.report.terminal import format_interval, print_checkup, print_measurement
 
-GOLDEN = paths.GOLDEN
 H200 = "NVIDIA H200"
 XEON = "Intel(R) Xeon(R) Platinum 8468, 6.2 W a busy core assumed"
 
@@ -178,10 +177,7 @@ def render(record: Measurement | Checkup, columns: int, *, colour: bool = False)
 @pytest.mark.parametrize("name", list(REPORTS))
 def test_golden(name: str, columns: int, pytestconfig: pytest.Config) -> None:
     text = render(REPORTS[name](), columns)
-    path = GOLDEN / f"{name}_{columns}.txt"
-    if pytestconfig.getoption("golden"):
-        path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")
+    check_golden(f"{name}_{columns}.txt", text, pytestconfig)
 
 
 @pytest.mark.parametrize("columns", [80, 100, 120, 200])

@@ -1,8 +1,7 @@
-"""`joulediff show`, exactly. `pytest tests/test_show.py --golden` writes the reports anew."""
+"""`joulediff show`: its golden reports, and what each part of them says."""
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import re
@@ -14,11 +13,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
 from rich.text import Text
 
-import paths
 from energy_builders import cpu_run, gpu_run, odd_runs, replay, with_replays
+from golden_files import check_golden
 from joulediff.archive import save
 from joulediff.cli import main
 from joulediff.model.errors import JoulediffError
@@ -26,157 +24,23 @@ from joulediff.model.measurement import Condition
 from joulediff.model.run import Kernel, Pass, Run
 from joulediff.report.columns import fit_texts, format_places, pick_unit, round_to_sum
 from joulediff.report.json.run import run_to_json
-from joulediff.report.terminal.run import print_run
-from run_builders import PASSES, Gpt2, RunBuilder, domain_energy, energy, gpt2_run, measurement
+from run_builders import PASSES, RunBuilder, domain_energy, energy, gpt2_run, measurement
+from show_builders import REPORTS, captured_only, compiled, complete, metered_only, on_cpu, render, replayed
 
-GOLDEN = paths.GOLDEN
 BYS = ("op", "module", "line", "kernel")
-
-
-def complete() -> Run:
-    return gpt2_run()
-
-
-def compiled() -> Run:
-    """Layers compiled, kernels that nobody claims, two cards of which one is at work, and much to say about it."""
-    made = Gpt2(layers=0)
-    for layer in range(6):
-        at = f"transformer.h.{layer}"
-        made.work("aten::addmm", f"{at}.mlp.c_fc", "Conv1D", 0.0, None, compiled=True)
-        made.work("aten::gelu", f"{at}.mlp.act", "GELU", 0.0, None, compiled=True)
-        made.kernel("triton_poi_fused_gelu_0", 40e-6, module=at, join="module")
-        made.kernel("void gemm<128>(float*)", 90e-6, module=at, join="module", after_s=30e-6, stream=13)
-    made.kernel("void nobody_knows(int)", 0.33e-3)
-    made.kernel("Memset (Device)", 3e-6, kind="memset", size_bytes=4_500_000)
-    made.wait("cudaDeviceSynchronize", 0.4e-3)
-    found = measurement(
-        domains={
-            "gpu0": domain_energy(3.1234, 6.2e-3),
-            "gpu1": domain_energy(0.4321, 6.2e-3, None),
-            "cpu": domain_energy(0.2111, 6.2e-3, 20.0, device="Intel package"),
-            "gpu2": domain_energy(0.47, 6.2e-3, counted=False, rested=True),
-        },
-        energy=energy(3.7666, 0.07),
-        trustworthy=False,
-        warnings=(
-            "the interval is ±7% after 4.6 s, wider than 5%: give it more time (--seconds), a quieter machine, or a "
-            "wider --precision",
-            "gpu0 is used by process 4711 (python3): its energy is in every number",
-        ),
-        conditions=(
-            Condition(
-                "other programs",
-                False,
-                "4711",
-                "gpu0",
-                "gpu0 is used by process 4711 (python3): its energy is in every number",
-            ),
-            Condition("drift", False, "+3 °C", "gpu0"),
-            Condition("throttling", False, "power cap", "gpu2"),
-        ),
-    )
-    return made.build(
-        label="gpt2, compiled",
-        measurement=found,
-        passes=(PASSES[0], Pass("traced", "partial", 1.2, "the profiler lost 3 events"), PASSES[2]),
-        notes=tuple(f"operator {n} differs between the passes" for n in range(9)),
-    )
-
-
-def on_cpu() -> Run:
-    found = measurement(
-        step_s=31e-3,
-        domains={"cpu": domain_energy(0.41, 31e-3, 0.03, energy=energy(0.41, 0.04, "estimated"), device="Intel Xeon")},
-        energy=energy(0.41, 0.04, "estimated"),
-        states=(),
-        cpu_s=31e-3,
-    )
-    return gpt2_run(2, device="cpu", measurement=found)
-
-
-def replayed() -> Run:
-    """Replayed as well, with a metered CPU; some operators in another way than the program ran them, some not."""
-    made = Gpt2()
-    kinds: dict[tuple[str, float], list[int]] = {}
-    for kernel in made.kernels:
-        assert kernel.op is not None
-        kinds.setdefault((made.ops[kernel.op].name, kernel.duration_s), []).append(kernel.op)
-    at_1755 = "ran at 1755 MHz, the program at 1980: no pace brings them together"
-    changes: dict[str, dict[str, Any]] = {
-        "aten::item": {"joules": None, "note": "its result depends on the values of its inputs"},
-        "aten::native_layer_norm": {"joules": None, "note": "the 60.0 s for replay were spent"},
-        "aten::pow": {"clock_mhz": 1755.0, "note": at_1755},
-        "aten::tanh": {"clock_mhz": 1762.0, "note": at_1755.replace("1755", "1762")},
-        "aten::add": {"inputs": "drawn"},
-    }
-    found, calls = [], {}
-    for number, ((name, call_s), ops) in enumerate(kinds.items()):
-        facts = {"clock_mhz": 1980.0, "how": "graph", "inputs": "real", "calls": 900, **changes.get(name, {})}
-        joules = facts.pop("joules", (620.0 if "mm" in name else 210.0) * call_s)
-        found.append(replay(ops[0], joules, share=0.03, rest_w=75.8, call_s=call_s, **facts))
-        calls |= dict.fromkeys(ops, number)
-    measured = measurement(
-        domains={
-            "gpu0": domain_energy(4.1236, 7.0e-3),
-            "cpu": domain_energy(0.3111, 7.0e-3, 20.0, device="Intel package"),
-        },
-        energy=energy(4.4347, 0.012),
-        cpu_s=6.5e-3,
-        clocks_mhz={"gpu0": 1980.0},
-    )
-    passes = (*PASSES, Pass("replayed", "done", 21.0))
-    return with_replays(made.build(measurement=measured, passes=passes), *found, calls=calls)
-
-
-def metered_only() -> Run:
-    skipped = (
-        Pass("traced", "skipped", 0.0, "torch is not imported"),
-        Pass("captured", "failed", 0.3, "out of memory"),
-    )
-    return Run(
-        "sums", "sums.py", "2026-11-20T10:31:22+00:00", "0.2.0", measurement=measurement(), passes=(PASSES[0], *skipped)
-    )
-
-
-def captured_only() -> Run:
-    made = Gpt2(layers=4)
-    passes = (Pass("metered", "failed", 0.0, "no meter"), Pass("traced", "failed", 0.1, "no profiler"), PASSES[2])
-    return made.build(passes=passes, kernels=(), waits=(), traced_s=None)
-
-
-REPORTS = {f.__name__: f for f in (complete, replayed, compiled, on_cpu, metered_only, captured_only)}
-
-
-def render(run: Run, columns: int = 120, *, colour: bool = False, **options: Any) -> str:
-    console = Console(
-        file=io.StringIO(),
-        width=columns,
-        highlight=False,
-        force_terminal=colour,
-        color_system="standard" if colour else None,
-    )
-    print_run(run, console, **{"path": "run.jd", **options})
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
 
 
 @pytest.mark.parametrize("columns", [80, 120])
 @pytest.mark.parametrize("name", list(REPORTS))
 def test_golden(name: str, columns: int, pytestconfig: pytest.Config) -> None:
     text = render(REPORTS[name](), columns)
-    path = GOLDEN / f"show_{name}_{columns}.txt"
-    if pytestconfig.getoption("golden"):
-        path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")
+    check_golden(f"show_{name}_{columns}.txt", text, pytestconfig)
 
 
 @pytest.mark.parametrize("by", BYS)
 def test_golden_of_each_grouping(by: Any, pytestconfig: pytest.Config) -> None:
     text = render(complete(), 100, by=by, top=5)
-    path = GOLDEN / f"show_by_{by}.txt"
-    if pytestconfig.getoption("golden"):
-        path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")
+    check_golden(f"show_by_{by}.txt", text, pytestconfig)
 
 
 @pytest.mark.parametrize("columns", [30, 80, 100, 120, 200])

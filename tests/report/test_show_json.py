@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from test_show import replayed
 
 from joulediff.model.run import Pass, Run
 from joulediff.report.json import to_json
 from joulediff.report.json.run import run_record, run_to_json
 from run_builders import PASSES, Gpt2, RunBuilder, domain_energy, gpt2_run, measurement
+from show_builders import replayed
 
 ENERGY = {"joules": float, "low": float, "high": float, "source": str}
 PARTS = ("operators", "idle", "host", "waits", "unexplained")

@@ -7,12 +7,13 @@ from collections import Counter
 import pytest
 
 import paths
+from golden_files import find_golden
 from joulediff.frameworks.torch.trace.chrome import to_traced
 from joulediff.frameworks.torch.trace.join import join
 from trace_builders import make_op
 
 FOLDER = paths.GOLDEN / "traces"
-NAMES = sorted(path.name.removesuffix(".json.gz") for path in FOLDER.glob("*.json.gz"))
+NAMES = sorted(path.name.removesuffix(".json.gz") for path in find_golden("traces/*.json.gz"))
 MLP = ["transformer.h.0.mlp", "transformer.h.1.mlp"]
 
 
