@@ -1,4 +1,4 @@
-"""Programs to compare with themselves."""
+"""Programs that `benchmarks/aa.py` compares with themselves."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""How long the recordings of all cases take to diagnose, without a device: `joulediff diff A.jd B.jd`.
+"""Measure the time to diagnose the recordings of all cases without a device: `joulediff diff A.jd B.jd`.
 
-    OMP_NUM_THREADS=1 python benchmarks/golden_cases.py              # the recordings of this repository
-    OMP_NUM_THREADS=1 python benchmarks/golden_cases.py KEPT         # those that `joulediff cases run --keep` wrote
+    OMP_NUM_THREADS=1 python benchmarks/golden_cases.py              # recordings of this repository
+    OMP_NUM_THREADS=1 python benchmarks/golden_cases.py KEPT         # recordings of `joulediff cases run --keep`
 
-Each diff has a process of its own, as a user's would; its start is counted.
+Each diff runs in its own process, as it does for a user; the time includes the start of the process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main() -> int:
 
 
 def time_diff(pair: Path) -> float:
-    """Return the seconds that one diff takes; one that fails ends it all."""
+    """Return the seconds of one diff. A failed diff ends the benchmark."""
     command = [sys.executable, "-m", "joulediff", "diff", *(str(pair / name) for name in RUNS.values())]
     begin_s = time.monotonic()
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True)

@@ -1,4 +1,4 @@
-"""A Llama of 32 layers, small otherwise, with eager attention and with the fused one: how long an offline diff takes.
+"""Small Llama with 32 layers, with eager and with fused attention, to measure the time of an offline diff.
 
 joulediff record benchmarks/llama32.py:eager -o eager.jd --seconds 1 --wait 0 --replay-seconds 5
 joulediff record benchmarks/llama32.py:sdpa -o sdpa.jd --seconds 1 --wait 0 --replay-seconds 5

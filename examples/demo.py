@@ -1,15 +1,15 @@
-"""What `make demo` shows: this machine's meters, a diff of two programs, and one of two recordings of an H200."""
+"""Run `make demo`: show this machine's meters, compare two programs, and compare two recordings from an H200."""
 
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FAILED = 1  # other codes are results too: a busy laptop may well give numbers that are to be taken with care
+FAILED = 1  # the other exit codes are results: a busy laptop may give numbers that are not trustworthy
 
 
 def commands(root):
-    """Return what to run, in order. Recordings that are not there are left out."""
+    """Return the commands in order. A command is omitted if its recordings are missing."""
     diff = ["diff", "examples/wasteful.py", "examples/lean.py", "--keep", ".demo", "-o", ".demo/report.md"]
     found = [["doctor"], [*diff, "--seconds", "2", "--replay-seconds", "15", "--wait", "5"]]
     recordings = [f"examples/h200/{name}.jd" for name in ("wasteful", "lean")]
@@ -33,8 +33,8 @@ def main():
         if joulediff(*command) == FAILED and command[0] != "doctor":
             sys.exit(FAILED)
     if len(todo) == 2:
-        print("Recordings of an H200 are not in examples/h200: their diff is left out.")  # noqa: T201
-    print("The first diff is also in .demo/report.md, its recordings are beside it: joulediff show .demo/a-wasteful.jd")  # noqa: T201
+        print("There are no H200 recordings in examples/h200: their diff is omitted.")  # noqa: T201
+    print("The first diff is saved as .demo/report.md with its recordings: joulediff show .demo/a-wasteful.jd")  # noqa: T201
 
 
 if __name__ == "__main__":

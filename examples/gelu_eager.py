@@ -1,4 +1,4 @@
-"""GELU written out: one kernel for each of eight elementwise operators, as some models still do."""
+"""GELU written out: one kernel for each of eight elementwise operators. Some models still use this form."""
 
 import math
 

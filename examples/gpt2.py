@@ -1,4 +1,4 @@
-"""GPT-2 small, as its configuration makes it, and with the fused activation: the same numbers, other kernels.
+"""GPT-2 small with its default activation and with the fused one: same outputs, different kernels.
 
 joulediff diff examples/gpt2.py:plain examples/gpt2.py:fused
 """

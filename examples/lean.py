@@ -1,4 +1,4 @@
-"""The same block as in wasteful.py: GELU in one operator, and no copy."""
+"""The same block as in wasteful.py, with GELU in one operator and without the copy."""
 
 import torch
 

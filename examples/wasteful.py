@@ -1,4 +1,4 @@
-"""One block of a network with two wastes: GELU written out as eight operators, and a copy that nobody needs."""
+"""One block of a network with two wastes: GELU written out as eight operators, and an unnecessary copy."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Draw the README's picture from a real run on this machine: python docs/pictures/make.py OUT.svg"""
+"""Draw the README's picture of a measurement on this machine: python docs/pictures/make.py OUT.svg"""
 
 import importlib.util
 import re
@@ -23,7 +23,7 @@ def load(name):
 
 
 def main():
-    """Run the commands of the picture on a console that remembers."""
+    """Run the commands on a recording console and save its output."""
     console = Console(record=True, width=100, force_terminal=True, highlight=False)
     console.print("[bold]$ joulediff doctor[/]")
     print_checkup(check_machine(), console)
@@ -31,7 +31,7 @@ def main():
         console.print(f"\n[bold]$ joulediff measure examples/{name}.py[/]")
         print_measurement(measure(load(name), label=name), console)
     drawing = console.export_svg(title="joulediff")
-    # The picture asks no other host for its letters.
+    # Without this rule the picture loads no font from another host.
     Path(sys.argv[1]).write_text(re.sub(r"@font-face \{.*?\}\s*", "", drawing, flags=re.DOTALL))
 
 

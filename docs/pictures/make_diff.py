@@ -16,13 +16,13 @@ WIDTH = 118
 
 
 def main() -> None:
-    """Print the diff to a recording console and save what it shows."""
+    """Print the diff to a recording console and save its output."""
     saved, place = sys.argv[1:]
     diff = diff_from_json(Path(saved).read_bytes())
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, highlight=False)
     console.print("[bold]$ joulediff diff examples/gpt2.py:plain examples/gpt2.py:fused[/bold]")
     print_diff(diff, console)
-    # The picture asks no other host for its letters.
+    # Without this rule the picture loads no font from another host.
     text = re.sub(r"@font-face \{.*?\}\s*", "", console.export_svg(title="joulediff"), flags=re.DOTALL)
     Path(place).write_text("\n".join(line.rstrip() for line in text.splitlines()) + "\n", encoding="utf-8")
 

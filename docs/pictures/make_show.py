@@ -11,7 +11,7 @@ from joulediff.report.terminal.run import print_run
 
 
 def main():
-    """Show the run on a console that remembers."""
+    """Print the run to a recording console and save its output."""
     recorded, drawing = sys.argv[1:]
     name = "gpt2.jd"
     console = Console(record=True, width=104, force_terminal=True, highlight=False)
@@ -19,7 +19,7 @@ def main():
     console.print(f"[bold]$ joulediff show {name} --by line[/]")
     print_run(load(recorded), console, by="line", top=10, path=name)
     text = console.export_svg(title="joulediff")
-    # The picture asks no other host for its letters.
+    # Without this rule the picture loads no font from another host.
     Path(drawing).write_text(re.sub(r"@font-face \{.*?\}\s*", "", text, flags=re.DOTALL))
 
 
