@@ -80,7 +80,7 @@ def test_a_suggestion_names_the_line_and_the_value(case: str, expensive: Any) ->
     kind, found, words = SAID[case]
     if expensive == "b":
         found = Cause(found.type, found.key, found.value_b, found.value_a, found.location_b, found.location_a)
-    text = suggest(kind, found, expensive)
+    text = suggest(kind, found, expensive, op="aten::convolution")
     assert all(word in text for word in (*words, LINE)), text
     assert text.endswith(".") or "`" in text
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from energy_builders import gpu_run
 from energy_builders import runs as energy_runs
 from joulediff.energy.ledger import Books, open_books
+from joulediff.frameworks.framework import place_of
 from joulediff.model.run import Run
 from joulediff.report.views.facts import line_of, op_times, short_files
 from joulediff.report.views.grouping import NOT_JOINED, By, Row, fold_rows, group_rows, total_row
@@ -267,7 +268,7 @@ def test_a_backward_written_in_python_has_its_own_line(thread: int) -> None:
         made.op("aten::mul", frame=frame, forward=forward, phase="backward", thread=thread)
     run = made.build()
     assert [line and line.line for line in (line_of(run, n) for n in range(1, 5))] == [10, 20, 6, 6]
-    assert [line and line.line for line in (run.place_of(n) for n in range(1, 5))] == [10, 6, 6, 6]
+    assert [line and line.line for line in (place_of(run, n) for n in range(1, 5))] == [10, 6, 6, 6]
 
 
 def test_source_text_stands_beside_its_line() -> None:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from joulediff.cases.case import Case
 from joulediff.energy.ledger import open_books
+from joulediff.frameworks.framework import frameworks
 from joulediff.model.diff import Diff, Ratio
 from joulediff.model.finding import Finding, FindingKind, Verdict
 from joulediff.model.run import Run
@@ -182,7 +183,7 @@ def _energy_text(diff: Diff) -> str:
 
 def _versions(case: Case, run: Run) -> str:
     """Return the versions of what a case needs, as they were in its run."""
-    names = dict.fromkeys(["torch", *case.needs])
+    names = dict.fromkeys([*(framework.name for framework in frameworks()), *case.needs])
     found = {name: run.settings.get(f"package.{name}") for name in names}
     return ", ".join(f"{name} {version}" for name, version in found.items() if version is not None)
 

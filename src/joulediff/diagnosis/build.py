@@ -8,11 +8,11 @@ from typing import TypeVar
 
 from joulediff.diagnosis.comparison import Comparison, costliest, differ, ops_of, to_place
 from joulediff.diagnosis.evidence.host import Around, Waits, launch_energy
-from joulediff.diagnosis.evidence.redundancy import COPIES, call_behind
-from joulediff.diagnosis.evidence.settings import TOLD_BY
+from joulediff.diagnosis.evidence.redundancy import call_behind
 from joulediff.diagnosis.lead import Lead
 from joulediff.diagnosis.significance import RowComparison, joules
 from joulediff.diagnosis.trials.trial import LiveProgram, Trials, saved, without_waiting
+from joulediff.frameworks.framework import framework_of, is_copy_call, operators_of, setting_read_by, switches_of
 from joulediff.matching import is_view
 from joulediff.model.diff import Thresholds
 from joulediff.model.energy import Energy, add
@@ -66,9 +66,20 @@ def write_finding(
         cause=lead.cause,
         confirmed=confirmed,
         confirmation=None if trials is None else _confirm(sides, row, trials, confirmed=confirmed),
-        suggestion=suggest(lead.kind, lead.cause, row.expensive, written_out=_count_written(sides, row, region, lead)),
+        suggestion=suggest(
+            lead.kind,
+            lead.cause,
+            row.expensive,
+            op=_name_known(sides, row, region),
+            written_out=_count_written(sides, row, region, lead),
+        ),
         count=len(row.group.regions),
     )
+
+
+def _name_known(sides: Comparison, row: RowComparison, region: Region) -> str:
+    names = (sides.run(row.expensive).ops[op].name for op in ops_of(region, row.expensive))
+    return next((name for name in names if framework_of(name) is not None), "")
 
 
 def _count_written(sides: Comparison, row: RowComparison, region: Region, lead: Lead) -> int:
@@ -239,10 +250,11 @@ def _share(part_j: float, total: Energy | None) -> float | None:
 T = TypeVar("T")
 
 
-def suggest(kind: FindingKind, cause: Cause, expensive: SideName, *, written_out: int = 0) -> str:
+def suggest(kind: FindingKind, cause: Cause, expensive: SideName, *, op: str = "", written_out: int = 0) -> str:
     """Return one or two sentences; of what is unknown, where to look.
 
-    `written_out` is how many operators the expensive side has for one of the other, where the key is one of them.
+    `op` is the operator that the cause is about, where there is one. `written_out` is how many operators the
+    expensive side has for one of the other, where the key is one of them.
     """
     here, there = _sides(cause.location_a, cause.location_b, expensive)
     mine, other = _sides(cause.value_a, cause.value_b, expensive)
@@ -255,10 +267,10 @@ def suggest(kind: FindingKind, cause: Cause, expensive: SideName, *, written_out
         )
     if cause.type == "setting":
         return f"Set {cause.key} to {_say(other)}; it is {_say(mine)}{_where(here)}."
-    if cause.type == "layout" and cause.key in COPIES:
+    if cause.type == "layout" and is_copy_call(cause.key):
         return f"Leave out {cause.key}{_where(here)}: the other side reads the tensor as it lies, with {other}."
     if cause.type == "layout":
-        return _layout(cause.key, mine, other, here, there)
+        return _layout(cause.key, mine, other, here, there, op)
     if cause.type == "redundancy":
         return f"Leave out {cause.key}{_where(here)}: the other side does without it."
     if cause.type == "host":
@@ -275,22 +287,22 @@ def find_fix(finding: Finding) -> dict[str, Setting] | None:
     """Return the settings that would mend a finding; None where it takes a change of code."""
     cause = finding.cause
     value = cause.value_b if finding.expensive == "a" else cause.value_a
-    key = TOLD_BY.get(cause.key or "", cause.key or "")
+    key = setting_read_by(cause.key or "") or cause.key or ""
     if finding.kind != "misconfiguration" or " and " in key:
         return None
-    if cause.type == "setting" or key.startswith("config.") or key == "torch.grad_enabled":
+    switches = switches_of(key)
+    if cause.type == "setting" or key.startswith("config.") or (switches is not None and key == switches.gradients):
         return {key: value}
     return {f"env.{key}": value} if cause.type == "call_path" and key.isupper() else None
 
 
-def _layout(key: str, mine: Setting, other: Setting, here: Place | None, there: Place | None) -> str:
+def _layout(key: str, mine: Setting, other: Setting, here: Place | None, there: Place | None, op: str) -> str:
     if key == "dtype":
         return f"Compute in {other} instead of {mine}: convert the tensor once, before the step{_where(here)}."
     if key == "memory_format":
-        return (
-            f"Put the model and its inputs into {other} (they are {mine}): "
-            f"`.to(memory_format=torch.{_format(other)})`{_where(here)}."
-        )
+        convert = operators_of(op).convert_format
+        code = "" if convert is None else f": `{convert(str(other))}`"
+        return f"Put the model and its inputs into {other} (they are {mine}){code}{_where(here)}."
     if key == "alignment":
         return f"Give the operator a tensor that begins at a multiple of 16 bytes{_where(here)}."
     return f"Give the operator {other} instead of {mine}{_where(here)}, as the other side does{_where(there)}."
@@ -299,8 +311,9 @@ def _layout(key: str, mine: Setting, other: Setting, here: Place | None, there: 
 def _suggest_path(
     cause: Cause, kind: FindingKind, mine: Setting, other: Setting, here: Place | None, there: Place | None
 ) -> str:
-    if cause.key == "torch.is_grad_enabled":
-        return f"Run the step under torch.no_grad() or torch.inference_mode(){_where(here)}: nobody asks for gradients."
+    switches = switches_of(cause.key or "")
+    if switches is not None and (advice := switches.advice(cause.key or "", _where(here))) is not None:
+        return advice
     if kind == "misconfiguration" and cause.key is not None:
         name = cause.key.removeprefix("config.").lstrip("_")  # _attn_implementation is given without
         return f"Set {name} to {_say(other)}; it is {_say(mine)}{_where(here)}."
@@ -319,10 +332,6 @@ def _sides(a: T, b: T, expensive: SideName) -> tuple[T, T]:
 
 def _say(value: Setting) -> str:
     return repr(value) if isinstance(value, str) else str(value)
-
-
-def _format(name: Setting) -> str:
-    return "contiguous_format" if name == "contiguous" else str(name)
 
 
 def _where(place: Place | None) -> str:

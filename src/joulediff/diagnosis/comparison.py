@@ -12,6 +12,7 @@ from functools import cached_property
 
 from joulediff.diagnosis.evidence.settings import differing_settings
 from joulediff.energy.op_costs import Costs
+from joulediff.frameworks.framework import settings_at
 from joulediff.frameworks.jobs import Form
 from joulediff.matching import TOLERANCE, RegionGroup, group_regions
 from joulediff.model.finding import Region
@@ -60,7 +61,7 @@ class Comparison:
         """Return whether two operators ran under the same settings, as far as a program chooses them."""
         key = self._spans["a"][a], self._spans["b"][b]
         if key not in self._alike:
-            self._alike[key] = not differing_settings(self.a.settings_at(a), self.b.settings_at(b))
+            self._alike[key] = not differing_settings(settings_at(self.a, a), settings_at(self.b, b))
         return self._alike[key]
 
     @cached_property

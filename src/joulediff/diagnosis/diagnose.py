@@ -18,7 +18,7 @@ from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.diagnosis.conditions import compare_conditions
 from joulediff.diagnosis.evidence.busy_wait import find_spinning, write_spinning
 from joulediff.diagnosis.evidence.find_leads import find_leads
-from joulediff.diagnosis.evidence.host import READS, Around, Waits, find_around, find_launches, find_waits
+from joulediff.diagnosis.evidence.host import Around, Waits, find_around, find_launches, find_waits
 from joulediff.diagnosis.lead import Lead, Subject, add_evidence, make_subject
 from joulediff.diagnosis.merge import identity, join_leads, merge
 from joulediff.diagnosis.proof_reuse import expected_way, proven_way
@@ -26,6 +26,7 @@ from joulediff.diagnosis.significance import SPREAD, RowComparison, compare_rows
 from joulediff.diagnosis.trials.trial import LiveProgram, Suspect, Trials, explain
 from joulediff.diagnosis.trials.whole_step import Alone, find_alone, prove
 from joulediff.diagnosis.widen_region import join, whole_call, widen
+from joulediff.frameworks.framework import is_read
 from joulediff.matching import TOLERANCE, is_view, match
 from joulediff.model.diff import Diff, RowVerdict, Thresholds
 from joulediff.model.finding import Finding, Region
@@ -171,7 +172,7 @@ class _Diagnosis:
     def _is_read(self, row: RowComparison) -> bool:
         """Return whether a row is what a wait reads: part of the finding on the host."""
         run = self.sides.run(row.expensive)
-        return all(run.ops[op].name in READS for region in row.members for op in ops_of(region, row.expensive))
+        return all(is_read(run.ops[op].name) for region in row.members for op in ops_of(region, row.expensive))
 
     def _absorb(self, at: int, row: RowComparison) -> bool:
         """Add work that one side lacks to a finding on all that reads it, which was tried with it, or to its like."""

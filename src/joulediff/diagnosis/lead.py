@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from joulediff.diagnosis.comparison import Comparison, costliest, to_place
 from joulediff.diagnosis.trials.trial import Suspect
+from joulediff.frameworks.framework import place_of
 from joulediff.model.finding import Cause, FindingKind, Region
 from joulediff.model.pair import SideName, other_side
 from joulediff.model.place import Place
@@ -45,7 +46,7 @@ class Subject:
     def frame(self, side: SideName) -> Frame | None:
         """Return the line of the user's own code, or of any, that led to that operator."""
         op = self.op(side)
-        return None if op is None else self.sides.run(side).place_of(op)
+        return None if op is None else place_of(self.sides.run(side), op)
 
     def place(self, side: SideName) -> Place | None:
         """Return that line as a place."""

@@ -7,12 +7,12 @@ imported are asked.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from joulediff.frameworks.framework import loaded_frameworks
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import How, Inputs, Op, Run, Setting
 
@@ -112,10 +112,9 @@ def open_recorder(step: Step, *, names: object, root: Path, source: bool, cpp: b
 
     `names` is what to look through for the names of models and tensors: the user's own step.
     """
-    if "torch" in sys.modules:
-        from joulediff.frameworks.torch.recorder import TorchRecorder
-
-        return TorchRecorder(step, names=names, root=root, source=source, cpp=cpp)
+    for framework in loaded_frameworks():
+        if framework.open_recorder is not None:
+            return framework.open_recorder(step, names=names, root=root, source=source, cpp=cpp)
     return None
 
 
@@ -126,8 +125,7 @@ def fixed_step(step: Step, build: Callable[[], Step], fix: Mapping[str, Setting]
     """
     if all(name.startswith("env.") for name in fix):
         return step
-    if "torch" not in sys.modules:
-        raise JoulediffError(f"{', '.join(fix)} cannot be changed: the program uses no framework that is known")
-    from joulediff.frameworks.torch.trials.fix import fixed_step as fixed_torch_step
-
-    return fixed_torch_step(step, build, fix)
+    for framework in loaded_frameworks():
+        if framework.fixed_step is not None:
+            return framework.fixed_step(step, build, fix)
+    raise JoulediffError(f"{', '.join(fix)} cannot be changed: the program uses no framework that is known")

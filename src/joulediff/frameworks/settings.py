@@ -22,6 +22,7 @@ from typing import Any
 
 import psutil
 
+from joulediff.frameworks.framework import loaded_frameworks
 from joulediff.model.run import MAX_SETTING_CHARS, Setting, to_setting
 
 # What reading a flag of another program's library may raise: versions differ, and so do builds.
@@ -76,15 +77,11 @@ def collect_settings(models: Mapping[str, object] = MappingProxyType({})) -> dic
     found: dict[str, Setting] = {f"env.{name}": value for name, value in read_environment().items()}
     _put_host(found)
     _put_packages(found)
-    if "torch" in sys.modules:
-        from joulediff.frameworks.torch.switches.settings import put_torch
-
-        put_torch(found)
-    if models:
-        from joulediff.frameworks.settings import put_model
-
-        for name, model in models.items():
-            put_model(found, name, model)
+    for framework in loaded_frameworks():
+        if framework.read_settings is not None:
+            framework.read_settings(found)
+    for name, model in models.items():
+        put_model(found, name, model)
     return dict(sorted(found.items()))
 
 

@@ -5,9 +5,10 @@ Only frameworks the program has imported are asked. Without one, work is done wh
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Protocol
+
+from joulediff.frameworks.framework import loaded_frameworks
 
 
 class Sync(Protocol):
@@ -32,18 +33,7 @@ class _AllSyncs:
 
 
 def open_sync() -> Sync | None:
-    """Return the fence of the frameworks in use, or None where every call returns finished."""
-    syncs: list[Sync] = []
-    if "torch" in sys.modules:
-        from joulediff.frameworks.torch.sync import open_torch_sync
-
-        syncs += filter(None, [open_torch_sync()])
-    if "jax" in sys.modules:
-        from joulediff.frameworks.jax.sync import JaxSync
-
-        syncs.append(JaxSync())
-    if "tensorflow" in sys.modules:
-        from joulediff.frameworks.tensorflow.sync import open_tensorflow_sync
-
-        syncs += filter(None, [open_tensorflow_sync()])
+    """Return the synchronisation of the frameworks in use, or None where every call returns finished."""
+    opened = [each.open_sync() for each in loaded_frameworks() if each.open_sync is not None]
+    syncs = [sync for sync in opened if sync is not None]
     return _AllSyncs(syncs) if syncs else None

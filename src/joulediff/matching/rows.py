@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from joulediff.frameworks.framework import short_name
 from joulediff.model.finding import Region, RegionKind
 from joulediff.model.run import Run
 
@@ -53,7 +54,7 @@ def _name(a: Run, b: Run, region: Region) -> str:
 def name_ops(run: Run, ops: Sequence[int]) -> str:
     """Return operators in a few words: `mul, pow, add, 5 more`; views are named only if there is nothing else."""
     computing = [op for op in ops if not is_view(run, op)] or list(ops)
-    names = [run.ops[op].name.removeprefix("aten::") for op in computing]
+    names = [short_name(run.ops[op].name) for op in computing]
     kinds = list(dict.fromkeys(names))
     if len(kinds) <= _NAMED:
         counts = Counter(names)

@@ -44,10 +44,6 @@ Setting = bool | int | float | str | None
 MAX_SETTING_CHARS = 200
 
 
-# The function of PyTorch from which autograd's engine runs.
-_ENGINE_CALL = "_engine_run_backward"
-
-
 def to_setting(value: object) -> Setting:
     """Return a value as a setting. Raises TypeError for what has no stable plain form."""
     if isinstance(value, str):
@@ -296,15 +292,6 @@ class Run:
         found = self.values[value]
         return None if found.signature is None else self.signatures[found.signature].repeated(found.repeats)
 
-    def settings_at(self, op: int) -> Mapping[str, Setting]:
-        """Return the settings that held when an operator ran."""
-        found = dict(self.settings)
-        for span in self.spans:
-            if span.first <= op <= span.last:
-                found.update(span.settings)
-        modes = {"torch.grad_enabled": self.ops[op].grad, "torch.inference_mode": self.ops[op].inference}
-        return found | {name: mode for name, mode in modes.items() if name in found}
-
     def replays_of(self, op: int) -> tuple[Replay, ...]:
         """Return the replays of the distinct operator that `op` is a call of: one for each domain of the meters.
 
@@ -333,26 +320,3 @@ class Run:
             if source.file == file and source.first <= line < source.first + len(lines):
                 return lines[line - source.first].strip()
         return None
-
-    def place_of(self, op: int) -> Frame | None:
-        """Return the innermost line of the user's own code on the way to an operator, or of any code.
-
-        A backward operator has the line of the forward one it belongs to, unless code of the user's own ran it.
-        """
-        at = self.ops[op].forward
-        path = self.call_path(op if at is None else at) or self.call_path(op)
-        own = [frame for frame in (*path, *self.backward_path(op)) if frame.owner is None]
-        return (own or path or (None,))[-1]
-
-    def backward_path(self, op: int) -> tuple[Frame, ...]:
-        """Return the frames of a backward written in Python that lead to an operator: those inside autograd's engine.
-
-        The engine calls them in the thread that called it, or, on a GPU, in one of its own, whose path begins there.
-        """
-        if self.ops[op].forward is None:
-            return ()
-        path = self.call_path(op)
-        calls = [i for i, frame in enumerate(path) if frame.function == _ENGINE_CALL]
-        if calls:
-            return path[calls[-1] + 1 :]
-        return path if self.ops[op].thread else ()

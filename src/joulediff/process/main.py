@@ -104,10 +104,11 @@ def _load_ourselves() -> None:
 
 def _load_frameworks() -> None:
     """Import what recording will need of the frameworks that the program has imported."""
-    if "torch" in sys.modules:
-        from joulediff.frameworks.torch.trace.trace import load_profiler
+    from joulediff.frameworks.framework import loaded_frameworks
 
-        load_profiler()
+    for framework in loaded_frameworks():
+        if framework.preload is not None:
+            framework.preload()
 
 
 def _record(request: Request, teller: _Teller, commands: Commands | None) -> None:

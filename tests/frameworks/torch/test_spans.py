@@ -11,6 +11,7 @@ import pytest
 
 from joulediff.archive import load, save
 from joulediff.archive.tables import from_tables, from_wire, to_tables, to_wire
+from joulediff.frameworks.framework import settings_at
 from joulediff.model.errors import ArchiveError
 from joulediff.model.run import Run, Setting, SettingSpan
 from run_builders import RunBuilder
@@ -30,9 +31,9 @@ def run_of(ops: int, *spans: SettingSpan, **changes: Any) -> Run:
 def test_settings_at_an_operator() -> None:
     settings: dict[str, Setting] = {FLASH: True, MATH: True, "env.X": "1"}
     run = run_of(4, SettingSpan(1, 2, {FLASH: False}), SettingSpan(3, 3, {MATH: None}), settings=settings)
-    assert run.settings_at(0) == settings
-    assert run.settings_at(1) == run.settings_at(2) == {**settings, FLASH: False}
-    assert run.settings_at(3) == {**settings, MATH: None}
+    assert settings_at(run, 0) == settings
+    assert settings_at(run, 1) == settings_at(run, 2) == {**settings, FLASH: False}
+    assert settings_at(run, 3) == {**settings, MATH: None}
     assert run.settings == settings
 
 
@@ -42,9 +43,9 @@ def test_modes_at_an_operator_are_its_own() -> None:
     builder.op("aten::add", inference=True)
     settings = {"torch.grad_enabled": True, "torch.inference_mode": False}
     run = builder.build(settings=settings)
-    assert run.settings_at(0) == settings
-    assert run.settings_at(1) == {"torch.grad_enabled": False, "torch.inference_mode": True}
-    assert builder.build().settings_at(0) == {}
+    assert settings_at(run, 0) == settings
+    assert settings_at(run, 1) == {"torch.grad_enabled": False, "torch.inference_mode": True}
+    assert settings_at(builder.build(), 0) == {}
 
 
 def test_spans_and_places_are_stored(tmp_path: Path) -> None:
@@ -226,7 +227,7 @@ def test_a_recorded_run_says_where_settings_are_set(tmp_path: Path, source: bool
     run = replace(run_of(0), settings=recorder.settings())
     run = recorder.capture(run, lambda: None)
     assert [(span.first, span.last) for span in run.spans] == [(0, 0)]
-    assert run.settings_at(0)[FLASH] is False
+    assert settings_at(run, 0)[FLASH] is False
     if source:
         assert run.set_places[BENCHMARK] == "program.py:6:build"
         assert run.set_places[FLASH] == "program.py:9:step"

@@ -13,10 +13,11 @@ from joulediff.diagnosis.comparison import costliest, ops_of
 from joulediff.diagnosis.evidence.deviation import Deviation, find_deviation, shared_frames
 from joulediff.diagnosis.evidence.key_variable import KeyVariable, find_key_variable
 from joulediff.diagnosis.evidence.redundancy import calls_in
-from joulediff.diagnosis.evidence.settings import TOLD_BY, config_place, differing_config, set_place
+from joulediff.diagnosis.evidence.settings import config_place, differing_config, set_place
 from joulediff.diagnosis.lead import Lead, Subject
 from joulediff.diagnosis.trials.trial import LiveProgram, Suspect
 from joulediff.diagnosis.widen_region import library_call
+from joulediff.frameworks.framework import gradient_getter, setting_read_by, short_name
 from joulediff.matching import name_ops
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import Cause, FindingKind
@@ -65,7 +66,7 @@ def find_by_size(subject: Subject, live: Mapping[SideName, LiveProgram]) -> list
     made, needed = _count_made(sides.run(side), op), _count_made(sides.run(subject.cheap), like)
     if made <= needed or _is_read_whole(subject, op):
         return []
-    name = sides.run(side).ops[op].name.removeprefix("aten::")
+    name = short_name(sides.run(side).ops[op].name)
     evidence = (f"{name} makes {made:,} numbers where the other side makes {needed:,}; the rest is not read",)
     suspects = (Suspect("the calls of the other side", calls=True),)
     key = _find_argument(subject, live)
@@ -151,8 +152,9 @@ def _configured(subject: Subject, key: KeyVariable, evidence: tuple[str, ...], s
     values = (key.value_a, key.value_b)
     for side, found, value in zip(SIDES, (key.place_a, key.place_b), values, strict=True):
         run = subject.sides.run(side)
-        if key.key in TOLD_BY:  # gradients are on unless a program says otherwise
-            places.append((set_place(run, TOLD_BY[key.key]) if value is False else None) or subject.place(side))
+        mode = setting_read_by(key.key)
+        if mode is not None:  # gradients are on unless a program says otherwise
+            places.append((set_place(run, mode) if value is False else None) or subject.place(side))
             continue
         own = config_place(run, name) if name is not None else set_place(run, key.key)
         places.append(own or found or subject.place(side))
@@ -181,10 +183,11 @@ def _only_gradients(subject: Subject, evidence: tuple[str, ...], suspects: tuple
     if subject.op_a is None or subject.op_b is None:
         return None
     a, b = subject.sides.a.ops[subject.op_a].grad, subject.sides.b.ops[subject.op_b].grad
-    if a == b or not (a if subject.expensive == "a" else b):
+    getter = gradient_getter(subject.sides.a)
+    if getter is None or a == b or not (a if subject.expensive == "a" else b):
         return None
     told = (*evidence, "one side runs with gradients, the other without")
-    key = KeyVariable("torch.is_grad_enabled", "call", a, b, None, None, None, None)
+    key = KeyVariable(getter, "call", a, b, None, None, None, None)
     return _configured(subject, key, told, suspects)
 
 
@@ -219,7 +222,7 @@ def _name_call(subject: Subject, side: SideName, *, in_full: bool = False) -> st
     run, frame, op = subject.sides.run(side), subject.frame(side), subject.op(side)
     if op is None:
         return None
-    name = run.ops[op].name.removeprefix("aten::")
+    name = short_name(run.ops[op].name)
     alike = None if frame is None else _choose_call(calls_in(run.line_text(frame.file, frame.line) or ""), name)
     if alike is not None:
         return alike

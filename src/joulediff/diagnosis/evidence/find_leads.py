@@ -13,21 +13,18 @@ from dataclasses import replace
 from joulediff.diagnosis.comparison import ops_of, to_place
 from joulediff.diagnosis.evidence.call_path import find_by_path, find_by_size
 from joulediff.diagnosis.evidence.layout import find_differences, find_origin
-from joulediff.diagnosis.evidence.redundancy import COPIES, call_behind, calls_in
+from joulediff.diagnosis.evidence.redundancy import call_behind, calls_in
 from joulediff.diagnosis.evidence.settings import differing_settings, set_place
 from joulediff.diagnosis.lead import Lead, Subject
 from joulediff.diagnosis.significance import joules
 from joulediff.diagnosis.trials.trial import LiveProgram, Suspect
-from joulediff.frameworks.torch.switches.aliases import group_aliases
+from joulediff.frameworks.framework import group_switches, is_copy, is_copy_call, place_of, settings_at, short_name
 from joulediff.model.finding import Cause, CauseType, FindingKind
 from joulediff.model.pair import SIDES, SideName
 from joulediff.model.run import Run, Setting
 
 # As costly as the costliest, about.
 _ABOUT = 0.8
-# Settings that may be changed while a program runs; the one who tries will say.
-_SWITCHES = "torch."
-_CLONE = "aten::clone"
 
 
 def find_leads(subject: Subject, live: Mapping[SideName, LiveProgram]) -> list[Lead]:
@@ -83,9 +80,9 @@ def _by_layout(subject: Subject) -> list[Lead]:
     for found in find_differences(sides.a, op_a, sides.b, op_b):
         run = sides.run(subject.expensive)
         origin = find_origin(run, op, found)
-        place = to_place(run, run.place_of(origin.op))
+        place = to_place(run, place_of(run, origin.op))
         kind: FindingKind = "misconfiguration" if origin.given is not None else "api_misuse"
-        name = run.ops[op].name.removeprefix("aten::")
+        name = short_name(run.ops[op].name)
         began = (
             f"given to the step as {origin.given}" if origin.given is not None else f"made by {run.ops[origin.op].name}"
         )
@@ -106,9 +103,11 @@ def _by_layout(subject: Subject) -> list[Lead]:
 
 def _copy_behind(run: Run, op: int) -> str | None:
     """Return the call that copied a tensor to another layout, if one was written."""
-    frame = run.place_of(op)
+    if not is_copy(run.ops[op].name):
+        return None
+    frame = place_of(run, op)
     text = None if frame is None else run.line_text(frame.file, frame.line)
-    return next((name for name in calls_in(text or "") if name in COPIES), None) if run.ops[op].name == _CLONE else None
+    return next((name for name in calls_in(text or "") if is_copy_call(name)), None)
 
 
 def _same_call(subject: Subject) -> tuple[int, int] | None:
@@ -131,13 +130,13 @@ def _words(aspect: str) -> str:
 def _by_settings(subject: Subject) -> list[Lead]:
     sides = subject.sides
     at = [
-        sides.run(side).settings if (op := subject.op(side)) is None else sides.run(side).settings_at(op)
+        sides.run(side).settings if (op := subject.op(side)) is None else settings_at(sides.run(side), op)
         for side in SIDES
     ]
     differing = differing_settings(at[0], at[1])
     own = sides.run(subject.expensive).set_places
     leads = []
-    for names in group_aliases(name for name in differing if name.startswith(_SWITCHES)):
+    for names in group_switches(differing):
         # Of one switch with several names, that which the program uses.
         key = next((name for name in names if name in own), names[0])
         values = {name: differing[name][1 if subject.expensive == "a" else 0] for name in names}
@@ -169,7 +168,7 @@ def _by_environment(subject: Subject, differing: Mapping[str, tuple[Setting, Set
 def _redundant(subject: Subject) -> Lead:
     run, op = subject.sides.run(subject.expensive), subject.op(subject.expensive)
     assert op is not None
-    frame = run.place_of(op)
+    frame = place_of(run, op)
     key = call_behind(run, op, frame)
     place = to_place(run, frame)
     what = {

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.diagnosis.significance import RowComparison, joules
 from joulediff.energy.ledger import Account
+from joulediff.frameworks.framework import is_read, place_of
 from joulediff.model.energy import Energy, add
 from joulediff.model.pair import SIDES, SideName, other_side
 from joulediff.model.run import Frame, Run
 
-# Operators that hand a number to the host, which has to wait for it.
-READS = ("aten::_local_scalar_dense", "aten::item", "aten::nonzero", "aten::is_nonzero")
 # Fewer waits more than the other side's are no habit.
 LEAST_WAITS = 2
 # Fewer operators more than the other side's are no matter of launching them.
@@ -128,9 +127,9 @@ def _waits(run: Run) -> Counter[Frame | None]:
     """Return how often each line waits for a device: for a number it reads, as the trace or the operators tell."""
     found: Counter[Frame | None] = Counter()
     seen = {wait.op for wait in run.waits if wait.op is not None}
-    seen |= {op.id for op in run.ops if op.name in READS and _is_on_device(run, op.id)}
+    seen |= {op.id for op in run.ops if is_read(op.name) and _is_on_device(run, op.id)}
     for op in seen:
-        found[run.place_of(op)] += 1
+        found[place_of(run, op)] += 1
     return found
 
 
@@ -141,8 +140,8 @@ def _is_on_device(run: Run, op: int) -> bool:
 def _first_op(run: Run, frame: Frame | None) -> int | None:
     """Return the first operator that waits in a line: of the functions that it leads to, in that which does most."""
     waiting = sorted({wait.op for wait in run.waits if wait.op is not None})
-    reading = [op.id for op in run.ops if op.name in READS]
-    found = [op for op in (*reading, *waiting) if run.place_of(op) == frame]
+    reading = [op.id for op in run.ops if is_read(op.name)]
+    found = [op for op in (*reading, *waiting) if place_of(run, op) == frame]
     functions = Counter(_function(run, op) for op in found)
     most = functions.most_common(1)[0][0] if functions else None
     return next((op for op in found if _function(run, op) == most), None)

@@ -9,32 +9,21 @@ from __future__ import annotations
 import ast
 import re
 
+from joulediff.frameworks.framework import is_read, operators_of
 from joulediff.model.run import Frame, Run
-
-# Calls that lay a tensor out anew: leaving one out is what mends its layout.
-COPIES = ("contiguous", "clone")
-# Calls that run an operator of another name, the likeliest first.
-_BEHIND = {
-    "clone": ("contiguous", "repeat_interleave", "clone", "reshape", "flatten", "repeat", "tile"),
-    "copy_": ("copy_", "to", "contiguous", "repeat_interleave", "pad"),
-    "_to_copy": ("to", "float", "double", "half", "bfloat16", "type", "cuda", "cpu", "long", "int"),
-    "cat": ("cat", "concat", "concatenate", "hstack", "vstack", "stack"),
-    "index_select": ("repeat_interleave", "index_select"),
-    "_local_scalar_dense": ("item", "tolist", "float", "int", "bool"),
-    "constant_pad_nd": ("pad",),
-    "native_layer_norm": ("layer_norm",),
-}
 
 
 def call_behind(run: Run, op: int, frame: Frame | None) -> str:
     """Return the call in the line that led to an operator; the operator's own name where the line has none like it."""
-    name = run.ops[op].name.partition("::")[2]
+    full = run.ops[op].name
+    name = full.partition("::")[2]
+    known = operators_of(full).calls.get(name, ())
     text = None if frame is None else run.line_text(frame.file, frame.line)
     calls = [] if text is None else calls_in(text)
-    for wanted in (*_BEHIND.get(name, ()), name, name.strip("_")):
+    for wanted in (*known, name, name.strip("_")):
         if wanted in calls:
             return wanted
-    return name.strip("_") if not name.startswith("_local") else "item"
+    return known[0] if known and is_read(full) else name.strip("_")
 
 
 def calls_in(text: str) -> list[str]:

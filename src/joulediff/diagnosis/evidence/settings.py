@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from joulediff.frameworks.framework import switches_of
 from joulediff.model.place import Place
 from joulediff.model.run import Run, Setting
 
 # Facts about the machine and the libraries, which a program does not choose; told as conditions.
 _FACTS = ("host.", "device.", "package.", "model.")
-_NO_SWITCH = ("torch.version.", "torch.cuda.arch_list", "torch.backends.cudnn.version", "torch.backends.cusparselt")
-# Functions that tell a setting, and the setting.
-TOLD_BY = {"torch.is_grad_enabled": "torch.grad_enabled", "torch.is_inference_mode_enabled": "torch.inference_mode"}
-# How operators come about, not how they run: recorded ones lie below autograd.
-_MODES = ("torch.grad_enabled", "torch.inference_mode")
 
 
 def differing_settings(a: Mapping[str, Setting], b: Mapping[str, Setting]) -> dict[str, tuple[Setting, Setting]]:
@@ -24,11 +20,15 @@ def differing_settings(a: Mapping[str, Setting], b: Mapping[str, Setting]) -> di
     return {
         name: (a.get(name), b.get(name))
         for name in sorted({*a, *b})
-        if a.get(name) != b.get(name)
-        and not name.startswith((*_FACTS, *_NO_SWITCH))
-        and name not in _MODES
-        and (not name.startswith("torch.") or (name in a and name in b))
+        if a.get(name) != b.get(name) and not name.startswith(_FACTS) and _is_choice(name, a, b)
     }
+
+
+def _is_choice(name: str, a: Mapping[str, Setting], b: Mapping[str, Setting]) -> bool:
+    switches = switches_of(name)
+    if switches is None:
+        return True
+    return name in a and name in b and name not in switches.modes and not name.startswith(switches.facts)
 
 
 # What a library notes in a configuration about where it came from.

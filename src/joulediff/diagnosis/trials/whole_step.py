@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from joulediff.diagnosis.comparison import Comparison, form_of, ops_of
-from joulediff.diagnosis.evidence.host import READS, part_energy
+from joulediff.diagnosis.evidence.host import part_energy
 from joulediff.diagnosis.evidence.settings import differing_settings
 from joulediff.diagnosis.significance import RowComparison, joules, may_differ
+from joulediff.frameworks.framework import framework_of, is_read
 from joulediff.model.diff import Thresholds
 from joulediff.model.energy import Energy
 from joulediff.model.finding import Confirmation, Finding, Region, Trial
@@ -26,8 +27,6 @@ CHANGE = "the calls of the other program, which differs in nothing else"
 _NOTE = "it cannot be run alone; both programs were measured in turns"
 # So much of the time between two steps may be lost elsewhere: one traced step on a busy machine is no better.
 _ELSEWHERE_SHARE = 0.2
-# Operators of the framework itself can be tried, whatever became of their replay.
-_COMPUTING = ("aten", "prims")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,8 @@ def _cannot_run(run: Run, op: Op) -> bool:
     if op.compiled:
         return True
     is_replayed = any(replay.energy_j is not None for replay in run.replays_of(op.id))
-    return not is_replayed and op.name.partition("::")[0] not in _COMPUTING
+    # Operators of the framework itself can be tried, whatever became of their replay.
+    return not is_replayed and framework_of(op.name) is None
 
 
 def _most_j(sides: Comparison, rows: Sequence[RowComparison], cheap: SideName) -> float:
@@ -153,7 +153,7 @@ def _high(energy: Energy | None) -> float:
 def _reads_device(sides: Comparison, row: RowComparison) -> bool:
     """Return whether a row makes the host wait for a device: what that costs is not in its operators."""
     return any(
-        sides.run(side).ops[op].name in READS and sides.run(side).ops[op].device != "cpu"
+        is_read(sides.run(side).ops[op].name) and sides.run(side).ops[op].device != "cpu"
         for side in SIDES
         for region in row.members
         for op in ops_of(region, side)

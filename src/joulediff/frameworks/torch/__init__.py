@@ -1,1 +1,85 @@
-"""What joulediff knows about PyTorch. Nothing here runs unless the program imported torch itself."""
+"""PyTorch. Nothing here imports torch unless the program has imported it itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from joulediff.frameworks.framework import Framework, Switches
+from joulediff.frameworks.torch.operators import OPERATORS
+from joulediff.frameworks.torch.switches.aliases import group_aliases
+from joulediff.model.run import Setting
+
+if TYPE_CHECKING:
+    from joulediff.frameworks.recorder import Recorder
+    from joulediff.frameworks.sync import Sync
+
+Step = Callable[[], object]
+
+
+def _advice(key: str, where: str) -> str | None:
+    if key == "torch.is_grad_enabled":
+        return f"Run the step under torch.no_grad() or torch.inference_mode(){where}: nobody asks for gradients."
+    return None
+
+
+def _can_change(name: str) -> bool:
+    from joulediff.frameworks.torch.switches.switch import can_change
+
+    return can_change(name)
+
+
+def _open_recorder(step: Step, *, names: object, root: Path, source: bool, cpp: bool) -> Recorder:
+    from joulediff.frameworks.torch.recorder import TorchRecorder
+
+    return TorchRecorder(step, names=names, root=root, source=source, cpp=cpp)
+
+
+def _open_sync() -> Sync | None:
+    from joulediff.frameworks.torch.sync import open_torch_sync
+
+    return open_torch_sync()
+
+
+def _fixed_step(step: Step, build: Callable[[], Step], fix: Mapping[str, Setting]) -> Step:
+    from joulediff.frameworks.torch.trials.fix import fixed_step
+
+    return fixed_step(step, build, fix)
+
+
+def _preload() -> None:
+    from joulediff.frameworks.torch.trace.trace import load_profiler
+
+    load_profiler()
+
+
+def _read_settings(found: dict[str, Setting]) -> None:
+    from joulediff.frameworks.torch.switches.settings import put_torch
+
+    put_torch(found)
+
+
+FRAMEWORK = Framework(
+    name="torch",
+    operators=OPERATORS,
+    switches=Switches(
+        prefix="torch.",
+        facts=("torch.version.", "torch.cuda.arch_list", "torch.backends.cudnn.version", "torch.backends.cusparselt"),
+        modes={"torch.grad_enabled": "grad", "torch.inference_mode": "inference"},
+        getters={
+            "torch.is_grad_enabled": "torch.grad_enabled",
+            "torch.is_inference_mode_enabled": "torch.inference_mode",
+        },
+        gradients="torch.grad_enabled",
+        group_aliases=group_aliases,
+        can_change=_can_change,
+        advice=_advice,
+    ),
+    libraries=("torch", "torchvision", "functorch", "triton"),
+    open_recorder=_open_recorder,
+    open_sync=_open_sync,
+    fixed_step=_fixed_step,
+    preload=_preload,
+    read_settings=_read_settings,
+)

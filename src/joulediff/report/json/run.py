@@ -13,6 +13,7 @@ from typing import Any
 from joulediff.energy.device_time import has_trace
 from joulediff.energy.ledger import Account, Books, open_books
 from joulediff.energy.op_costs import op_kernels
+from joulediff.frameworks.framework import place_of
 from joulediff.model.energy import Energy, to_energy
 from joulediff.model.measurement import Measurement
 from joulediff.model.run import Kernel, Op, Run
@@ -125,7 +126,7 @@ def _joules(entry: Mapping[str, Any]) -> float:
 
 
 def _op(run: Run, ops: Sequence[Op], cost: Mapping[str, Any]) -> dict[str, Any]:
-    first, frame, own = ops[0], line_of(run, ops[0].id), run.place_of(ops[0].id)
+    first, frame, own = ops[0], line_of(run, ops[0].id), place_of(run, ops[0].id)
     return {
         "id": first.id,
         "name": first.name,

@@ -10,6 +10,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from joulediff.frameworks.framework import short_name
 from joulediff.model.energy import Energy
 from joulediff.model.finding import RegionKind
 from joulediff.model.units import format_share, format_si
@@ -130,6 +131,6 @@ def _rest(report: MatchReport) -> Iterator[RenderableType]:
     for letter, side in zip(_SIDES, (report.a, report.b), strict=True):
         names = report.unmatched_names(side)
         if names:
-            shown = ", ".join(f"{plain_text(name.removeprefix('aten::'))} ×{count}" for name, count in names[:_NAMES])
+            shown = ", ".join(f"{plain_text(short_name(name))} ×{count}" for name, count in names[:_NAMES])
             rest = f", {len(names) - _NAMES} more" if len(names) > _NAMES else ""
             yield Text(f"{_UNMATCHED} in {letter}: {shown}{rest}", style="yellow")

@@ -10,13 +10,10 @@ from pathlib import PurePath
 from joulediff.energy.device_time import find_work, has_trace
 from joulediff.energy.ledger import Books
 from joulediff.energy.op_costs import op_kernels
+from joulediff.frameworks.framework import backward_path, library_packages, place_of
 from joulediff.model.energy import Energy
 from joulediff.model.run import Frame, Run
-
-# Where operators are made, not where somebody chose them. `python` is the standard library.
-_FRAMEWORKS = frozenset(
-    {"torch", "torchvision", "functorch", "triton", "jax", "jaxlib", "tensorflow", "keras", "python"}
-)
+from joulediff.pysource.call_path import STANDARD_LIBRARY
 
 
 def has_capture(run: Run) -> bool:
@@ -49,8 +46,9 @@ def line_of(run: Run, op: int) -> Frame | None:
     """
     forward = run.ops[op].forward
     path = run.call_path(op if forward is None else forward) or run.call_path(op)
-    outside = [frame for frame in (*path, *run.backward_path(op)) if frame.owner not in _FRAMEWORKS]
-    return outside[-1] if outside else run.place_of(op)
+    inside = {*library_packages(), STANDARD_LIBRARY}
+    outside = [frame for frame in (*path, *backward_path(run, op)) if frame.owner not in inside]
+    return outside[-1] if outside else place_of(run, op)
 
 
 def short_files(files: Iterable[str]) -> dict[str, str]:

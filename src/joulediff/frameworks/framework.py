@@ -1,0 +1,252 @@
+"""The description of a framework, and the list of the frameworks there are.
+
+A package in this folder with an attribute `FRAMEWORK` is one framework; `register` adds others. A description is data
+and functions that import the framework when they are called: reading a recording never needs the framework itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from joulediff.model.run import Frame, Run, Setting
+
+if TYPE_CHECKING:
+    from joulediff.frameworks.recorder import Recorder
+    from joulediff.frameworks.sync import Sync
+
+Step = Callable[[], object]
+OpenRecorder = Callable[..., "Recorder"]
+"""Called with the step, and `names`, `root`, `source` and `cpp` of `frameworks.recorder.open_recorder`."""
+FixedStep = Callable[[Step, Callable[[], Step], Mapping[str, Setting]], Step]
+ModeField = Literal["grad", "inference"]
+
+
+def _group_each(names: Iterable[str]) -> list[tuple[str, ...]]:
+    return [(name,) for name in names]
+
+
+def _no_advice(_key: str, _where: str) -> str | None:
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operators:
+    """Names of a framework's operators, and of the calls that run them. Names in full are `namespace::operator`."""
+
+    namespaces: tuple[str, ...] = ()
+    """Namespaces of the framework's own operators."""
+    unnamed: tuple[str, ...] = ()
+    """Namespaces that reports leave out: `addmm` for `aten::addmm`."""
+    reads: frozenset[str] = frozenset()
+    """Operators, in full, that transfer a number to the host, which waits for it."""
+    copies: frozenset[str] = frozenset()
+    """Operators, in full, that only copy a tensor to another layout."""
+    copy_calls: tuple[str, ...] = ()
+    """Functions in source code that run one of `copies`."""
+    calls: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Functions in source code that run an operator (without its namespace) of another name, the likeliest first."""
+    engine_call: str | None = None
+    """The Python function below which the framework runs backward code."""
+    convert_format: Callable[[str], str] | None = None
+    """Returns the code that converts a tensor to a memory format: `contiguous` or `channels_last`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Switches:
+    """A framework's settings that a program can change."""
+
+    prefix: str
+    """Begins the names of all settings of the framework: `torch.`."""
+    facts: tuple[str, ...] = ()
+    """Begins of names that are recorded and cannot be chosen, such as versions."""
+    modes: Mapping[str, ModeField] = field(default_factory=dict)
+    """Settings that each operator has a field for; they decide which operators run, not how an operator runs."""
+    getters: Mapping[str, str] = field(default_factory=dict)
+    """Functions in source code that return a setting, and the setting."""
+    gradients: str | None = None
+    """The setting that turns gradients on; one of `modes`."""
+    group_aliases: Callable[[Iterable[str]], list[tuple[str, ...]]] = _group_each
+    """Returns setting names in groups of one switch each, the best-known name first."""
+    can_change: Callable[[str], bool] | None = None
+    """Returns whether a setting can be changed while a program runs; loads the framework."""
+    advice: Callable[[str, str], str | None] = _no_advice
+    """Returns the sentence for a key that needs its own; takes the key and the text of a location."""
+
+
+NO_OPERATORS = Operators()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Framework:
+    """One framework. Its functions import it, and are called only if the program has imported it before."""
+
+    name: str
+    """The module that a program imports, as in `sys.modules`."""
+    operators: Operators = NO_OPERATORS
+    switches: Switches | None = None
+    libraries: tuple[str, ...] = ()
+    """Packages whose files are the framework's code, not the code that chose an operator."""
+    open_recorder: OpenRecorder | None = None
+    open_sync: Callable[[], Sync | None] | None = None
+    fixed_step: FixedStep | None = None
+    """Returns a step with settings changed; the second argument builds the program again."""
+    preload: Callable[[], None] | None = None
+    """Imports modules that recording needs, before the program's step runs."""
+    read_settings: Callable[[dict[str, Setting]], None] | None = None
+    """Adds the framework's settings to a mapping."""
+
+    @property
+    def is_loaded(self) -> bool:
+        """Return whether the program has imported the framework."""
+        return self.name in sys.modules
+
+
+_registered: list[Framework] = []
+
+
+def register(framework: Framework) -> None:
+    """Add a framework that is no package of this folder. It is asked before those that are."""
+    _registered.insert(0, framework)
+    _by_namespace.cache_clear()
+
+
+def unregister(framework: Framework) -> None:
+    """Remove a framework that `register` added."""
+    _registered.remove(framework)
+    _by_namespace.cache_clear()
+
+
+def frameworks() -> tuple[Framework, ...]:
+    """Return every known framework."""
+    return (*_registered, *_in_this_folder())
+
+
+def loaded_frameworks() -> tuple[Framework, ...]:
+    """Return the frameworks that the program has imported."""
+    return tuple(framework for framework in frameworks() if framework.is_loaded)
+
+
+@cache
+def _in_this_folder() -> tuple[Framework, ...]:
+    package = __name__.rpartition(".")[0]
+    folders = [each.name for each in pkgutil.iter_modules([str(Path(__file__).parent)]) if each.ispkg]
+    modules = [importlib.import_module(f"{package}.{name}") for name in sorted(folders)]
+    return tuple(module.FRAMEWORK for module in modules if hasattr(module, "FRAMEWORK"))
+
+
+@cache
+def _by_namespace() -> dict[str, Framework]:
+    return {name: each for each in reversed(frameworks()) for name in each.operators.namespaces}
+
+
+def framework_of(op_name: str) -> Framework | None:
+    """Return the framework that an operator belongs to; None for an unknown namespace."""
+    return _by_namespace().get(op_name.partition("::")[0])
+
+
+def operators_of(op_name: str) -> Operators:
+    """Return what is known of the operators of a framework, by an operator's name; nothing for an unknown namespace."""
+    found = framework_of(op_name)
+    return NO_OPERATORS if found is None else found.operators
+
+
+def is_read(op_name: str) -> bool:
+    """Return whether an operator transfers a number to the host."""
+    return op_name in operators_of(op_name).reads
+
+
+def is_copy(op_name: str) -> bool:
+    """Return whether an operator only copies a tensor to another layout."""
+    return op_name in operators_of(op_name).copies
+
+
+def is_copy_call(call: str) -> bool:
+    """Return whether a function in source code only copies a tensor to another layout."""
+    return any(call in each.operators.copy_calls for each in frameworks())
+
+
+def short_name(op_name: str) -> str:
+    """Return an operator's name as reports show it: `addmm` of `aten::addmm`, `nccl::all_reduce` as it is."""
+    namespace, found, name = op_name.partition("::")
+    return name if found and namespace in operators_of(op_name).unnamed else op_name
+
+
+def library_packages() -> frozenset[str]:
+    """Return the packages that hold code of a framework."""
+    return frozenset(name for each in frameworks() for name in each.libraries)
+
+
+def switches_of(setting: str) -> Switches | None:
+    """Return the switches of the framework that a setting or a function belongs to; None for any other name."""
+    known = (each.switches for each in frameworks() if each.switches is not None)
+    return next((switches for switches in known if setting.startswith(switches.prefix)), None)
+
+
+def setting_read_by(function: str) -> str | None:
+    """Return the setting that a framework's function returns; None for any other function."""
+    switches = switches_of(function)
+    return None if switches is None else switches.getters.get(function)
+
+
+def gradient_getter(run: Run) -> str | None:
+    """Return the function that tells whether gradients are on, in the framework of a run's operators."""
+    found = next((each for op in run.ops if (each := framework_of(op.name)) is not None), None)
+    switches = None if found is None else found.switches
+    if switches is None:
+        return None
+    return next((name for name, setting in switches.getters.items() if setting == switches.gradients), None)
+
+
+def group_switches(names: Iterable[str]) -> list[tuple[str, ...]]:
+    """Return the settings of frameworks in groups of one switch each; names of no framework are left out."""
+    wanted = list(names)
+    groups: list[tuple[str, ...]] = []
+    for framework in frameworks():
+        if (switches := framework.switches) is not None:
+            groups += switches.group_aliases(name for name in wanted if switches_of(name) is switches)
+    return groups
+
+
+def settings_at(run: Run, op: int) -> Mapping[str, Setting]:
+    """Return the settings that held when an operator ran."""
+    found = dict(run.settings)
+    for span in run.spans:
+        if span.first <= op <= span.last:
+            found.update(span.settings)
+    for framework in frameworks():
+        modes = {} if framework.switches is None else framework.switches.modes
+        found |= {name: getattr(run.ops[op], mode) for name, mode in modes.items() if name in found}
+    return found
+
+
+def place_of(run: Run, op: int) -> Frame | None:
+    """Return the innermost line of the user's own code on the way to an operator, or of any code.
+
+    A backward operator has the line of its forward operator, unless the user's own code ran it.
+    """
+    forward = run.ops[op].forward
+    path = run.call_path(op if forward is None else forward) or run.call_path(op)
+    own = [frame for frame in (*path, *backward_path(run, op)) if frame.owner is None]
+    return (own or path or (None,))[-1]
+
+
+def backward_path(run: Run, op: int) -> tuple[Frame, ...]:
+    """Return the frames of a backward written in Python that lead to an operator: those below the autograd engine.
+
+    The engine calls them in the thread that called it or, on a GPU, in its own thread, whose path begins there.
+    """
+    if run.ops[op].forward is None:
+        return ()
+    engines = {each.operators.engine_call for each in frameworks()}
+    path = run.call_path(op)
+    calls = [i for i, frame in enumerate(path) if frame.function in engines]
+    if calls:
+        return path[calls[-1] + 1 :]
+    return path if run.ops[op].thread else ()
