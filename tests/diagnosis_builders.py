@@ -146,7 +146,7 @@ def frames(*lines: tuple[str, int, str] | tuple[str, int, str, str]) -> tuple[Fr
 
 def sums(diff: Diff) -> tuple[float, float]:
     """Return what the rows of each side come to."""
-    pairs = [(row.energy_a, row.energy_b) for row in diff.regions]
+    pairs = [(row.energy_a, row.energy_b) for row in diff.rows]
     found = [sum(each.joules for each in side if each is not None) for side in zip(*pairs, strict=True)]
     return found[0], found[1]
 

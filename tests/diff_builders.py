@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -23,7 +23,7 @@ from joulediff.model.diff import (
     Thresholds,
 )
 from joulediff.model.energy import Energy, Source
-from joulediff.model.finding import Cause, Confirmation, Finding, Trial, WholeRun
+from joulediff.model.finding import Cause, Confirmation, Cost, Finding, Proof, Trial, WholeRun, Work
 from joulediff.model.place import Place
 
 ACT = "/venv/lib/python3.11/site-packages/transformers/activations.py"
@@ -94,7 +94,21 @@ def finding(number: int, a_j: float | None, b_j: float | None, **changes: Any) -
         "suggestion": 'Call torch.set_float32_matmul_precision("high") before the model runs: its matrix products '
         "then use TF32, as in B.",
     }
-    return Finding(**{**facts, **changes})
+    facts |= changes
+    parts = {
+        name: part(**{each.name: facts.pop(each.name) for each in fields(part)})
+        for name, part in {"cost": Cost, "work": Work, "proof": Proof}.items()
+    }
+    return Finding(**facts, **parts)
+
+
+def changed(found: Finding, **changes: Any) -> Finding:
+    """Return a finding with other facts, whichever part of it they belong to."""
+    for name in ("cost", "work", "proof"):
+        part = getattr(found, name)
+        mine = {each.name: changes.pop(each.name) for each in fields(part) if each.name in changes}
+        changes[name] = replace(part, **mine)
+    return replace(found, **changes)
 
 
 def gelu() -> Finding:
@@ -203,7 +217,7 @@ def gpt2_diff(**changes: Any) -> Diff:
         "condition_differences": (),
         "explained_share": 0.91,
         "findings": (gelu(), finding(2, 61.0, 39.0), host_wait()),
-        "regions": (
+        "rows": (
             row("pow, mul, add, 5 more ↔ gelu", 94.4, 21.3, "finding", finding="f1"),
             row("addmm", 61.0, 39.0, "finding", finding="f2", count=48),
             row("mm", 300.04, 300.21),
@@ -296,7 +310,7 @@ def mixed_diff() -> Diff:
         ),
         explained_share=None,
         findings=(copies, trade, stride),
-        regions=regions,
+        rows=regions,
         ledger_a=ledger(total_a, split="attributed"),
         ledger_b=ledger(total_b),
         notes=("2 outputs of the step were not compared: they are integers",),
@@ -317,7 +331,7 @@ def unlike_diff() -> Diff:
             ConditionDifference("device", "NVIDIA H200", "NVIDIA A100-SXM4-80GB", True),
             ConditionDifference("driver", "570.86.15", "550.54", False),
         ),
-        regions=tuple(replace(each, verdict="unknown", finding=None) for each in found.regions),
+        rows=tuple(replace(each, verdict="unknown", finding=None) for each in found.rows),
         next=None,
     )
 
@@ -332,7 +346,7 @@ def same_diff() -> Diff:
         delta_high_j=12.6,
         explained_share=None,
         findings=(),
-        regions=(
+        rows=(
             *(row(f"op {n}", 40.0 + 0.01 * n, 39.91 + 0.01 * n, count=1) for n in range(14)),
             row("(idle)", 51.49, 51.45, kind="idle", count=1),
         ),
@@ -347,7 +361,7 @@ def unmeasured_diff() -> Diff:
     def without(each: DiffSide) -> DiffSide:
         return replace(each, step=StepCost(None, None, 0, 0), clock_mhz=None, temperature_c=None, device="")
 
-    rows = [replace(each, energy_a=None, energy_b=None, verdict="unknown", finding=None) for each in found.regions[:6]]
+    rows = [replace(each, energy_a=None, energy_b=None, verdict="unknown", finding=None) for each in found.rows[:6]]
     return replace(
         found,
         a=without(found.a),
@@ -356,7 +370,7 @@ def unmeasured_diff() -> Diff:
         delta_j=None,
         findings=(),
         explained_share=None,
-        regions=tuple(rows),
+        rows=tuple(rows),
         ledger_a=Ledger((), None, 0),
         ledger_b=Ledger((), None, 0),
         notes=("no energy verdicts: neither run was metered",),

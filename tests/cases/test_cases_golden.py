@@ -80,10 +80,10 @@ def test_the_recordings_alone_tell_the_same_energy(folder: Path) -> None:
     assert now.comparable == before.comparable
     for mine, theirs in ((now.ledger_a, before.ledger_a), (now.ledger_b, before.ledger_b)):
         assert joules_of(mine) == pytest.approx(joules_of(theirs), nan_ok=True)
-    deltas = {same_parts(finding): finding.delta_j for finding in before.findings}
+    deltas = {same_parts(finding): finding.cost.delta_j for finding in before.findings}
     for finding in now.findings:
         known = deltas.get(same_parts(finding))
-        assert known is None or finding.delta_j == pytest.approx(known)
+        assert known is None or finding.cost.delta_j == pytest.approx(known)
 
 
 @kept
@@ -91,7 +91,7 @@ def test_the_rows_of_a_diff_sum_to_its_steps(folder: Path) -> None:
     for diff in (offline(folder), saved(folder)):
         for ledger, name in ((diff.ledger_a, "energy_a"), (diff.ledger_b, "energy_b")):
             metered = sum(row.metered.joules for row in ledger.domains if row.counted)
-            parts = [getattr(row, name) for row in diff.regions]
+            parts = [getattr(row, name) for row in diff.rows]
             assert sum(part.joules for part in parts if part is not None) == pytest.approx(metered)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import paths
 from case_builders import make_case
-from diff_builders import finding, gelu, gpt2_diff, host_wait, same_diff, unlike_diff, unmeasured_diff
+from diff_builders import changed, finding, gelu, gpt2_diff, host_wait, same_diff, unlike_diff, unmeasured_diff
 from joulediff.archive import load
 from joulediff.cases.case import Case
 from joulediff.cases.judge import STILL_THERE, judge, judge_same, rank_finding
@@ -160,7 +160,7 @@ OTHER = told(1, "redundant", "contiguous")
         (gpt2_diff(findings=(), ratio=Ratio(0.8, 0.7, 0.9)), "fixed upstream", "0.80x (0.70 .. 0.90)"),
         (gpt2_diff(findings=(RIGHT,), ratio=ALIKE), "found", STILL_THERE),
         (gpt2_diff(findings=(RIGHT,), ratio=MORE), "found", STILL_THERE),
-        (gpt2_diff(findings=(replace(RIGHT, confirmed=False),), ratio=MORE), "partly", f"{STILL_THERE}; not confirmed"),
+        (gpt2_diff(findings=(changed(RIGHT, confirmed=False),), ratio=MORE), "partly", f"{STILL_THERE}; not confirmed"),
         (
             gpt2_diff(findings=(), ratio=MORE),
             "missed",
@@ -206,8 +206,8 @@ def test_the_place_in_the_profile_is_that_of_the_findings_module(case: Case) -> 
 
 def test_findings_without_operators_have_no_place() -> None:
     assert rank_finding(profile(), host_wait()) == (None, None)
-    assert rank_finding(profile(), replace(gelu(), ops_a=())) == (None, None)
-    assert rank_finding(profile(), replace(gelu(), ops_a=("aten::sort",))) == (None, None)
+    assert rank_finding(profile(), changed(gelu(), ops_a=())) == (None, None)
+    assert rank_finding(profile(), changed(gelu(), ops_a=("aten::sort",))) == (None, None)
 
 
 def test_a_recording_of_a_gpu_has_places_by_energy_and_by_time(case: Case) -> None:

@@ -106,13 +106,13 @@ def diff_of(a: Run, b: Run, *, interleaved: bool = True, **answers: Any) -> Diff
 
 
 def on_collective(diff: Diff) -> list[Finding]:
-    return [found for found in diff.findings if COLLECTIVE in (*found.ops_a, *found.ops_b)]
+    return [found for found in diff.findings if COLLECTIVE in (*found.work.ops_a, *found.work.ops_b)]
 
 
 def assert_not_proven(diff: Diff) -> None:
-    trials = [each for found in diff.findings if found.confirmation for each in found.confirmation.trials]
+    trials = [each for found in diff.findings if found.proof.confirmation for each in found.proof.confirmation.trials]
     assert not any(trial.change == CHANGE for trial in trials)
-    assert not any(found.confirmed for found in on_collective(diff))
+    assert not any(found.proof.confirmed for found in on_collective(diff))
 
 
 def with_interval(run: Run, share: float) -> Run:
@@ -123,42 +123,47 @@ def with_interval(run: Run, share: float) -> Run:
 
 def test_the_only_difference_is_proven_by_the_whole_steps() -> None:
     (found,) = diff_of(waiting(), lean()).findings
-    assert (found.kind, found.expensive, found.cause.type, found.confirmed) == ("redundant", "a", "redundancy", True)
-    assert found.confirmation is not None
-    (trial,) = found.confirmation.trials
+    assert (found.kind, found.expensive, found.cause.type, found.proof.confirmed) == (
+        "redundant",
+        "a",
+        "redundancy",
+        True,
+    )
+    assert found.proof.confirmation is not None
+    (trial,) = found.proof.confirmation.trials
     assert trial.change == CHANGE and trial.explains and trial.of_step
     assert trial.note is not None and "measured in turns" in trial.note
     assert trial.before is not None and trial.before.joules == pytest.approx(8.0)
     assert trial.after == trial.other and trial.after is not None and trial.after.joules == pytest.approx(2.0)
-    assert found.confirmation.saved_j == pytest.approx(6.0)
-    assert found.confirmation.saved_share == pytest.approx(0.75)
+    assert found.proof.confirmation.saved_j == pytest.approx(6.0)
+    assert found.proof.confirmation.saved_share == pytest.approx(0.75)
     assert not any("not tried" in text for text in found.cause.evidence)
 
 
 def test_it_is_found_on_either_side() -> None:
     (found,) = diff_of(lean(), waiting()).findings
-    assert found.expensive == "b" and found.confirmed
+    assert found.expensive == "b" and found.proof.confirmed
 
 
 def test_a_row_whose_own_energy_is_uncertain_is_found_by_the_whole_steps() -> None:
     a = waiting(share=0.4)
     (found,) = diff_of(a, lean(share=0.4)).findings
-    assert found.confirmed
+    assert found.proof.confirmed
 
 
 def test_what_is_left_of_the_same_calls_is_no_other_difference() -> None:
     (found,) = diff_of(waiting(reduced_before_an_equal_call), lean(plain_before_an_equal_call)).findings
-    assert found.kind == "redundant" and found.confirmed
+    assert found.kind == "redundant" and found.proof.confirmed
 
 
 def test_another_operator_that_costs_next_to_nothing_is_no_other_difference() -> None:
     (found,) = on_collective(diff_of(waiting(reduced_and_counted), lean()))
-    assert found.confirmed
+    assert found.proof.confirmed
 
 
 def test_a_view_is_no_other_difference() -> None:
     (found,) = on_collective(diff_of(waiting(reduced_and_looked_at), lean()))
-    assert found.confirmed
+    assert found.proof.confirmed
 
 
 def test_not_beside_a_number_that_the_host_waits_for() -> None:
@@ -230,8 +235,8 @@ def test_not_if_it_could_be_tried_and_failed() -> None:
     a, b = record(reduced, COST), record(plain, COST)
     diff = diff_of(a, b, calls=8.0)
     (found,) = diff.findings
-    assert not found.confirmed and found.confirmation is not None
-    assert [trial.change == CHANGE for trial in found.confirmation.trials] == [False]
+    assert not found.proof.confirmed and found.proof.confirmation is not None
+    assert [trial.change == CHANGE for trial in found.proof.confirmation.trials] == [False]
 
 
 def test_not_if_its_replay_only_failed() -> None:

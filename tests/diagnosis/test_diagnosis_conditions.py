@@ -84,7 +84,7 @@ def test_a_serious_difference_leaves_no_verdict(case: str, swapped: bool) -> Non
     assert not diff.comparable
     assert diff.findings == () and diff.ratio is None and diff.delta_j is None and diff.explained_share is None
     assert name in [each.name for each in diff.condition_differences if each.serious]
-    assert "finding" not in {row.verdict for row in diff.regions}
+    assert "finding" not in {row.verdict for row in diff.rows}
 
 
 def costly() -> dict[str, Any]:

@@ -70,7 +70,7 @@ def only(diff: Diff) -> Finding:
 
 
 def row_named(diff: Diff, name: str) -> Row:
-    return next(row for row in diff.regions if row.name == name)
+    return next(row for row in diff.rows if row.name == name)
 
 
 ONE, BOTH = {"torch.one": 1}, {"torch.one": 1, "torch.two": 1}
@@ -80,13 +80,13 @@ ONE_LEAN, BOTH_LEAN = {"torch.one": 2}, {"torch.one": 2, "torch.two": 2}
 def test_a_setting_that_was_tried_and_helps() -> None:
     found = only(diff_of(dear(settings=ONE), cheap(settings=ONE_LEAN), {"torch.one = 2": 4.0}))
     assert (found.id, found.kind, found.verdict, found.expensive) == ("1", "misconfiguration", "waste", "a")
-    assert found.cause.key == "torch.one" and found.confirmed
-    assert found.delta_j == pytest.approx(6.0) and found.ratio == pytest.approx(2.5)
-    assert found.share_of_run == pytest.approx(6.0 / 11.0)
-    assert found.p_value is not None and found.p_value < 0.05
-    assert found.ops_a == ("aten::mm",) and found.kernels_a == ("slow_aten::mm",)
-    assert found.confirmation is not None and found.confirmation.saved_j == pytest.approx(6.0)
-    assert found.confirmation.saved_share == pytest.approx(6.0 / 11.0)
+    assert found.cause.key == "torch.one" and found.proof.confirmed
+    assert found.cost.delta_j == pytest.approx(6.0) and found.cost.ratio == pytest.approx(2.5)
+    assert found.cost.share_of_run == pytest.approx(6.0 / 11.0)
+    assert found.cost.p_value is not None and found.cost.p_value < 0.05
+    assert found.work.ops_a == ("aten::mm",) and found.work.kernels_a == ("slow_aten::mm",)
+    assert found.proof.confirmation is not None and found.proof.confirmation.saved_j == pytest.approx(6.0)
+    assert found.proof.confirmation.saved_share == pytest.approx(6.0 / 11.0)
     assert "Set torch.one to 2" in found.suggestion and "X @ W" in found.suggestion
 
 
@@ -100,14 +100,14 @@ def test_the_row_of_a_finding_names_it() -> None:
 def test_two_settings_that_work_only_together() -> None:
     answers = {"torch.one = 2": 10.0, "torch.two = 2": 10.0, "torch.one = 2 and torch.two = 2": 4.0}
     found = only(diff_of(dear(settings=BOTH), cheap(settings=BOTH_LEAN), answers))
-    assert found.confirmed and found.cause.key == "torch.one and torch.two"
-    assert found.confirmation is not None and len(found.confirmation.trials) == 3
+    assert found.proof.confirmed and found.cause.key == "torch.one and torch.two"
+    assert found.proof.confirmation is not None and len(found.proof.confirmation.trials) == 3
 
 
 def test_the_second_of_two_settings() -> None:
     answers = {"torch.one = 2": 10.0, "torch.two = 2": 4.0}
     found = only(diff_of(dear(settings=BOTH), cheap(settings=BOTH_LEAN), answers))
-    assert found.confirmed and found.cause.key == "torch.two"
+    assert found.proof.confirmed and found.cause.key == "torch.two"
 
 
 @pytest.mark.parametrize(
@@ -115,33 +115,33 @@ def test_the_second_of_two_settings() -> None:
 )
 def test_a_change_that_does_not_help_is_not_confirmed(answer: Any) -> None:
     found = only(diff_of(dear(settings=ONE), cheap(settings=ONE_LEAN), {"torch.one = 2": answer}))
-    assert not found.confirmed and found.cause.key == "torch.one"
-    assert found.confirmation is not None and found.confirmation.saved_j is None
-    assert [trial.explains for trial in found.confirmation.trials] == [False]
+    assert not found.proof.confirmed and found.cause.key == "torch.one"
+    assert found.proof.confirmation is not None and found.proof.confirmation.saved_j is None
+    assert [trial.explains for trial in found.proof.confirmation.trials] == [False]
 
 
 def test_what_is_unknown_stays_so_and_is_never_confirmed() -> None:
     found = only(diff_of(dear(), cheap(), {"calls": 4.0}))
-    assert (found.kind, found.cause.type, found.confirmed) == ("unknown", "kernel", False)
+    assert (found.kind, found.cause.type, found.proof.confirmed) == ("unknown", "kernel", False)
     assert "No cause was found" in found.suggestion
 
 
 def test_offline_there_are_causes_and_no_proofs() -> None:
     found = only(diagnose(dear(settings=ONE), cheap(settings=ONE_LEAN)))
-    assert found.cause.key == "torch.one" and not found.confirmed and found.confirmation is None
+    assert found.cause.key == "torch.one" and not found.proof.confirmed and found.proof.confirmation is None
     assert any("the programs cannot be run again" in text for text in found.cause.evidence)
 
 
 def test_a_program_that_is_a_file_is_not_tried_though_the_other_is_there() -> None:
     a, b = dear(settings=ONE), cheap(settings=ONE_LEAN)
     found = only(diagnose(a, b, live={"b": LiveProgram(b)}))
-    assert not found.confirmed
+    assert not found.proof.confirmed
     assert any("the programs cannot be run again" in text for text in found.cause.evidence)
 
 
 def test_a_cheap_side_that_is_a_file_does_not_keep_the_other_from_being_tried() -> None:
     a, b = dear(settings=ONE), cheap(settings=ONE_LEAN)
-    assert only(diagnose(a, b, live={"a": LiveProgram(a, {"torch.one = 2": 4.0})})).confirmed
+    assert only(diagnose(a, b, live={"a": LiveProgram(a, {"torch.one = 2": 4.0})})).proof.confirmed
 
 
 def test_a_difference_that_does_not_show_again_is_no_finding() -> None:
@@ -157,13 +157,13 @@ def test_what_the_recording_is_not_sure_of_must_show_again() -> None:
     sharp = {"own": JobCost(energy(7.0, 0.005), 1e-3), "torch.one = 2": 5.0}
     other = LiveProgram(b, {"own": JobCost(energy(5.0, 0.005), 1e-3)})
     found = only(diagnose(a, b, live={"a": LiveProgram(a, sharp), "b": other}))
-    assert found.confirmed
+    assert found.proof.confirmed
 
 
 def test_a_program_that_ends_leaves_what_the_recordings_tell() -> None:
     a, b = dear(settings=ONE), cheap(settings=ONE_LEAN)
     found = only(diagnose(a, b, live={"a": DeadLab(a), "b": LiveProgram(b)}))
-    assert found.cause.key == "torch.one" and not found.confirmed
+    assert found.cause.key == "torch.one" and not found.proof.confirmed
 
 
 def test_only_so_many_rows_are_tried() -> None:
@@ -176,7 +176,9 @@ def test_only_so_many_rows_are_tried() -> None:
     a = record(many, lambda op: 3.0 * (plain_cost(op) or 0.0), kernel=slow_kernel)
     b = record(many, plain_cost)
     diff = diff_of(a, b)
-    tried = [f for f in diff.findings if f.confirmation is not None or "not tried" not in " ".join(f.cause.evidence)]
+    tried = [
+        f for f in diff.findings if f.proof.confirmation is not None or "not tried" not in " ".join(f.cause.evidence)
+    ]
     assert len(diff.findings) >= 8 and len(tried) == TRIED
     assert any("others cost more" in " ".join(f.cause.evidence) for f in diff.findings)
 
@@ -196,11 +198,11 @@ def test_rows_of_one_cause_are_one_finding() -> None:
     answers = {"torch.one = 2": [8.0, 4.0]}
     diff = diff_of(a, b, answers)
     found = only(diff)
-    assert found.confirmed and found.region == "addmm, 1 more"
-    assert found.delta_j == pytest.approx(18.0)
-    assert found.energy_a is not None and found.energy_a.joules == pytest.approx(30.0)
-    assert [row.finding for row in diff.regions if row.name in ("mm", "addmm")] == ["1", "1"]
-    assert found.confirmation is not None and found.confirmation.saved_j == pytest.approx(18.0)
+    assert found.proof.confirmed and found.region == "addmm, 1 more"
+    assert found.cost.delta_j == pytest.approx(18.0)
+    assert found.cost.energy_a is not None and found.cost.energy_a.joules == pytest.approx(30.0)
+    assert [row.finding for row in diff.rows if row.name in ("mm", "addmm")] == ["1", "1"]
+    assert found.proof.confirmation is not None and found.proof.confirmation.saved_j == pytest.approx(18.0)
 
 
 def test_both_sides_may_have_their_own_waste() -> None:
@@ -208,7 +210,7 @@ def test_both_sides_may_have_their_own_waste() -> None:
     b = record(built_in, costs({"mm": 5.0, "gelu": 1.0}), kernel=slow_kernel)
     diff = diagnose(a, b)
     assert {(f.region.rpartition(" ")[2], f.expensive) for f in diff.findings} == {("gelu", "a"), ("mm", "b")}
-    assert [f.delta_j for f in diff.findings] == sorted((f.delta_j for f in diff.findings), reverse=True)
+    assert [f.cost.delta_j for f in diff.findings] == sorted((f.cost.delta_j for f in diff.findings), reverse=True)
     assert [f.id for f in diff.findings] == ["1", "2"]
     assert sums(diff)[0] == pytest.approx(a.measurement.energy.joules if a.measurement else 0.0)
 
@@ -216,7 +218,7 @@ def test_both_sides_may_have_their_own_waste() -> None:
 def test_the_sides_may_be_exchanged() -> None:
     a, b = dear(settings=ONE), cheap(settings=ONE_LEAN)
     found = only(diagnose(b, a, live={"a": LiveProgram(b), "b": LiveProgram(a, {"torch.one = 2": 4.0})}))
-    assert found.expensive == "b" and found.confirmed and found.delta_j == pytest.approx(6.0)
+    assert found.expensive == "b" and found.proof.confirmed and found.cost.delta_j == pytest.approx(6.0)
     assert (found.cause.value_a, found.cause.value_b) == (2, 1)
     assert "Set torch.one to 2" in found.suggestion
 
@@ -242,23 +244,23 @@ def test_times_of_a_second_look_count_more_than_recorded_ones() -> None:
 def test_outputs_that_differ_are_a_trade_off() -> None:
     a, b = record(by_hand, costs({})), record(built_in, costs({}))
     found = only(diagnose(a, b))
-    assert found.verdict == "waste" and found.difference is not None and found.difference < 1e-5
+    assert found.verdict == "waste" and found.cost.difference is not None and found.cost.difference < 1e-5
     assert only(diagnose(a, b, thresholds=Thresholds(difference=0.0))).verdict == "tradeoff"
 
 
 def test_other_calls_that_are_cheaper() -> None:
     a, b = record(by_hand, costs({})), record(built_in, costs({}))
     found = only(diff_of(a, b, {"calls": 1.0}))
-    assert (found.kind, found.confirmed) == ("api_misuse", True)
+    assert (found.kind, found.proof.confirmed) == ("api_misuse", True)
     assert "Call gelu instead of" in found.suggestion and "functional.gelu" in found.suggestion
 
 
 def test_work_that_one_side_does_without() -> None:
     a, b = record(copied, costs({"clone": 3.0})), record(plain, costs({}))
     found = only(diff_of(a, b, {"calls": 1.0}))
-    assert (found.kind, found.cause.key, found.confirmed) == ("redundant", "contiguous", True)
-    assert found.energy_b is None and found.ratio is None and found.delta_j == pytest.approx(3.0)
-    assert found.confirmation is not None and found.confirmation.saved_j == pytest.approx(3.0)
+    assert (found.kind, found.cause.key, found.proof.confirmed) == ("redundant", "contiguous", True)
+    assert found.cost.energy_b is None and found.cost.ratio is None and found.cost.delta_j == pytest.approx(3.0)
+    assert found.proof.confirmation is not None and found.proof.confirmation.saved_j == pytest.approx(3.0)
 
 
 def test_what_is_saved_goes_by_readers_like_the_one_that_was_tried() -> None:
@@ -274,8 +276,8 @@ def test_what_is_saved_goes_by_readers_like_the_one_that_was_tried() -> None:
     b = record(lambda: read_twice(copy=False), costs(table))
     diff = diff_of(a, b, {"calls": 1.0})
     found = next(each for each in diff.findings if each.kind == "redundant")
-    assert found.confirmed and found.delta_j == pytest.approx(3.0)
-    assert found.confirmation is not None and found.confirmation.saved_j == pytest.approx(3.0)
+    assert found.proof.confirmed and found.cost.delta_j == pytest.approx(3.0)
+    assert found.proof.confirmation is not None and found.proof.confirmation.saved_j == pytest.approx(3.0)
 
 
 def test_work_that_pays_elsewhere_is_no_finding() -> None:
@@ -291,8 +293,8 @@ def test_work_that_one_side_lacks_belongs_to_the_finding_on_what_reads_it() -> N
     diff = diff_of(a, b, {"calls": 1.0, "layout": 8.0})
     found = next(f for f in diff.findings if "softmax" in f.region)
     assert row_named(diff, "clone").finding == found.id == row_named(diff, "_softmax").finding
-    assert found.delta_j == pytest.approx(7.0)
-    assert found.energy_a is not None and found.energy_a.joules == pytest.approx(8.0)
+    assert found.cost.delta_j == pytest.approx(7.0)
+    assert found.cost.energy_a is not None and found.cost.energy_a.joules == pytest.approx(8.0)
     assert not [f for f in diff.findings if f.cause.type == "redundancy" and f is not found]
 
 
@@ -307,7 +309,7 @@ def test_an_unused_result_is_told_without_a_trial() -> None:
             return torch.tanh(X)
 
     found = only(diff_of(record(careless, costs({})), record(careful, costs({}))))
-    assert (found.kind, found.cause.key, found.confirmed) == ("redundant", "exp", False)
+    assert (found.kind, found.cause.key, found.proof.confirmed) == ("redundant", "exp", False)
     assert any("no work that both programs do reads what it makes" in text for text in found.cause.evidence)
 
 

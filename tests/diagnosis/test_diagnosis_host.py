@@ -140,7 +140,7 @@ def test_waits_that_the_trace_saw_count_by_the_operator_that_waits() -> None:
 def only(a: Run, b: Run, mine: LiveProgram | None = None) -> Finding:
     diff = diagnose(a, b, live={} if mine is None else {"a": mine, "b": LiveProgram(b)})
     (found,) = diff.findings
-    assert [row.finding for row in diff.regions if row.kind == "idle"] == [found.id]
+    assert [row.finding for row in diff.rows if row.kind == "idle"] == [found.id]
     assert sums(diff) == pytest.approx([run.measurement.energy.joules for run in (a, b) if run.measurement])
     return found
 
@@ -149,7 +149,7 @@ def test_a_program_that_waits_in_every_round() -> None:
     found = only(*waiting_pair())
     assert (found.kind, found.cause.type, found.cause.key) == ("host", "host", "item")
     assert (found.cause.value_a, found.cause.value_b) == (5, 1)
-    assert not found.confirmed and found.confirmation is None
+    assert not found.proof.confirmed and found.proof.confirmation is None
     assert found.cause.location_a is not None
     assert found.cause.location_a.text == "total += x.abs().max().item()"
     assert "Do not wait" in found.suggestion and "total += x.abs().max().item()" in found.suggestion
@@ -161,24 +161,24 @@ def test_the_step_without_its_waits_is_the_proof() -> None:
     lab = LiveProgram(a, without_sync=measurement(energy=b.measurement.energy))
     found = only(a, b, lab)
     saved_j = a.measurement.energy.joules - b.measurement.energy.joules
-    assert found.confirmed and found.confirmation is not None
-    assert found.confirmation.saved_j == pytest.approx(saved_j)
+    assert found.proof.confirmed and found.proof.confirmation is not None
+    assert found.proof.confirmation.saved_j == pytest.approx(saved_j)
 
 
 def test_a_step_that_costs_the_same_without_its_waits_is_no_proof() -> None:
     a, b = waiting_pair()
     assert a.measurement is not None
     found = only(a, b, LiveProgram(a, without_sync=a.measurement))
-    assert not found.confirmed and found.confirmation is not None
-    assert found.confirmation.saved_j is None
-    assert found.confirmation.trials[0].note == "the energy stays as it is"
+    assert not found.proof.confirmed and found.proof.confirmation is not None
+    assert found.proof.confirmation.saved_j is None
+    assert found.proof.confirmation.trials[0].note == "the energy stays as it is"
 
 
 def test_a_wait_that_cannot_be_left_out_says_so() -> None:
     a, b = waiting_pair()
     found = only(a, b, LiveProgram(a))
-    assert not found.confirmed and found.confirmation is not None
-    assert found.confirmation.trials[0].note == "no wait there can be left out"
+    assert not found.proof.confirmed and found.proof.confirmation is not None
+    assert found.proof.confirmation.trials[0].note == "no wait there can be left out"
 
 
 def launching_pair(hand_j: float = 0.1) -> tuple[Run, Run]:
@@ -214,9 +214,9 @@ def test_few_operators_more_are_no_matter_of_launching() -> None:
 def test_many_launches_are_a_finding_if_they_show_when_weighed() -> None:
     a, b = launching_pair()
     found = only(a, b, LiveProgram(a, {"own": 3.0, "calls": 0.8}))
-    assert (found.kind, found.expensive, found.confirmed) == ("api_misuse", "a", True)
+    assert (found.kind, found.expensive, found.proof.confirmed) == ("api_misuse", "a", True)
     assert any("more operators are more work for the host" in text for text in found.cause.evidence)
-    assert found.delta_j == pytest.approx(3.0, rel=0.1)
+    assert found.cost.delta_j == pytest.approx(3.0, rel=0.1)
 
 
 def test_launches_are_weighed_at_the_pace_of_the_host() -> None:
@@ -229,7 +229,7 @@ def test_launches_are_weighed_at_the_pace_of_the_host() -> None:
 
     a, b = launching_pair()
     diff = diagnose(a, b, live={"a": Pacing(a, {"own": 3.0, "calls": 0.8}), "b": Pacing(b)})
-    assert [found.confirmed for found in diff.findings] == [True]
+    assert [found.proof.confirmed for found in diff.findings] == [True]
 
 
 def test_an_operator_that_has_the_device_wait_takes_the_energy_around_it() -> None:
@@ -237,16 +237,18 @@ def test_an_operator_that_has_the_device_wait_takes_the_energy_around_it() -> No
     a, b = solving_pair()
     _, around = around_of(a, b)
     found = only(a, b, LiveProgram(a, {"own": 3.5, "calls": 0.2}))
-    assert found.confirmed and any("while the device waits" in text for text in found.cause.evidence)
-    assert found.delta_j == pytest.approx(OWN_J + around.delta_j)
-    assert found.confirmation is not None and found.confirmation.saved_j == pytest.approx(found.delta_j)
+    assert found.proof.confirmed and any("while the device waits" in text for text in found.cause.evidence)
+    assert found.cost.delta_j == pytest.approx(OWN_J + around.delta_j)
+    assert found.proof.confirmation is not None and found.proof.confirmation.saved_j == pytest.approx(
+        found.cost.delta_j
+    )
 
 
 def only_its_own(a: Run, b: Run, mine: LiveProgram) -> None:
     """Assert that the one finding is on operators alone, and that nothing is told of the device that idles."""
     diff = diagnose(a, b, live={"a": mine, "b": LiveProgram(b)})
-    assert [found.delta_j for found in diff.findings] == pytest.approx([OWN_J])
-    assert [row.finding for row in diff.regions if row.kind == "idle"] == [None]
+    assert [found.cost.delta_j for found in diff.findings] == pytest.approx([OWN_J])
+    assert [row.finding for row in diff.rows if row.kind == "idle"] == [None]
 
 
 @pytest.mark.parametrize(("own_j", "calls_j"), [(0.9, 0.2), (3.5, 3.4)])
@@ -271,4 +273,4 @@ def test_a_row_that_is_a_finding_anyway_takes_the_energy_around_it() -> None:
     a, b = launching_pair(hand_j=0.4)
     found = only(a, b)
     own_j = 8 * 0.4 - 0.8
-    assert found.delta_j == pytest.approx(own_j + 3.0, rel=0.1)
+    assert found.cost.delta_j == pytest.approx(own_j + 3.0, rel=0.1)

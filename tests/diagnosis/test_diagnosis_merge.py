@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from diff_builders import finding
+from diff_builders import changed, finding
 from joulediff.diagnosis.merge import identity, merge
 from joulediff.model.finding import Cause, Finding
 from joulediff.model.place import Place
@@ -29,12 +29,14 @@ def test_energies_add_up_and_the_dearest_speaks() -> None:
     small, large = found(3.0, 1.0, region="mm", regions=(1,)), found(30.0, 10.0, region="addmm", regions=(2, 3))
     both = merge([small, large])
     assert both.region == "addmm, 1 more" and both.regions == (2, 3, 1)
-    assert both.energy_a is not None and both.energy_b is not None
-    assert (both.energy_a.joules, both.energy_b.joules, both.delta_j) == pytest.approx((33.0, 11.0, 22.0))
-    assert both.ratio == pytest.approx(3.0)
-    assert both.share_of_run == pytest.approx(22.0 / 612.4)
-    assert both.time_a_s == pytest.approx(2 * 0.0612)
-    assert both.confirmation is not None and both.confirmation.saved_j == pytest.approx(44.0)
+    assert both.cost.energy_a is not None and both.cost.energy_b is not None
+    assert (both.cost.energy_a.joules, both.cost.energy_b.joules, both.cost.delta_j) == pytest.approx(
+        (33.0, 11.0, 22.0)
+    )
+    assert both.cost.ratio == pytest.approx(3.0)
+    assert both.cost.share_of_run == pytest.approx(22.0 / 612.4)
+    assert both.cost.time_a_s == pytest.approx(2 * 0.0612)
+    assert both.proof.confirmation is not None and both.proof.confirmation.saved_j == pytest.approx(44.0)
 
 
 def test_a_place_in_the_model_is_told_if_it_is_one() -> None:
@@ -44,21 +46,21 @@ def test_a_place_in_the_model_is_told_if_it_is_one() -> None:
 
 def test_most_of_it_must_be_confirmed() -> None:
     large, small = found(30.0, 10.0), found(3.0, 1.0, confirmed=False)
-    assert merge([large, small]).confirmed
-    assert not merge([replace(large, confirmed=False), replace(small, confirmed=True)]).confirmed
-    assert not merge([large, found(20.0, 10.0, confirmed=False)]).confirmed
+    assert merge([large, small]).proof.confirmed
+    assert not merge([changed(large, confirmed=False), changed(small, confirmed=True)]).proof.confirmed
+    assert not merge([large, found(20.0, 10.0, confirmed=False)]).proof.confirmed
 
 
 def test_the_first_that_was_tried_with_the_others_speaks_for_them() -> None:
     both = merge(
         [found(3.0, 1.0, region="softmax"), found(9.0, None, region="clone", confirmed=False)], keep_first=True
     )
-    assert both.region == "softmax" and both.confirmed
-    assert both.delta_j == pytest.approx(11.0)
+    assert both.region == "softmax" and both.proof.confirmed
+    assert both.cost.delta_j == pytest.approx(11.0)
 
 
 def test_work_that_the_other_side_lacks_has_no_ratio() -> None:
-    assert merge([found(3.0, None), found(2.0, None)]).ratio is None
+    assert merge([found(3.0, None), found(2.0, None)]).cost.ratio is None
 
 
 @pytest.mark.parametrize(

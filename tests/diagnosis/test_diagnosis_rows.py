@@ -66,7 +66,7 @@ def test_a_run_and_itself_has_no_finding(device: str) -> None:
     assert diff.findings == ()
     assert diff.comparable
     assert diff.ratio is not None and diff.ratio.value == 1.0
-    assert {row.verdict for row in diff.regions} == {"noise"}
+    assert {row.verdict for row in diff.rows} == {"noise"}
     assert diff.same_work
 
 
@@ -123,7 +123,7 @@ def test_rows_sum_without_a_trace() -> None:
     assert_books_close(dark, run)
     diff = diagnose(dark, run)
     assert diff.findings == ()
-    assert {row.verdict for row in diff.regions if row.kind == "equal"} == {"unknown"}
+    assert {row.verdict for row in diff.rows if row.kind == "equal"} == {"unknown"}
 
 
 def test_domains_that_do_not_count_are_in_no_row() -> None:
@@ -136,8 +136,8 @@ def test_domains_that_do_not_count_are_in_no_row() -> None:
 
 def test_every_operator_is_in_one_row() -> None:
     diff = diagnose(measured(BY_HAND, costs({})), measured(BUILT_IN, costs({})))
-    assert sum(row.count * row.ops_a for row in diff.regions) == len(BY_HAND.ops)
-    assert sum(row.count * row.ops_b for row in diff.regions) == len(BUILT_IN.ops)
+    assert sum(row.count * row.ops_a for row in diff.rows) == len(BY_HAND.ops)
+    assert sum(row.count * row.ops_b for row in diff.rows) == len(BUILT_IN.ops)
 
 
 def with_measurement(run: Run, **changes: Any) -> Run:
@@ -179,7 +179,7 @@ def test_findings_on_both_sides_cancel_in_the_share() -> None:
     a = measured(BY_HAND, costs({"mm": 1.0}))
     b = measured(BUILT_IN, costs({"mm": 3.0}), kernel=lambda op: f"other_{op.name}")
     diff = diagnose(a, b, interleaved=True)
-    signed = sum(f.delta_j if f.expensive == "a" else -f.delta_j for f in diff.findings)
+    signed = sum(f.cost.delta_j if f.expensive == "a" else -f.cost.delta_j for f in diff.findings)
     assert {f.expensive for f in diff.findings} == {"a", "b"}
     assert diff.delta_j is not None and diff.explained_share == pytest.approx(signed / diff.delta_j)
 
@@ -196,14 +196,14 @@ def test_programs_that_do_not_do_the_same_job_have_no_finding() -> None:
     diff = diagnose(record(other, costs({})), record(third, costs({})))
     assert diff.findings == ()
     assert any("may not do the same job" in note for note in diff.notes)
-    assert not [row for row in diff.regions if row.kind == "equal"]
+    assert not [row for row in diff.rows if row.kind == "equal"]
 
 
 def test_two_runs_without_energy_have_rows_of_unknown_verdict() -> None:
     a, b = (replace(run, measurement=None) for run in (BY_HAND, BUILT_IN))
     diff = diagnose(a, b)
     assert diff.findings == () and diff.ratio is None and diff.explained_share is None
-    assert {row.verdict for row in diff.regions} <= {"unknown"}
+    assert {row.verdict for row in diff.rows} <= {"unknown"}
     assert any("neither run was metered" in note for note in diff.notes)
 
 
@@ -216,7 +216,7 @@ def test_a_recording_of_an_h200_and_itself(name: str) -> None:
     run = golden(name)
     diff = diagnose(run, run)
     assert diff.findings == () and diff.ratio is not None and diff.ratio.value == 1.0
-    assert {row.verdict for row in diff.regions} == {"noise"}
+    assert {row.verdict for row in diff.rows} == {"noise"}
     assert_books_close(run, run)
 
 
@@ -239,6 +239,6 @@ def test_gpt2_with_eager_and_fused_attention_on_a_busy_cpu_claims_nothing() -> N
     a, b = golden("match/gpt2_eager"), golden("match/gpt2_sdpa")
     diff = diagnose(a, b)
     assert diff.comparable and diff.findings == ()
-    assert {row.verdict for row in diff.regions} == {"noise", "only_a"}
-    assert any("scaled_dot_product" in row.name for row in diff.regions)
+    assert {row.verdict for row in diff.rows} == {"noise", "only_a"}
+    assert any("scaled_dot_product" in row.name for row in diff.rows)
     assert_books_close(a, b)

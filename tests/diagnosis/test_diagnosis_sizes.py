@@ -138,8 +138,8 @@ def test_the_argument_nearest_to_the_operator_is_named() -> None:
 
 def test_a_finding_on_logits_names_what_to_keep() -> None:
     found = only(diagnose(DEAR, LEAN, live=live()))
-    assert (found.kind, found.cause.key, found.confirmed) == ("redundant", "logits_to_keep", True)
-    assert found.delta_j == pytest.approx(7.0)
+    assert (found.kind, found.cause.key, found.proof.confirmed) == ("redundant", "logits_to_keep", True)
+    assert found.cost.delta_j == pytest.approx(7.0)
     assert found.suggestion.startswith("Set logits_to_keep to 2; it is 0")
     assert not diagnose(DEAR, DEAR, live={"a": LiveProgram(DEAR), "b": LiveProgram(DEAR)}).findings
 
@@ -161,7 +161,12 @@ def test_without_both_programs_the_calls_are_named(tried: Any) -> None:
 def test_work_of_the_users_own_lines_is_named_by_its_call() -> None:
     a, b = record(by_hand, costs({"mm": 8.0})), record(by_hand_first, costs({"mm": 1.0}))
     found = only(diagnose(a, b, live={"a": LiveProgram(a, {"calls": 1.0}), "b": LiveProgram(b)}))
-    assert (found.kind, found.cause.type, found.cause.key, found.confirmed) == ("redundant", "call_path", "mm", True)
+    assert (found.kind, found.cause.type, found.cause.key, found.proof.confirmed) == (
+        "redundant",
+        "call_path",
+        "mm",
+        True,
+    )
     assert found.cause.evidence == (THROWN,)
     assert found.cause.location_a is not None
     assert found.cause.location_a.text == "return torch.tanh((X @ W)[-2:])"

@@ -135,14 +135,17 @@ def test_what_is_told_offline() -> None:
     a = replace(SPIN, set_places={SCHEDULE: "serve.py:7:build"})
     found = written(a)
     assert (found.kind, found.verdict, found.expensive) == ("misconfiguration", "waste", "a")
-    assert (found.regions, found.ops_a, found.kernels_a, found.path_a) == ((), (), (), ())
-    assert (found.energy_a, found.energy_b) == (energy(3.0, 0.01, "estimated"), energy(1.0, 0.01, "estimated"))
-    assert (found.delta_j, found.ratio) == (pytest.approx(2.0), pytest.approx(3.0))
-    assert found.time_a_s == found.time_b_s == RUN.traced_s
+    assert (found.regions, found.work.ops_a, found.work.kernels_a, found.work.path_a) == ((), (), (), ())
+    assert (found.cost.energy_a, found.cost.energy_b) == (
+        energy(3.0, 0.01, "estimated"),
+        energy(1.0, 0.01, "estimated"),
+    )
+    assert (found.cost.delta_j, found.cost.ratio) == (pytest.approx(2.0), pytest.approx(3.0))
+    assert found.cost.time_a_s == found.cost.time_b_s == RUN.traced_s
     cause = found.cause
     assert (cause.type, cause.key, cause.value_a, cause.value_b) == ("setting", SCHEDULE, "spin", "blocking_sync")
     assert cause.location_a == Place("serve.py", 7, "build") and cause.location_b is None
-    assert not found.confirmed and found.confirmation is None
+    assert not found.proof.confirmed and found.proof.confirmation is None
     assert "serve.py:7" in found.suggestion and "BlockingSync" in found.suggestion
 
 
@@ -156,30 +159,30 @@ def test_power_on_both_sides_is_the_evidence() -> None:
 def test_a_cpu_that_is_in_no_total_is_said_and_added_to_the_step() -> None:
     found = written()
     assert any("in no total" in text for text in found.cause.evidence)
-    assert found.share_of_run == pytest.approx(2.0 / (GPU_J + 3.0))
+    assert found.cost.share_of_run == pytest.approx(2.0 / (GPU_J + 3.0))
 
 
 def test_a_cpu_that_is_metered_is_in_the_total_already() -> None:
     found = written(run_of("spin", 3.0, counted=True), run_of("blocking_sync", 1.0, counted=True))
     assert len(found.cause.evidence) == 2
-    assert found.share_of_run == pytest.approx(2.0 / (GPU_J + 3.0))
+    assert found.cost.share_of_run == pytest.approx(2.0 / (GPU_J + 3.0))
 
 
 def test_a_cpu_that_rests_on_the_other_side_has_no_ratio() -> None:
     sides = Comparison(SPIN, BLOCK, ())
     nothing = Energy(0.0, 0.0, 0.0, "estimated")
     found = write_spinning(sides, Spinning(SCHEDULE, "a", energy(3.0), nothing), {}, LIMITS)
-    assert found.ratio is None and found.delta_j == pytest.approx(3.0)
+    assert found.cost.ratio is None and found.cost.delta_j == pytest.approx(3.0)
 
 
 def test_the_step_that_waits_in_the_other_way_is_the_proof() -> None:
     found = tried(after=measured(1.05))
-    assert found.confirmed and found.verdict == "waste" and found.confirmation is not None
-    (trial,) = found.confirmation.trials
+    assert found.proof.confirmed and found.verdict == "waste" and found.proof.confirmation is not None
+    (trial,) = found.proof.confirmation.trials
     assert (trial.change, trial.explains, trial.of_step, trial.note) == (SLEEP, True, True, "energies of the CPU")
     assert [each.joules for each in (trial.before, trial.after, trial.other) if each] == [3.0, 1.05, 1.0]
-    assert found.confirmation.saved_j == pytest.approx(1.95)
-    assert found.confirmation.saved_share == pytest.approx(1.95 / (GPU_J + 3.0))
+    assert found.proof.confirmation.saved_j == pytest.approx(1.95)
+    assert found.proof.confirmation.saved_share == pytest.approx(1.95 / (GPU_J + 3.0))
 
 
 def test_each_program_is_measured_as_it_is_and_only_the_costly_one_changed() -> None:
@@ -191,13 +194,13 @@ def test_each_program_is_measured_as_it_is_and_only_the_costly_one_changed() -> 
 
 def test_a_cheap_side_that_is_a_file_counts_as_recorded() -> None:
     found = tried(after=measured(1.0), other=False)
-    assert found.confirmed and found.confirmation is not None
-    assert found.confirmation.trials[0].other == energy(1.0, 0.01, "estimated")
+    assert found.proof.confirmed and found.proof.confirmation is not None
+    assert found.proof.confirmation.trials[0].other == energy(1.0, 0.01, "estimated")
 
 
 def test_a_costly_side_that_is_a_file_is_not_tried() -> None:
     found = written(live={"b": LiveProgram(BLOCK)})
-    assert not found.confirmed and found.confirmation is None
+    assert not found.proof.confirmed and found.proof.confirmation is None
 
 
 @pytest.mark.parametrize(
@@ -213,10 +216,10 @@ def test_a_costly_side_that_is_a_file_is_not_tried() -> None:
 )
 def test_a_change_that_proves_nothing(after: Measurement | str, note: str) -> None:
     found = tried(after=after)
-    assert not found.confirmed and found.verdict == "waste" and found.confirmation is not None
-    (trial,) = found.confirmation.trials
+    assert not found.proof.confirmed and found.verdict == "waste" and found.proof.confirmation is not None
+    (trial,) = found.proof.confirmation.trials
     assert (trial.explains, trial.note) == (False, note)
-    assert found.confirmation.saved_j is None and found.confirmation.saved_share is None
+    assert found.proof.confirmation.saved_j is None and found.proof.confirmation.saved_share is None
 
 
 def test_a_step_that_gets_slower_by_sleeping_is_a_trade_off() -> None:
@@ -241,9 +244,9 @@ def whole_diff(*, after: float = 1.0) -> Diff:
 
 def test_a_diff_of_programs_that_differ_in_nothing_else() -> None:
     (found,) = whole_diff().findings
-    assert (found.id, found.cause.key, found.confirmed) == ("1", SCHEDULE, True)
+    assert (found.id, found.cause.key, found.proof.confirmed) == ("1", SCHEDULE, True)
     (found,) = diagnose(BLOCK, SPIN, live={"b": LiveProgram(SPIN, steps={SLEEP: measured(1.0)})}).findings
-    assert (found.expensive, found.confirmed) == ("b", True)
+    assert (found.expensive, found.proof.confirmed) == ("b", True)
 
 
 def test_it_is_a_finding_beside_others_the_costliest_first() -> None:
@@ -252,7 +255,7 @@ def test_it_is_a_finding_beside_others_the_costliest_first() -> None:
     domains = {**dear.measurement.domains, "cpu": measured(3.0).domains["cpu"]}
     diff = diagnose(replace(dear, measurement=replace(dear.measurement, domains=domains)), BLOCK)
     assert [(f.id, f.cause.type) for f in diff.findings] == [("1", "setting"), ("2", "kernel")]
-    assert [row.finding for row in diff.regions if row.name == "mm"] == ["2"]
+    assert [row.finding for row in diff.rows if row.name == "mm"] == ["2"]
 
 
 @pytest.mark.parametrize("schedule", ["spin", "blocking_sync"])

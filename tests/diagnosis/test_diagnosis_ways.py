@@ -67,28 +67,28 @@ def compared(a: Run, b: Run, mine: LiveProgram, *, expensive: Any = "a") -> Diff
 
 
 def rows_of(diff: Diff) -> dict[str, str | None]:
-    return {row.name: row.finding for row in diff.regions if row.kind == "equal"}
+    return {row.name: row.finding for row in diff.rows if row.kind == "equal"}
 
 
 def test_a_row_that_parts_to_the_same_functions_is_part_of_what_was_proven() -> None:
     lab = LiveProgram(DEAR, {"calls": 1.0})
     diff = compared(DEAR, LEAN, lab)
     (found,) = diff.findings
-    assert (found.kind, found.cause.key, found.confirmed) == ("api_misuse", "eager", True)
-    assert found.delta_j == pytest.approx(5.0 + 2.0)
+    assert (found.kind, found.cause.key, found.proof.confirmed) == ("api_misuse", "eager", True)
+    assert found.cost.delta_j == pytest.approx(5.0 + 2.0)
     assert rows_of(diff) == {SOFTPLUS: "1", "mm": None, SILU: "1"}
     assert lab.asked.count("calls") == 1, "the second row needs no trial of its own"
-    assert found.confirmation is not None
-    (trial,) = found.confirmation.trials
+    assert found.proof.confirmation is not None
+    (trial,) = found.proof.confirmation.trials
     assert trial.before is not None and trial.before.joules == pytest.approx(6.0), "the trial tells what was tried"
 
 
 @pytest.mark.parametrize(("after", "saved_j"), [(1.0, 5.0), (1.05, 4.95)])
 def test_what_is_saved_grows_with_the_row(after: float, saved_j: float) -> None:
     (found,) = compared(DEAR, LEAN, LiveProgram(DEAR, {"calls": after})).findings
-    assert found.confirmation is not None and found.confirmation.saved_j is not None
-    assert found.confirmation.saved_j == pytest.approx(saved_j * 7.0 / 5.0)
-    assert found.confirmation.saved_share == pytest.approx(found.confirmation.saved_j / 10.0)
+    assert found.proof.confirmation is not None and found.proof.confirmation.saved_j is not None
+    assert found.proof.confirmation.saved_j == pytest.approx(saved_j * 7.0 / 5.0)
+    assert found.proof.confirmation.saved_share == pytest.approx(found.proof.confirmation.saved_j / 10.0)
 
 
 def test_no_more_than_the_steps_lie_apart_is_saved() -> None:
@@ -96,16 +96,16 @@ def test_no_more_than_the_steps_lie_apart_is_saved() -> None:
     free = {"mm": 0.01}
     a, b = in_library(record(slow, costs({**SLOW, **free}))), in_library(record(fast, costs({"softplus": 4.0, **free})))
     (found,) = compared(a, b, LiveProgram(a, {"calls": 0.1})).findings
-    assert found.confirmation is not None and found.confirmation.saved_j is not None
-    assert found.confirmation.saved_j == pytest.approx(found.delta_j, rel=0.05)
-    assert found.confirmation.saved_share == pytest.approx(found.confirmation.saved_j / 9.01)
+    assert found.proof.confirmation is not None and found.proof.confirmation.saved_j is not None
+    assert found.proof.confirmation.saved_j == pytest.approx(found.cost.delta_j, rel=0.05)
+    assert found.proof.confirmation.saved_share == pytest.approx(found.proof.confirmation.saved_j / 9.01)
 
 
 def test_the_sides_may_be_exchanged() -> None:
     lab = LiveProgram(DEAR, {"calls": 1.0})
     (found,) = compared(LEAN, DEAR, lab, expensive="b").findings
-    assert (found.expensive, found.cause.key, found.confirmed) == ("b", "eager", True)
-    assert found.delta_j == pytest.approx(7.0)
+    assert (found.expensive, found.cause.key, found.proof.confirmed) == ("b", "eager", True)
+    assert found.cost.delta_j == pytest.approx(7.0)
     assert lab.asked.count("calls") == 1
 
 
@@ -119,11 +119,11 @@ def each_alone(a: Run, b: Run, mine: LiveProgram) -> list[Finding]:
 
 def test_rows_of_the_users_own_code_are_each_proven() -> None:
     a, b = record(slow, costs(SLOW)), record(fast, costs({}))
-    assert [found.confirmed for found in each_alone(a, b, LiveProgram(a, {"calls": 1.0}))] == [True, True]
+    assert [found.proof.confirmed for found in each_alone(a, b, LiveProgram(a, {"calls": 1.0}))] == [True, True]
 
 
 def test_what_was_not_proven_proves_nothing_for_others() -> None:
-    assert [found.confirmed for found in each_alone(DEAR, LEAN, LiveProgram(DEAR, {"calls": [30.0, 1.0]}))] == [
+    assert [found.proof.confirmed for found in each_alone(DEAR, LEAN, LiveProgram(DEAR, {"calls": [30.0, 1.0]}))] == [
         False,
         True,
     ]
@@ -134,7 +134,7 @@ def test_a_row_that_costs_the_other_side_more_is_none_of_it() -> None:
     diff = compared(DEAR, lean, LiveProgram(DEAR, {"calls": 1.0}))
     assert {(found.expensive, found.region) for found in diff.findings} == {("a", SOFTPLUS), ("b", SILU)}
     first = next(found for found in diff.findings if found.expensive == "a")
-    assert first.delta_j == pytest.approx(5.0)
+    assert first.cost.delta_j == pytest.approx(5.0)
 
 
 def test_a_row_that_goes_another_way_is_proven_by_itself() -> None:
@@ -181,7 +181,7 @@ def _outside(run: Run, frame: int | None, names: set[str]) -> int | None:
 
 def test_a_row_that_is_not_sure_must_show_by_itself() -> None:
     lean = in_library(record(fast, costs({"silu": 2.8})))
-    assert [found.delta_j for found in each_alone(DEAR, lean, LiveProgram(DEAR, {"calls": 1.0}))] == pytest.approx(
+    assert [found.cost.delta_j for found in each_alone(DEAR, lean, LiveProgram(DEAR, {"calls": 1.0}))] == pytest.approx(
         [5.0, 0.2]
     )
 
@@ -209,11 +209,11 @@ def test_a_setting_is_proven_once_for_each_operator() -> None:
     lab = LiveProgram(a, {"torch.x = 2": 1.0})
     diff = compared(a, b, lab)
     (found,) = diff.findings
-    assert (found.cause.key, found.confirmed) == ("torch.x", True)
+    assert (found.cause.key, found.proof.confirmed) == ("torch.x", True)
     assert lab.asked.count("torch.x = 2") == 2, "one product of each kind"
-    assert found.delta_j == pytest.approx(3.0 + 3.0 + 2.0)
-    assert found.confirmation is not None and found.confirmation.saved_j == pytest.approx(8.0)
-    assert [row.finding for row in diff.regions if row.kind == "equal"] == ["1"] * 3
+    assert found.cost.delta_j == pytest.approx(3.0 + 3.0 + 2.0)
+    assert found.proof.confirmation is not None and found.proof.confirmation.saved_j == pytest.approx(8.0)
+    assert [row.finding for row in diff.rows if row.kind == "equal"] == ["1"] * 3
 
 
 def test_a_setting_that_explains_one_operator_is_not_proven_for_another() -> None:
@@ -221,13 +221,13 @@ def test_a_setting_that_explains_one_operator_is_not_proven_for_another() -> Non
     lab = LiveProgram(a, {"torch.x = 2": [1.0, 30.0]})
     (found,) = compared(a, b, lab).findings
     assert lab.asked.count("torch.x = 2") == 2
-    assert not found.confirmed, "a quarter of the difference is not explained"
+    assert not found.proof.confirmed, "a quarter of the difference is not explained"
 
 
 def test_a_setting_is_looked_for_with_every_product_until_it_is_proven() -> None:
     a, b = under(1, UNSET), under(2, SET)
     lab = LiveProgram(a, {"torch.x = 2": 30.0})
-    assert not any(found.confirmed for found in compared(a, b, lab).findings)
+    assert not any(found.proof.confirmed for found in compared(a, b, lab).findings)
     assert lab.asked.count("torch.x = 2") == 3
 
 
@@ -279,30 +279,32 @@ def test_waits_count_to_the_function_that_waits() -> None:
     assert around is not None and around.delta_j > 2.5
     diff = compared(a, QUIET, LiveProgram(a, {"calls": 0.05}))
     (found,) = diff.findings
-    assert (found.kind, found.cause.type, found.cause.key, found.confirmed) == (
+    assert (found.kind, found.cause.type, found.cause.key, found.proof.confirmed) == (
         "api_misuse",
         "call_path",
         "waiting",
         True,
     )
-    assert found.delta_j == pytest.approx(OWN_J + around.delta_j)
-    assert found.confirmation is not None and found.confirmation.saved_j == pytest.approx(found.delta_j)
-    assert [row.finding for row in diff.regions if row.kind == "idle"] == [found.id]
+    assert found.cost.delta_j == pytest.approx(OWN_J + around.delta_j)
+    assert found.proof.confirmation is not None and found.proof.confirmation.saved_j == pytest.approx(
+        found.cost.delta_j
+    )
+    assert [row.finding for row in diff.rows if row.kind == "idle"] == [found.id]
 
 
 def test_the_function_that_waits_may_be_the_second_sides() -> None:
     b = paced(waiting, 40e-3)
     (found,) = compared(QUIET, b, LiveProgram(b, {"calls": 0.05}), expensive="b").findings
     assert (found.expensive, found.cause.key) == ("b", "waiting")
-    assert found.delta_j > 3.0
+    assert found.cost.delta_j > 3.0
 
 
 def test_waits_of_another_function_are_a_finding_of_their_own() -> None:
     a = paced(looking, 40e-3)
     diff = compared(a, QUIET, LiveProgram(a, {"calls": 0.05}))
     assert [(found.kind, found.cause.key) for found in diff.findings] == [("host", "item"), ("api_misuse", "looking")]
-    assert diff.findings[1].delta_j == pytest.approx(OWN_J)
-    assert [row.finding for row in diff.regions if row.kind == "idle"] == ["1"]
+    assert diff.findings[1].cost.delta_j == pytest.approx(OWN_J)
+    assert [row.finding for row in diff.rows if row.kind == "idle"] == ["1"]
 
 
 def test_what_costs_the_other_side_more_takes_no_waits() -> None:
@@ -310,7 +312,7 @@ def test_what_costs_the_other_side_more_takes_no_waits() -> None:
     found = diagnose(a, paced(silent, 10e-3, table={"silu": 0.6})).findings
     assert {(each.expensive, each.cause.type) for each in found} == {("a", "host"), ("b", "call_path")}
     other = next(each for each in found if each.expensive == "b")
-    assert [place.function for place in other.path_a[-1:]] == ["waiting"], "it is the same function"
+    assert [place.function for place in other.work.path_a[-1:]] == ["waiting"], "it is the same function"
 
 
 def test_a_setting_of_the_function_that_waits_is_no_reason_to_wait() -> None:
@@ -319,8 +321,8 @@ def test_a_setting_of_the_function_that_waits_is_no_reason_to_wait() -> None:
     a = replace(a, waits=tuple(Wait("cudaStreamSynchronize", 0.0, 1e-4, op, 0) for op in products))
     found = diagnose(a, replace(QUIET, settings={"torch.x": 2})).findings
     assert [(each.kind, each.cause.type) for each in found] == [("host", "host"), ("misconfiguration", "setting")]
-    assert [place.function for place in found[1].path_a[-1:]] == ["silent"], "it is the same function"
-    assert found[1].delta_j == pytest.approx(3 * 0.4)
+    assert [place.function for place in found[1].work.path_a[-1:]] == ["silent"], "it is the same function"
+    assert found[1].cost.delta_j == pytest.approx(3 * 0.4)
 
 
 def test_a_line_waits_in_the_function_with_most_of_its_waits() -> None:

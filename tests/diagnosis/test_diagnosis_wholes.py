@@ -249,20 +249,20 @@ def diff_of(lab: LiveProgram) -> Diff:
 
 
 def rows_of(diff: Diff) -> dict[str, str | None]:
-    return {row.name: row.finding for row in diff.regions if row.kind == "equal"}
+    return {row.name: row.finding for row in diff.rows if row.kind == "equal"}
 
 
 def test_a_call_is_one_finding_with_one_trial() -> None:
     lab = LiveProgram(DEAR, {"calls": 5.0})
     diff = diff_of(lab)
     (found,) = diff.findings
-    assert (found.kind, found.cause.key, found.confirmed) == ("api_misuse", "unit_length", True)
-    assert found.delta_j == pytest.approx(8.0) and len(found.regions) == 3
-    assert found.confirmation is not None and lab.asked.count("calls") == 1
-    (trial,) = found.confirmation.trials
+    assert (found.kind, found.cause.key, found.proof.confirmed) == ("api_misuse", "unit_length", True)
+    assert found.cost.delta_j == pytest.approx(8.0) and len(found.regions) == 3
+    assert found.proof.confirmation is not None and lab.asked.count("calls") == 1
+    (trial,) = found.proof.confirmation.trials
     assert trial.change == "the calls of the other side, for all of unit_length"
     assert [each.joules for each in (trial.before, trial.other) if each] == pytest.approx([13.0, 5.0])
-    assert found.confirmation.saved_j == pytest.approx(8.0)
+    assert found.proof.confirmation.saved_j == pytest.approx(8.0)
     assert rows_of(diff) == {
         "mm": None,
         "mul ↔ pow": "1",
@@ -274,39 +274,43 @@ def test_a_call_is_one_finding_with_one_trial() -> None:
 
 def test_the_sides_may_be_exchanged() -> None:
     (found,) = diagnose(LEAN, DEAR, live={"a": LiveProgram(LEAN), "b": LiveProgram(DEAR, {"calls": 5.0})}).findings
-    assert (found.expensive, found.confirmed) == ("b", True)
-    assert found.delta_j == pytest.approx(8.0)
+    assert (found.expensive, found.proof.confirmed) == ("b", True)
+    assert found.cost.delta_j == pytest.approx(8.0)
 
 
 def test_a_row_of_the_call_that_costs_the_other_side_more_is_no_part_of_it() -> None:
     lean = record(by_hand, costs({"reciprocal": 6.0}))
     diff = diagnose(DEAR, lean, live={"a": LiveProgram(DEAR, {"calls": 10.0}), "b": LiveProgram(lean)})
     found = next(each for each in diff.findings if each.expensive == "a")
-    assert found.confirmed and len(found.regions) == 2
+    assert found.proof.confirmed and len(found.regions) == 2
     assert rows_of(diff)["div ↔ reciprocal, mul"] != found.id
 
 
 def test_a_whole_that_cannot_be_run_leaves_the_regions() -> None:
     diff = diff_of(Piecemeal(DEAR, {"calls": 1.0}))
-    assert [(each.delta_j, each.confirmed) for each in diff.findings] == [(3.0, True), (3.0, True), (2.0, True)]
+    assert [(each.cost.delta_j, each.proof.confirmed) for each in diff.findings] == [
+        (3.0, True),
+        (3.0, True),
+        (2.0, True),
+    ]
     assert len(set(rows_of(diff).values()) - {None}) == 3
     for found in diff.findings:
-        assert found.confirmation is not None
-        assert [trial.change for trial in found.confirmation.trials] == ["the calls of the other side"]
+        assert found.proof.confirmation is not None
+        assert [trial.change for trial in found.proof.confirmation.trials] == ["the calls of the other side"]
 
 
 def test_a_whole_that_does_not_help_is_told_beside_the_region() -> None:
     diff = diff_of(LiveProgram(DEAR, {"calls": 30.0}))
-    assert not any(found.confirmed for found in diff.findings)
-    assert diff.findings[0].confirmation is not None
-    changes = [trial.change for trial in diff.findings[0].confirmation.trials]
+    assert not any(found.proof.confirmed for found in diff.findings)
+    assert diff.findings[0].proof.confirmation is not None
+    changes = [trial.change for trial in diff.findings[0].proof.confirmation.trials]
     assert changes == ["the calls of the other side, for all of unit_length", "the calls of the other side"]
 
 
 def test_offline_each_row_is_told_by_itself() -> None:
     diff = diagnose(DEAR, LEAN)
     assert [found.regions for found in diff.findings] == [(1,), (3,), (4,)]
-    assert not any(found.confirmed for found in diff.findings)
+    assert not any(found.proof.confirmed for found in diff.findings)
 
 
 def test_a_call_and_itself() -> None:

@@ -114,7 +114,7 @@ def is_expected(finding: Finding, pair: Any) -> bool:
     """Return whether a finding also says the kind, type and key that a pair wants, and that its fix was tried."""
     cause, expected = finding.cause, pair.EXPECTED
     told = (finding.kind, cause.type, str(cause.key).removeprefix("config."))
-    is_tried = finding.confirmation is not None and bool(finding.confirmation.trials)
+    is_tried = finding.proof.confirmation is not None and bool(finding.proof.confirmation.trials)
     return told == (expected.kind, expected.type, expected.key) and is_here(finding, pair) and is_tried
 
 

@@ -37,7 +37,7 @@ def test_the_first_finding_names_the_cause(name: str) -> None:
     place = first.cause.location_a
     assert place is not None
     assert (Path(place.file).name, place.line) == (f"{name}.py", marked_line(str(module.__file__)))
-    assert not first.confirmed
+    assert not first.proof.confirmed
     assert any("not tried" in text for text in first.cause.evidence) or first.kind == "host"
     assert str(place.line) in first.suggestion
 
@@ -47,7 +47,7 @@ def test_the_other_way_round_the_same_is_found_on_the_other_side(name: str) -> N
     there, back = compare(name), compare(name, "b", "a")
     assert [f.expensive for f in back.findings] == ["b" if f.expensive == "a" else "a" for f in there.findings]
     assert [f.cause.key for f in back.findings] == [f.cause.key for f in there.findings]
-    assert [f.delta_j for f in back.findings] == pytest.approx([f.delta_j for f in there.findings])
+    assert [f.cost.delta_j for f in back.findings] == pytest.approx([f.cost.delta_j for f in there.findings])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -73,7 +73,7 @@ def test_from_python(tmp_path: Path) -> None:
 def test_the_diff_in_the_examples_is_rendered_without_its_recordings(form: Any) -> None:
     saved = paths.ROOT / "examples" / "h200" / "diff.json"
     diff = diff_from_json(saved.read_bytes())
-    assert diff.findings[0].confirmed
+    assert diff.findings[0].proof.confirmed
     assert "gelu_pytorch_tanh" in jd.render(diff, form)
 
 

@@ -12,7 +12,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from diff_builders import diffs, energy, gpt2_diff, hostile_diff, mixed_diff, same_diff, unlike_diff, unmeasured_diff
+from diff_builders import (
+    changed,
+    diffs,
+    energy,
+    gpt2_diff,
+    hostile_diff,
+    mixed_diff,
+    same_diff,
+    unlike_diff,
+    unmeasured_diff,
+)
 from joulediff.model.diff import SCHEMA, Diff, StepCost
 from joulediff.model.energy import Energy
 from joulediff.model.errors import JoulediffError
@@ -63,13 +73,13 @@ def test_numbers_that_are_not_finite_stay_unknown() -> None:
     found = gpt2_diff(
         delta_j=math.nan,
         explained_share=math.inf,
-        findings=(replace(gpt2_diff().findings[0], delta_j=math.nan, energy_a=wide),),
+        findings=(changed(gpt2_diff().findings[0], delta_j=math.nan, energy_a=wide),),
     )
     assert "NaN" not in diff_to_json(found) and "Infinity" not in diff_to_json(found)
     back = there_and_back(found)
     assert back.delta_j is None and back.explained_share is None
-    assert math.isnan(back.findings[0].delta_j)
-    assert back.findings[0].energy_a == wide
+    assert math.isnan(back.findings[0].cost.delta_j)
+    assert back.findings[0].cost.energy_a == wide
     assert "? J more" in render(back, "terminal")
 
 
@@ -181,4 +191,4 @@ def test_any_spoilt_diff_is_read_or_refused(data: st.DataObject) -> None:
 
 
 def test_energies_keep_their_source() -> None:
-    assert there_and_back(gpt2_diff()).regions[0].energy_a == energy(94.4)
+    assert there_and_back(gpt2_diff()).rows[0].energy_a == energy(94.4)

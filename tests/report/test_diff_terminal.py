@@ -205,14 +205,14 @@ def test_ratios(ratio: float, told: str) -> None:
 
 def test_what_is_not_known_has_no_sign() -> None:
     rows = (row("mm", 2.0, 1.0), row("bmm", 2.0, None, "changed", ops_b=1), row("cat", 2.0, None, "changed"))
-    table = diff_table(gpt2_diff(findings=(), regions=rows), top=10)
+    table = diff_table(gpt2_diff(findings=(), rows=rows), top=10)
     found = {line.region: (line.sign, *line.numbers[:3]) for line in table.lines}
     assert found["bmm ×12"] == ("", "?", "2.000", "?")
     assert found["cat ×12"] == ("+", "2.000", "2.000", "-")
 
 
 def test_a_row_of_a_finding_that_is_not_there_is_a_change() -> None:
-    table = diff_table(gpt2_diff(findings=(), regions=(row("mm", 2.0, 1.0, "finding", finding="lost"),)), top=10)
+    table = diff_table(gpt2_diff(findings=(), rows=(row("mm", 2.0, 1.0, "finding", finding="lost"),)), top=10)
     assert table.lines[0].sign == "+" and table.lines[0].region == "mm ×12"
 
 

@@ -104,7 +104,7 @@ def _of_diff(case: Case, diff: Diff, wasteful: Run | None, seconds: float | None
 
 
 def _of_finding(judged: Judgement, case: Case, finding: Finding, wasteful: Run | None) -> Judgement:
-    proof = finding.confirmation
+    proof = finding.proof.confirmation
     whole = None if proof is None else proof.whole
     ranks = (None, None) if wasteful is None else rank_finding(wasteful, finding)
     return replace(
@@ -112,12 +112,12 @@ def _of_finding(judged: Judgement, case: Case, finding: Finding, wasteful: Run |
         detected=True,
         kind_right=_kind_right(case, finding),
         key_right=_key_right(case, finding),
-        confirmed=finding.confirmed,
+        confirmed=finding.proof.confirmed,
         finding=finding.id,
         saved_share=None if proof is None else proof.saved_share,
         whole_saved_share=None if whole is None else whole.saved_share,
-        region_ratio=finding.ratio,
-        region_delta_j=finding.delta_j,
+        region_ratio=finding.cost.ratio,
+        region_delta_j=finding.cost.delta_j,
         rank_energy=ranks[0],
         rank_time=ranks[1],
         told_kind=finding.kind,
@@ -197,10 +197,10 @@ def rank_finding(run: Run, finding: Finding) -> tuple[int | None, int | None]:
     Operators are grouped as `joulediff show` does. A finding has the names of its operators and their module, so its
     group is the costliest one of these; None for findings without operators, and for what was not measured.
     """
-    if finding.kind == "host" or not finding.ops_a:
+    if finding.kind == "host" or not finding.work.ops_a:
         return None, None
     rows = group_rows(run, "op", open_books(run))
-    named = [row for row in rows if row.name in finding.ops_a]
+    named = [row for row in rows if row.name in finding.work.ops_a]
     here = [row for row in named if _fold(row.where) == _fold(finding.where)]
     own = max(here or named, key=lambda row: (_joules(row), _seconds(row)), default=None)
     if own is None:

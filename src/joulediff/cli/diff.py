@@ -226,11 +226,11 @@ def _next(diff: Diff, sides: dict[SideName, _Side], places: _Places) -> str | No
     from joulediff.diagnosis.build import find_fix
 
     names = " ".join(shlex.quote(side.target) for side in sides.values())
-    is_tried = any(finding.confirmation is not None for finding in diff.findings)
+    is_tried = any(finding.proof.confirmation is not None for finding in diff.findings)
     if diff.findings and not is_tried and all(side.is_archive for side in sides.values()):
         return "joulediff diff of the programs themselves measures what each fix saves"
-    fixable = [f for f in diff.findings if f.confirmed and find_fix(f) is not None]
-    if any(f.confirmation is not None and f.confirmation.whole is None for f in fixable):
+    fixable = [f for f in diff.findings if f.proof.confirmed and find_fix(f) is not None]
+    if any(f.proof.confirmation is not None and f.proof.confirmation.whole is None for f in fixable):
         return f"joulediff diff {names} --confirm"
     return None if places.any else f"joulediff diff {names} -o report.md"
 

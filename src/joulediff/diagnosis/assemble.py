@@ -67,7 +67,7 @@ def assemble(
     comparable = not any(each.serious for each in conditions)
     a, b = (sides.costs[side].total for side in SIDES)
     ratio, (delta_j, low_j, high_j) = _compare_totals(a, b, spread) if comparable else (None, (None, None, None))
-    signed_j = sum(f.delta_j if f.expensive == "a" else -f.delta_j for f in work.findings)
+    signed_j = sum(f.cost.delta_j if f.expensive == "a" else -f.cost.delta_j for f in work.findings)
     told = list(work.notes)
     if not any(row.group.kind == "equal" for row in rows):
         told.insert(0, "the two programs compute nothing that is equal: they may not do the same job")
@@ -87,7 +87,7 @@ def assemble(
         condition_differences=conditions,
         explained_share=_explained(signed_j, delta_j, ratio),
         findings=tuple(work.findings),
-        regions=_table(sides, rows, work, comparable=comparable and a is not None),
+        rows=_table(sides, rows, work, comparable=comparable and a is not None),
         ledger_a=_ledger(sides, "a"),
         ledger_b=_ledger(sides, "b"),
         thresholds=thresholds,

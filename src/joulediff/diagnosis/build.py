@@ -16,7 +16,7 @@ from joulediff.frameworks.framework import framework_of, is_copy_call, operators
 from joulediff.matching import is_view
 from joulediff.model.diff import Thresholds
 from joulediff.model.energy import Energy, add
-from joulediff.model.finding import Cause, Confirmation, Finding, FindingKind, Region, Verdict
+from joulediff.model.finding import Cause, Confirmation, Cost, Finding, FindingKind, Proof, Region, Verdict, Work
 from joulediff.model.pair import SIDES, SideName, other_side
 from joulediff.model.place import Place
 from joulediff.model.run import Setting
@@ -48,24 +48,30 @@ def write_finding(
         region=row.group.name,
         where=row.group.where,
         regions=row.group.regions,
-        energy_a=row.energy_a,
-        energy_b=row.energy_b,
-        delta_j=abs(row.delta_j),
-        ratio=_ratio(row.energy_a, row.energy_b),
-        share_of_run=_share(abs(row.delta_j), sides.costs[row.expensive].total),
-        p_value=row.p_value,
-        time_a_s=time_a_s,
-        time_b_s=time_b_s,
-        difference=gap,
-        ops_a=tuple(sides.a.ops[op].name for op in region.a),
-        ops_b=tuple(sides.b.ops[op].name for op in region.b),
-        kernels_a=a.names(region.a),
-        kernels_b=b.names(region.b),
-        path_a=_path(sides, "a", region),
-        path_b=_path(sides, "b", region),
+        cost=Cost(
+            energy_a=row.energy_a,
+            energy_b=row.energy_b,
+            delta_j=abs(row.delta_j),
+            ratio=_ratio(row.energy_a, row.energy_b),
+            share_of_run=_share(abs(row.delta_j), sides.costs[row.expensive].total),
+            p_value=row.p_value,
+            time_a_s=time_a_s,
+            time_b_s=time_b_s,
+            difference=gap,
+        ),
+        work=Work(
+            ops_a=tuple(sides.a.ops[op].name for op in region.a),
+            ops_b=tuple(sides.b.ops[op].name for op in region.b),
+            kernels_a=a.names(region.a),
+            kernels_b=b.names(region.b),
+            path_a=_path(sides, "a", region),
+            path_b=_path(sides, "b", region),
+        ),
         cause=lead.cause,
-        confirmed=confirmed,
-        confirmation=None if trials is None else _confirm(sides, row, trials, confirmed=confirmed),
+        proof=Proof(
+            confirmed=confirmed,
+            confirmation=None if trials is None else _confirm(sides, row, trials, confirmed=confirmed),
+        ),
         suggestion=suggest(
             lead.kind,
             lead.cause,
@@ -120,24 +126,30 @@ def write_waiting(
         region=f"idle, waiting in {key}",
         where="",
         regions=(),
-        energy_a=around.energy_a,
-        energy_b=around.energy_b,
-        delta_j=around.delta_j,
-        ratio=_ratio(around.energy_a, around.energy_b),
-        share_of_run=_share(around.delta_j, total),
-        p_value=None,
-        time_a_s=None if sides.a.measurement is None else sides.a.measurement.step_s,
-        time_b_s=None if sides.b.measurement is None else sides.b.measurement.step_s,
-        difference=None,
-        ops_a=name if around.expensive == "a" else (),
-        ops_b=name if around.expensive == "b" else (),
-        kernels_a=(),
-        kernels_b=(),
-        path_a=(),
-        path_b=(),
+        cost=Cost(
+            energy_a=around.energy_a,
+            energy_b=around.energy_b,
+            delta_j=around.delta_j,
+            ratio=_ratio(around.energy_a, around.energy_b),
+            share_of_run=_share(around.delta_j, total),
+            p_value=None,
+            time_a_s=None if sides.a.measurement is None else sides.a.measurement.step_s,
+            time_b_s=None if sides.b.measurement is None else sides.b.measurement.step_s,
+            difference=None,
+        ),
+        work=Work(
+            ops_a=name if around.expensive == "a" else (),
+            ops_b=name if around.expensive == "b" else (),
+            kernels_a=(),
+            kernels_b=(),
+            path_a=(),
+            path_b=(),
+        ),
         cause=cause,
-        confirmed=trial is not None and trial.explains,
-        confirmation=confirmation,
+        proof=Proof(
+            confirmed=trial is not None and trial.explains,
+            confirmation=confirmation,
+        ),
         suggestion=suggest("host", cause, around.expensive),
     )
 
@@ -146,21 +158,24 @@ def add_around(sides: Comparison, finding: Finding, around: Around, why: str) ->
     """Return a finding with the energy around its operators: the host's work with them, or a device that waits."""
     energy_a, energy_b = (
         add((i, part) for i, part in enumerate(parts) if part is not None)
-        for parts in ((finding.energy_a, around.energy_a), (finding.energy_b, around.energy_b))
+        for parts in ((finding.cost.energy_a, around.energy_a), (finding.cost.energy_b, around.energy_b))
     )
     delta_j = abs(joules(energy_a) - joules(energy_b))
     note = f"{why}: its energy, and that of an idle device, is counted in"
-    confirmation, total = finding.confirmation, sides.costs[finding.expensive].total
+    confirmation, total = finding.proof.confirmation, sides.costs[finding.expensive].total
     if confirmation is not None and confirmation.saved_j is not None:  # without these operators neither is there
         confirmation = replace(confirmation, saved_j=delta_j, saved_share=_share(delta_j, total))
     return replace(
         finding,
-        confirmation=confirmation,
-        energy_a=energy_a,
-        energy_b=energy_b,
-        delta_j=delta_j,
-        ratio=_ratio(energy_a, energy_b),
-        share_of_run=_share(delta_j, total),
+        proof=replace(finding.proof, confirmation=confirmation),
+        cost=replace(
+            finding.cost,
+            energy_a=energy_a,
+            energy_b=energy_b,
+            delta_j=delta_j,
+            ratio=_ratio(energy_a, energy_b),
+            share_of_run=_share(delta_j, total),
+        ),
         cause=replace(finding.cause, evidence=(*finding.cause.evidence, note)),
     )
 
@@ -217,7 +232,7 @@ def _confirm(sides: Comparison, row: RowComparison, trials: Trials, *, confirmed
 
 def saved_by_trial(finding: Finding) -> float:
     """Return what a trial saved, weighed as it ran, for all regions of a finding; nothing where none explains it."""
-    trials = () if finding.confirmation is None or not finding.confirmed else finding.confirmation.trials
+    trials = finding.proof.trials if finding.proof.confirmed else ()
     found = next((trial for trial in trials if trial.explains), None)
     each_j = 0.0 if found is None else joules(found.before) - joules(found.after)
     return each_j * (finding.count or len(finding.regions))
@@ -286,7 +301,7 @@ def suggest(kind: FindingKind, cause: Cause, expensive: SideName, *, op: str = "
 def find_fix(finding: Finding) -> dict[str, Setting] | None:
     """Return the settings that would mend a finding; None where it takes a change of code."""
     cause = finding.cause
-    value = cause.value_b if finding.expensive == "a" else cause.value_a
+    value = cause.values.of(other_side(finding.expensive))
     key = setting_read_by(cause.key or "") or cause.key or ""
     if finding.kind != "misconfiguration" or " and " in key:
         return None

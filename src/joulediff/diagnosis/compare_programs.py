@@ -69,8 +69,8 @@ def _confirm(finding: Finding, program: Program | None, listener: ProgressListen
         )
     except JoulediffError as error:
         whole = WholeRun(change, None, None, None, None, None, note=error.what)
-    before = finding.confirmation or Confirmation(())
-    return replace(finding, confirmation=replace(before, whole=whole))
+    before = finding.proof.confirmation or Confirmation(())
+    return replace(finding, proof=replace(finding.proof, confirmation=replace(before, whole=whole)))
 
 
 def _compare(change: str, before: Run, after: Run) -> WholeRun:

@@ -138,7 +138,7 @@ class _Diagnosis:
             return
         made = self._diagnose(row, sure=sure)
         if made is not None:
-            way = proven_way(subject, made.cause) if made.confirmed else None
+            way = proven_way(subject, made.cause) if made.proof.confirmed else None
             if way is not None:
                 self._ways[way] = len(self._drafts)
             self._drafts.append((at, made))
@@ -151,13 +151,13 @@ class _Diagnosis:
         if place is None or not self._add(at, row, place):
             return False
         first, finding = self._drafts[place]
-        before = finding.confirmation
+        before = finding.proof.confirmation
         if before is not None and before.saved_j is not None and before.saved_share is not None:
-            grown = finding.delta_j / max(finding.delta_j - abs(row.delta_j), 1e-30)
-            most_j = most_saved(self.sides, finding.expensive, finding.delta_j)
+            grown = finding.cost.delta_j / max(finding.cost.delta_j - abs(row.delta_j), 1e-30)
+            most_j = most_saved(self.sides, finding.expensive, finding.cost.delta_j)
             grown = max(1.0, min(grown, most_j / before.saved_j)) if before.saved_j > 0 else grown
             saved = replace(before, saved_j=before.saved_j * grown, saved_share=before.saved_share * grown)
-            self._drafts[place] = (first, replace(finding, confirmation=saved))
+            self._drafts[place] = (first, replace(finding, proof=replace(finding.proof, confirmation=saved)))
         return True
 
     def _is_one_sided(self, row: RowComparison) -> bool:
@@ -195,7 +195,7 @@ class _Diagnosis:
         """Return whether operators do nothing but bring what a proven finding's regions make to their outputs."""
         side = finding.expensive
         behind: set[int] = set()
-        for number in finding.regions if finding.confirmed else ():
+        for number in finding.regions if finding.proof.confirmed else ():
             region = self.sides.by_id[number]
             behind.update(self.sides.reach_outputs(region, side, self.sides.slice_of(region, side)))
         return ops <= behind
@@ -332,7 +332,7 @@ class _Diagnosis:
         """Count the energy around operators to a finding on the function that waits, if there is one."""
         waiting = self.sides.run(around.expensive).call_path(waits.op)[-1:]
         for place, (_, finding) in enumerate(self._drafts):
-            path = finding.path_a if around.expensive == "a" else finding.path_b
+            path = finding.work.paths.of(around.expensive)
             is_same = [(f.file, f.function) for f in waiting] == [(p.file, p.function) for p in path[-1:]]
             if is_same and finding.expensive == around.expensive and finding.cause.type == "call_path":
                 return self._give_around(place, around, "the host waits there for the device")
@@ -343,7 +343,7 @@ class _Diagnosis:
         waiting = {wait.op for wait in self.sides.run(around.expensive).waits}
         for place, (_, finding) in enumerate(self._drafts):
             ops = {op for number in finding.regions for op in ops_of(self.sides.by_id[number], around.expensive)}
-            more_j = saved_by_trial(finding) - finding.delta_j
+            more_j = saved_by_trial(finding) - finding.cost.delta_j
             if finding.expensive == around.expensive and ops & waiting and more_j > around.delta_j / 2:
                 return self._give_around(place, around, "the host works within it while the device waits")
         return False
@@ -383,7 +383,7 @@ class _Diagnosis:
         for at, finding in self._drafts:
             groups.setdefault(identity(finding), []).append((at, finding))
         merged = [(merge([finding for _, finding in group]), group) for group in groups.values()]
-        merged.sort(key=lambda each: -each[0].delta_j)
+        merged.sort(key=lambda each: -each[0].cost.delta_j)
         names: dict[str, str] = {}
         for number, (finding, group) in enumerate(merged, 1):
             self.findings.append(prove(replace(finding, id=str(number)), self.alone))

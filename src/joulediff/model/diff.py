@@ -5,11 +5,12 @@ Its rows sum to what was metered on each side.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from joulediff.model.energy import Energy
 from joulediff.model.finding import Finding
+from joulediff.model.pair import Pair
 from joulediff.model.run import Setting
 
 SCHEMA = "joulediff.diff/1"
@@ -35,6 +36,16 @@ class Row:
     verdict: RowVerdict
     finding: str | None = None
     regions: tuple[int, ...] = ()
+
+    @property
+    def energies(self) -> Pair[Energy | None]:
+        """The energy of each side."""
+        return Pair(self.energy_a, self.energy_b)
+
+    @property
+    def ops(self) -> Pair[int]:
+        """The number of operators of each side."""
+        return Pair(self.ops_a, self.ops_b)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +153,7 @@ class Diff:
     explained_share: float | None
     """Which part of the difference between the runs the findings account for."""
     findings: tuple[Finding, ...]
-    regions: tuple[Row, ...]
+    rows: tuple[Row, ...] = field(metadata={"name": "regions"})
     ledger_a: Ledger
     ledger_b: Ledger
     thresholds: Thresholds

@@ -1,36 +1,33 @@
-"""What is found out about two runs: regions that compute the same, and the differences worth reporting, with causes."""
+"""The records of a comparison: regions that compute the same, and findings.
+
+A `Finding` is made of parts: its cost, the work it is about, its cause and its proof. In JSON these parts are flat.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from joulediff.model.energy import Energy
-from joulediff.model.pair import SideName
+from joulediff.model.pair import Pair, SideName
 from joulediff.model.place import Place
 from joulediff.model.run import Setting
 
 RegionKind = Literal["equal", "movement", "repeated", "constant", "unused"]
-
-
 Verdict = Literal["waste", "tradeoff"]
-
-
 FindingKind = Literal["misconfiguration", "api_misuse", "redundant", "host", "unknown"]
-
-
 CauseType = Literal["setting", "call_path", "layout", "redundancy", "host", "kernel"]
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Operators of two runs that compute the same: equal inputs, equal outputs, and nothing equal between.
+    """Operators of two runs that compute the same outputs from the same inputs, with no equal tensor between.
 
     - `equal`: both sides compute the outputs from the inputs.
-    - `movement`: views, copies, casts and what else gives back the value it is given; one side may have none.
-    - `repeated`: one side computes what the other one has already, or is given.
-    - `constant`: one side makes masks, indices or constants, of nothing that the step was given, that the other lacks.
-    - `unused`: one side computes what nothing reads.
+    - `movement`: views, copies, casts and other operators that return their input's value; one side may have none.
+    - `repeated`: one side computes a tensor that the other one has already, or is given.
+    - `constant`: one side makes masks, indices or constants that depend on no input and that the other side lacks.
+    - `unused`: one side computes tensors that nothing reads.
     """
 
     id: int
@@ -41,7 +38,55 @@ class Region:
     inputs: tuple[tuple[int, int], ...]
     """Equal tensors that both sides read: a value of a and one of b."""
     outputs: tuple[tuple[int, int], ...]
-    """Equal tensors that both sides make and others read, or the step returns."""
+    """Equal tensors that both sides make and that other operators read or the step returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The energy and time of both sides in one step, all similar regions together, and how far their outputs differ."""
+
+    energy_a: Energy | None
+    energy_b: Energy | None
+    delta_j: float
+    """Extra energy of the expensive side; positive."""
+    ratio: float | None
+    """Expensive over cheap; None where the cheap side runs nothing."""
+    share_of_run: float | None
+    """`delta_j` as a share of the expensive side's whole step."""
+    p_value: float | None
+    """Probability of such a difference from noise alone, corrected for the number of rows."""
+    time_a_s: float | None
+    time_b_s: float | None
+    difference: float | None
+    """Distance between the outputs of the two sides, as a share of their norm."""
+
+    @property
+    def energies(self) -> Pair[Energy | None]:
+        """The energy of each side."""
+        return Pair(self.energy_a, self.energy_b)
+
+    @property
+    def times_s(self) -> Pair[float | None]:
+        """The time of each side."""
+        return Pair(self.time_a_s, self.time_b_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The operators, kernels and call paths of one typical region."""
+
+    ops_a: tuple[str, ...]
+    ops_b: tuple[str, ...]
+    kernels_a: tuple[str, ...]
+    kernels_b: tuple[str, ...]
+    path_a: tuple[Place, ...]
+    """The call path of the costliest operator, outermost first."""
+    path_b: tuple[Place, ...]
+
+    @property
+    def paths(self) -> Pair[tuple[Place, ...]]:
+        """The call path of each side."""
+        return Pair(self.path_a, self.path_b)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,24 +100,34 @@ class Cause:
     location_a: Place | None
     location_b: Place | None
     evidence: tuple[str, ...] = ()
-    """What was seen, a sentence each; also what was not tried, and why."""
+    """Observations, one sentence each; also changes that were not tried, and why."""
+
+    @property
+    def values(self) -> Pair[Setting]:
+        """The value of each side."""
+        return Pair(self.value_a, self.value_b)
+
+    @property
+    def locations(self) -> Pair[Place | None]:
+        """Where each side sets or calls it."""
+        return Pair(self.location_a, self.location_b)
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One change, applied to the expensive side alone and measured. Energies are those of one such region."""
+    """One change, applied to the expensive side alone and measured. Energies are those of one region."""
 
     change: str
     before: Energy | None
     after: Energy | None
     other: Energy | None
-    """The cheap side's, measured in the same way."""
+    """The cheap side's energy, measured in the same way."""
     kernels_before: tuple[str, ...] = ()
     kernels_after: tuple[str, ...] = ()
     difference: float | None = None
-    """How far the outputs then lie apart, as a share of their norm."""
+    """Distance between the outputs before and after, as a share of their norm."""
     explains: bool = False
-    """The energy fell to within 10 % of the cheap side's, and the outputs stayed."""
+    """The energy fell to within 10 % of the cheap side's, and the outputs stayed equal."""
     note: str | None = None
     of_step: bool = False
     """Energies are those of whole steps, not of one region."""
@@ -88,14 +143,14 @@ class WholeRun:
     step_s_before: float | None
     step_s_after: float | None
     saved_share: float | None
-    """Of the energy before; negative where it rose."""
+    """Saved part of the energy before; negative where it rose."""
     difference: float | None = None
     note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """What was measured to prove a cause. `saved_share`: the part of the whole run's energy that it promises."""
+    """The measurements behind a proof. `saved_share` is the expected saving as a share of the whole step's energy."""
 
     trials: tuple[Trial, ...]
     saved_j: float | None = None
@@ -104,8 +159,21 @@ class Confirmation:
 
 
 @dataclass(frozen=True, slots=True)
+class Proof:
+    """Whether the cause was confirmed by a trial, and what was measured; `confirmation` is None if nothing was."""
+
+    confirmed: bool
+    confirmation: Confirmation | None
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """The trials that were made."""
+        return () if self.confirmation is None else self.confirmation.trials
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
-    """One reported difference. Energies are those of a step, all alike regions together."""
+    """One reported difference."""
 
     id: str
     kind: FindingKind
@@ -116,31 +184,11 @@ class Finding:
     where: str
     """`transformer.h.*.mlp.act`; empty outside of modules."""
     regions: tuple[int, ...]
-    """All that belong to it."""
-    energy_a: Energy | None
-    energy_b: Energy | None
-    delta_j: float
-    """What the expensive side costs more; positive."""
-    ratio: float | None
-    """Expensive over cheap; None where the cheap side has nothing."""
-    share_of_run: float | None
-    """`delta_j` as a share of the expensive side's whole step."""
-    p_value: float | None
-    """How likely noise alone is, corrected for the number of rows."""
-    time_a_s: float | None
-    time_b_s: float | None
-    difference: float | None
-    """How far the outputs of the two sides lie apart, as a share of their norm."""
-    ops_a: tuple[str, ...]
-    ops_b: tuple[str, ...]
-    kernels_a: tuple[str, ...]
-    kernels_b: tuple[str, ...]
-    path_a: tuple[Place, ...]
-    """The call path of the costliest operator, outermost first."""
-    path_b: tuple[Place, ...]
+    """Numbers of all its regions."""
+    cost: Cost = field(metadata={"inline": True})
+    work: Work = field(metadata={"inline": True})
     cause: Cause
-    confirmed: bool
-    confirmation: Confirmation | None
+    proof: Proof = field(metadata={"inline": True})
     suggestion: str
     count: int | None = None
-    """How many regions are alike in the row that speaks for it; all of `regions` where not told."""
+    """Number of similar regions in the row that names the finding; None stands for all of `regions`."""

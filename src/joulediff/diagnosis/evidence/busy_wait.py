@@ -18,7 +18,7 @@ from joulediff.diagnosis.trials.trial import MEASURE_S, NEAR_SHARE, WAIT_S, Live
 from joulediff.model.diff import Thresholds
 from joulediff.model.energy import Energy
 from joulediff.model.errors import JoulediffError
-from joulediff.model.finding import Cause, Confirmation, Finding, Trial
+from joulediff.model.finding import Cause, Confirmation, Cost, Finding, Proof, Trial, Work
 from joulediff.model.measurement import Measurement
 from joulediff.model.pair import SIDES, SideName, other_side
 from joulediff.model.run import Run
@@ -91,24 +91,30 @@ def write_spinning(
         region="cpu: spinning while it waits for a device",
         where="",
         regions=(),
-        energy_a=found.energy_a,
-        energy_b=found.energy_b,
-        delta_j=found.delta_j,
-        ratio=found.delta_j / cheap_j + 1 if cheap_j > 0 else None,
-        share_of_run=found.delta_j / whole_j if whole_j > 0 else None,
-        p_value=None,
-        time_a_s=_step_s(sides.a.measurement),
-        time_b_s=_step_s(sides.b.measurement),
-        difference=None,
-        ops_a=(),
-        ops_b=(),
-        kernels_a=(),
-        kernels_b=(),
-        path_a=(),
-        path_b=(),
+        cost=Cost(
+            energy_a=found.energy_a,
+            energy_b=found.energy_b,
+            delta_j=found.delta_j,
+            ratio=found.delta_j / cheap_j + 1 if cheap_j > 0 else None,
+            share_of_run=found.delta_j / whole_j if whole_j > 0 else None,
+            p_value=None,
+            time_a_s=_step_s(sides.a.measurement),
+            time_b_s=_step_s(sides.b.measurement),
+            difference=None,
+        ),
+        work=Work(
+            ops_a=(),
+            ops_b=(),
+            kernels_a=(),
+            kernels_b=(),
+            path_a=(),
+            path_b=(),
+        ),
         cause=cause,
-        confirmed=trial is not None and trial.explains,
-        confirmation=None if trial is None else Confirmation((trial,), saved_j, share),
+        proof=Proof(
+            confirmed=trial is not None and trial.explains,
+            confirmation=None if trial is None else Confirmation((trial,), saved_j, share),
+        ),
         suggestion=suggest("misconfiguration", cause, side),
     )
 

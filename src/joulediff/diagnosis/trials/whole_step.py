@@ -19,7 +19,7 @@ from joulediff.diagnosis.significance import RowComparison, joules, may_differ
 from joulediff.frameworks.framework import framework_of, is_read
 from joulediff.model.diff import Thresholds
 from joulediff.model.energy import Energy
-from joulediff.model.finding import Confirmation, Finding, Region, Trial
+from joulediff.model.finding import Confirmation, Finding, Proof, Region, Trial
 from joulediff.model.pair import SIDES, SideName, other_side
 from joulediff.model.run import Op, Run
 
@@ -76,13 +76,12 @@ def find_alone(sides: Comparison, rows: Sequence[RowComparison], limits: Thresho
 
 def prove(finding: Finding, alone: Alone | None) -> Finding:
     """Return a finding as confirmed, if it is on work that one side lacks and nothing else differs."""
-    if alone is None or finding.confirmed or finding.cause.type != "redundancy":
+    if alone is None or finding.proof.confirmed or finding.cause.type != "redundancy":
         return finding
     if (finding.regions, finding.expensive) != (alone.regions, alone.expensive):
         return finding
-    before = () if finding.confirmation is None else finding.confirmation.trials
-    proof = Confirmation((*before, alone.trial), alone.saved_j, alone.saved_share)
-    return replace(finding, confirmed=True, confirmation=proof)
+    made = Confirmation((*finding.proof.trials, alone.trial), alone.saved_j, alone.saved_share)
+    return replace(finding, proof=Proof(confirmed=True, confirmation=made))
 
 
 def _is_clear(before: Energy, after: Energy, limits: Thresholds) -> bool:

@@ -88,10 +88,10 @@ def diff_table(diff: Diff, *, top: int, every: bool = False) -> DiffTable:
 
 def _entries(diff: Diff, *, top: int, every: bool) -> Iterator[_Entry]:
     rows = _rows_by_finding(diff)
-    everything = max(len(diff.findings), len(diff.regions))
+    everything = max(len(diff.findings), len(diff.rows))
     yield from _finding_entries(diff, rows, everything if every else top)
     most = everything if every else top if not diff.comparable else _MOST_ROWS
-    rest = [row for row in diff.regions if _finding_of(row, rows) is None]
+    rest = [row for row in diff.rows if _finding_of(row, rows) is None]
     by_verdict: dict[str, list[Row]] = {}
     for row in rest:
         if row.kind not in _BOOKS:
@@ -116,7 +116,7 @@ def _is_nothing(row: Row) -> bool:
 
 def _rows_by_finding(diff: Diff) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = {finding.id: [] for finding in diff.findings}
-    for row in diff.regions:
+    for row in diff.rows:
         if row.finding in found:
             found[row.finding].append(row)
     return found
@@ -148,7 +148,9 @@ def _finding_entries(diff: Diff, rows: Mapping[str, list[Row]], most: int) -> It
 
 
 def _finding_entry(finding: Finding, rows: Sequence[Row], part: Part, number: int, cause: str) -> _Entry:
-    a_j, b_j = (_side_j(rows, "a"), _side_j(rows, "b")) if rows else (_own(finding.energy_a), _own(finding.energy_b))
+    a_j, b_j = (
+        (_side_j(rows, "a"), _side_j(rows, "b")) if rows else (_own(finding.cost.energy_a), _own(finding.cost.energy_b))
+    )
     return _Entry(
         part,
         "+" if finding.expensive == "a" else "-",
@@ -158,7 +160,7 @@ def _finding_entry(finding: Finding, rows: Sequence[Row], part: Part, number: in
         number=str(number),
         cause=cause,
         mark=mark_text(finding),
-        ops=(len(finding.ops_a), len(finding.ops_b)),
+        ops=(len(finding.work.ops_a), len(finding.work.ops_b)),
         is_counted=bool(rows),
     )
 
@@ -220,11 +222,11 @@ def _sign(row: Row) -> str:
 
 def _side_j(rows: Sequence[Row], side: Literal["a", "b"]) -> float | None:
     """Return the joules of one side: None where it has nothing, not a number where they are not known."""
-    energies = [row.energy_a if side == "a" else row.energy_b for row in rows]
+    energies = [row.energies.of(side) for row in rows]
     known = _sum_known([None if energy is None else _joules(energy) for energy in energies])
     if known is not None:
         return known
-    there = any((row.ops_a if side == "a" else row.ops_b) > 0 or row.kind in _WITHOUT_OPS for row in rows)
+    there = any(row.ops.of(side) > 0 or row.kind in _WITHOUT_OPS for row in rows)
     return math.nan if there else None
 
 

@@ -55,7 +55,7 @@ def file_names(findings: Iterable[Finding]) -> dict[str, str]:
     for finding in findings:
         cause = finding.cause
         places += [place for place in (cause.location_a, cause.location_b) if place is not None]
-        places += [*finding.path_a, *finding.path_b]
+        places += [*finding.work.path_a, *finding.work.path_b]
     return short_files(place.file for place in places)
 
 
@@ -75,22 +75,22 @@ def cause_text(finding: Finding, files: Mapping[str, str]) -> str:
 
 def mark_text(finding: Finding) -> str:
     """Return whether the cause was proved: empty where that was not tried."""
-    if finding.confirmed:
+    if finding.proof.confirmed:
         return "✓ confirmed"
-    return "not confirmed" if finding.confirmation is not None and finding.confirmation.trials else ""
+    return "not confirmed" if finding.proof.confirmation is not None and finding.proof.confirmation.trials else ""
 
 
 def pays_text(finding: Finding, thresholds: Thresholds) -> str:
     """Return what the cheap side of a trade-off pays: `B 12% slower, outputs 3% apart`."""
-    times = (finding.time_a_s, finding.time_b_s)
+    times = (finding.cost.time_a_s, finding.cost.time_b_s)
     dear_s, cheap_s = times if finding.expensive == "a" else times[::-1]
     cheap, words = "B" if finding.expensive == "a" else "A", []
     if dear_s and cheap_s and 1.0 + thresholds.slower < cheap_s / dear_s < math.inf:
         words.append(f"{cheap} {format_share(cheap_s / dear_s - 1.0)} slower")
-    if finding.difference is None:
+    if finding.cost.difference is None:
         words.append("outputs not compared")
-    elif not finding.difference <= thresholds.difference:
-        words.append(f"outputs {format_share(finding.difference)} apart")
+    elif not finding.cost.difference <= thresholds.difference:
+        words.append(f"outputs {format_share(finding.cost.difference)} apart")
     return ", ".join(words) or f"{cheap} is cheaper, at a price that is not known"
 
 
@@ -115,10 +115,10 @@ def finding_facts(
         if place is not None:
             code = f"  {place.text.strip()}" if place.text else ""
             yield Fact(side, f"{_line(place, files)}{code}", is_code=True)
-    if finding.kernels_a or finding.kernels_b:
-        yield Fact("kernels", f"{_kernels(finding.kernels_a)} ↔ {_kernels(finding.kernels_b)}")
+    if finding.work.kernels_a or finding.work.kernels_b:
+        yield Fact("kernels", f"{_kernels(finding.work.kernels_a)} ↔ {_kernels(finding.work.kernels_b)}")
     yield Fact("proof", _proof(finding, thresholds))
-    whole = None if finding.confirmation is None else finding.confirmation.whole
+    whole = None if finding.proof.confirmation is None else finding.proof.confirmation.whole
     if whole is not None:
         yield Fact("whole run", _whole(whole, thresholds))
     if every:
@@ -126,9 +126,9 @@ def finding_facts(
 
 
 def _costs(finding: Finding) -> str:
-    share = "" if finding.share_of_run is None else f", {format_share(finding.share_of_run)} of its step"
-    text = f"{finding.expensive.upper()} {format_energy(finding.delta_j)} more{share}"
-    sides, times = (finding.energy_a, finding.energy_b), (finding.time_a_s, finding.time_b_s)
+    share = "" if finding.cost.share_of_run is None else f", {format_share(finding.cost.share_of_run)} of its step"
+    text = f"{finding.expensive.upper()} {format_energy(finding.cost.delta_j)} more{share}"
+    sides, times = (finding.cost.energy_a, finding.cost.energy_b), (finding.cost.time_a_s, finding.cost.time_b_s)
     if None not in sides:
         text += f": {' ↔ '.join(in_one_unit([_joules(side) for side in sides]))}"
     return text if times == (None, None) else f"{text}, {' ↔ '.join(in_one_unit(times, 's'))}"
@@ -171,7 +171,7 @@ def _kernels(names: Sequence[str]) -> str:
 
 
 def _proof(finding: Finding, thresholds: Thresholds) -> str:
-    found = finding.confirmation
+    found = finding.proof.confirmation
     if found is None or not found.trials:
         why = next((each for each in reversed(finding.cause.evidence) if "not tried" in each), None)
         return why or "not tried"
@@ -216,13 +216,13 @@ def _joules(energy: Energy | None) -> float | None:
 
 
 def _seen(finding: Finding, files: Mapping[str, str]) -> Iterator[Fact]:
-    energies = {"A": finding.energy_a, "B": finding.energy_b}
+    energies = {"A": finding.cost.energy_a, "B": finding.cost.energy_b}
     known = [f"{side} {format_interval(each)} {each.source}" for side, each in energies.items() if each is not None]
     if known:
         yield Fact("energies", ", ".join(known))
     yield from (Fact("seen", sentence) for sentence in finding.cause.evidence)
-    if finding.p_value is not None:
-        yield Fact("noise", f"alone does this in {format_share(finding.p_value)} of comparisons")
-    for side, path in (("A", finding.path_a), ("B", finding.path_b)):
+    if finding.cost.p_value is not None:
+        yield Fact("noise", f"alone does this in {format_share(finding.cost.p_value)} of comparisons")
+    for side, path in (("A", finding.work.path_a), ("B", finding.work.path_b)):
         if path:
             yield Fact(f"path {side}", " > ".join(_line(place, files) for place in path), is_code=True)
