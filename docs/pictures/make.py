@@ -9,7 +9,8 @@ from rich.console import Console
 
 from joulediff.measuring.doctor import check_machine
 from joulediff.measuring.step import measure
-from joulediff.report.terminal import print_checkup, print_measurement
+from joulediff.report.terminal.doctor import print_checkup
+from joulediff.report.terminal.measurement import print_measurement
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -14,7 +14,7 @@ from joulediff.model.diff import Diff
 from joulediff.report.markdown import code, diff_to_markdown, escape
 from joulediff.report.render import render
 from joulediff.report.sanitize import plain_text
-from joulediff.report.views.diff_rows import diff_table
+from joulediff.report.views.diff_table import diff_table
 
 HTML = re.compile(r"</?(details|summary|code|sub)>")
 PARSER = MarkdownIt("commonmark").enable("table")

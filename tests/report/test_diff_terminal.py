@@ -29,8 +29,8 @@ from joulediff.model.place import Place
 from joulediff.report.render import render
 from joulediff.report.terminal.diff import print_diff
 from joulediff.report.views.amounts import ratio_text
-from joulediff.report.views.diff_rows import diff_table
 from joulediff.report.views.diff_sentences import headline
+from joulediff.report.views.diff_table import diff_table
 from joulediff.report.views.finding_sentences import cause_text, finding_facts, pays_text
 
 BUILT = {

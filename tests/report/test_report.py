@@ -25,7 +25,9 @@ from joulediff.model.measurement import (
     Quiet,
 )
 from joulediff.report.json import to_json
-from joulediff.report.terminal import format_interval, print_checkup, print_measurement
+from joulediff.report.terminal.doctor import print_checkup
+from joulediff.report.terminal.measurement import print_measurement
+from joulediff.report.views.amounts import format_interval
 
 H200 = "NVIDIA H200"
 XEON = "Intel(R) Xeon(R) Platinum 8468, 6.2 W a busy core assumed"

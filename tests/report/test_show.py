@@ -22,8 +22,9 @@ from joulediff.cli import main
 from joulediff.model.errors import JoulediffError
 from joulediff.model.measurement import Condition
 from joulediff.model.run import Kernel, Pass, Run
-from joulediff.report.columns import fit_texts, format_places, pick_unit, round_to_sum
 from joulediff.report.json.run import run_to_json
+from joulediff.report.terminal.table import fit_texts
+from joulediff.report.views.amounts import format_places, pick_unit, round_to_sum
 from run_builders import PASSES, RunBuilder, domain_energy, energy, gpt2_run, measurement
 from show_builders import REPORTS, captured_only, compiled, complete, metered_only, on_cpu, render, replayed
 
@@ -459,10 +460,10 @@ def test_one_unit_for_a_column(most: float, expected: tuple[str, int]) -> None:
 
 
 def test_texts_share_the_room() -> None:
-    names, places = fit_texts(["a" * 40], ["b" * 40], 42, keep_end=True)
+    names, places = fit_texts(["a" * 40], ["b" * 40], 40, cut="begin")
     assert (names[0][-1], places[0][0]) == ("…", "…")
     assert len(names[0]) + len(places[0]) == 40
-    names, places = fit_texts(["a" * 10], ["b" * 40], 42, keep_end=False)
+    names, places = fit_texts(["a" * 10], ["b" * 40], 40, cut="end")
     assert names == ["a" * 10]
     assert places[0].endswith("…")
 

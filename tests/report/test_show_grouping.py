@@ -17,8 +17,8 @@ from joulediff.energy.ledger import Books, open_books
 from joulediff.frameworks.framework import place_of
 from joulediff.model.run import Run
 from joulediff.report.views.facts import line_of, op_times, short_files
-from joulediff.report.views.grouping import NOT_JOINED, By, Row, fold_rows, group_rows, total_row
 from joulediff.report.views.ledger import PARTS, add_accounts
+from joulediff.report.views.run_rows import NOT_JOINED, By, RunRow, fold_rows, group_rows, total_row
 from joulediff.report.views.timeline import group_waits, trace_activity
 from run_builders import Gpt2, RunBuilder, domain_energy, energy, gpt2_run, measurement
 
@@ -144,7 +144,7 @@ def test_the_power_of_a_row_is_that_of_its_own_time() -> None:
     for row in group_rows(at_once, "kernel", open_books(at_once)):
         assert row.energy is not None
         assert row.power_w == pytest.approx(row.energy.joules / 1e-3)
-    assert Row("a view", "", 1, (), 0.0).power_w is None
+    assert RunRow("a view", "", 1, (), 0.0).power_w is None
 
 
 @pytest.mark.parametrize(
@@ -159,8 +159,8 @@ def test_the_power_of_a_row_is_that_of_its_own_time() -> None:
     ],
 )
 def test_how_a_row_is_known(source: Any, share: float | None, said: str) -> None:
-    assert Row("r", "", 1, (0,), 1e-3, energy(1.0, 0.1, source), share).source == said
-    assert Row("r", "", 1, (0,), 1e-3).source == ""
+    assert RunRow("r", "", 1, (0,), 1e-3, energy(1.0, 0.1, source), share).source == said
+    assert RunRow("r", "", 1, (0,), 1e-3).source == ""
 
 
 def names(run: Run, by: By) -> dict[str, Any]:

@@ -7,25 +7,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from joulediff.archive.codec import to_plain
 from joulediff.cases.case import Case, Measured
 from joulediff.cases.judge import kind_text, kinds_text
-from joulediff.report.columns import GAP, cut_end, make_table
 from joulediff.report.json import dump
 from joulediff.report.sanitize import plain_record, plain_text
-from joulediff.report.terminal import print_parts
+from joulediff.report.terminal.table import make_grid, to_table
+from joulediff.report.terminal.text import print_parts
 from joulediff.report.views.amounts import count_text, ratio_text
+from joulediff.report.views.columns import Column, TextTable
 
 SCHEMA = "joulediff.case-list/1"
-# What a narrow terminal does without.
-_SPARE = ("system", "kind", "devices")
-_LEAST_TITLE = 30
+# The order in which a narrow terminal leaves columns out.
+_SPARE = {"system": 0, "kind": 1, "devices": 2}
 
 
 def print_catalogue(cases: Sequence[Case], lacking: Mapping[str, str | None], console: Console) -> None:
@@ -39,14 +37,11 @@ def print_catalogue(cases: Sequence[Case], lacking: Mapping[str, str | None], co
         "devices": [", ".join(case.devices) for case in found],
         "here": ["✓" if lacking[case.id] is None else str(lacking[case.id]) for case in cases],
     }
-    for spare in _SPARE:
-        if _title_room(columns, console.width) < min(_LEAST_TITLE, _widest("title", columns["title"])):
-            del columns[spare]
-    room = max(_title_room(columns, console.width), len("title"))
-    columns["title"] = [cut_end(title, room) for title in columns["title"]]
-    table = make_table(*columns)
-    for cells in zip(*columns.values(), strict=True):
-        table.add_row(*cells[:-1], Text(cells[-1], style="green" if cells[-1] == "✓" else "dim"))
+    made = [
+        Column(head, cells, spare=_SPARE.get(head), cut="end" if head == "title" else None)
+        for head, cells in columns.items()
+    ]
+    table = to_table(TextTable(tuple(made)), console.width, style_cell=_style)
     able = sum(lacking[case.id] is None for case in cases)
     print_parts(console, table, Text(), Text(f"{able} of {count_text(len(cases), 'case')} can run here", style="bold"))
 
@@ -61,15 +56,9 @@ def print_case(
         *_facts(plain),
         ("here", f"joulediff cases {where}run {case.id}" if lack is None else f"cannot run: {lack}"),
     ]
-    keys = max(cell_len(key) for key, _ in facts)
-    grid = Table.grid(padding=(0, GAP, 0, 0))
-    before = ""
-    for key, text in facts:
-        shown = "" if key == before else key
-        grid.add_row(Text(f"{shown:{keys}}", style="dim", no_wrap=True), Text(text, overflow="fold"))
-        before = key
     head = Text.assemble((case.id, "bold"), f"  {plain.title}")
-    print_parts(console, head, Text(), Text(plain.about), Text(), grid, *(_listings(case) if programs else ()))
+    listings = _listings(case) if programs else ()
+    print_parts(console, head, Text(), Text(plain.about), Text(), make_grid(facts), *listings)
 
 
 def catalogue_to_json(cases: Sequence[Case], lacking: Mapping[str, str | None]) -> str:
@@ -83,12 +72,10 @@ def _entries(case: Case) -> dict[str, object]:
     return {"folder": str(case.folder), **{name: to_plain(getattr(case, name)) for name in names}}
 
 
-def _title_room(columns: Mapping[str, Sequence[str]], width: int) -> int:
-    return width - sum(_widest(head, cells) + GAP for head, cells in columns.items() if head != "title")
-
-
-def _widest(head: str, cells: Sequence[str]) -> int:
-    return max(map(cell_len, [head, *cells]))
+def _style(column: Column, at: int) -> str:
+    if column.head != "here":
+        return ""
+    return "green" if column.cells[at] == "✓" else "dim"
 
 
 def _in_lines(case: Case) -> Case:

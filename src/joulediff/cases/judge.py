@@ -17,7 +17,7 @@ from joulediff.model.diff import Diff, Ratio
 from joulediff.model.finding import Finding, FindingKind, Verdict
 from joulediff.model.run import Run
 from joulediff.report.views.amounts import count_text
-from joulediff.report.views.grouping import Row, group_rows
+from joulediff.report.views.run_rows import RunRow, group_rows
 
 Outcome = Literal["found", "partly", "missed", "failed", "fixed upstream", "not run", "clean", "false alarm"]
 GOOD: tuple[Outcome, ...] = ("found", "fixed upstream", "clean")
@@ -212,11 +212,11 @@ def _fold(where: str) -> str:
     return _NUMBERS.sub("*", where)
 
 
-def _joules(row: Row) -> float:
+def _joules(row: RunRow) -> float:
     return 0.0 if row.energy is None else row.energy.joules
 
 
-def _seconds(row: Row) -> float:
+def _seconds(row: RunRow) -> float:
     return row.kernel_s or 0.0
 
 

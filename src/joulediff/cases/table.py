@@ -20,7 +20,7 @@ _NOT_KNOWN = "-"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CaseLine:
     """One case that ran. What is wrong has a cross behind it."""
 
     case: str
@@ -39,7 +39,7 @@ class Line:
 class CasesTable:
     """Everything that is shown of cases that ran."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[CaseLine, ...]
     notes: tuple[str, ...]
     totals: str
 
@@ -81,9 +81,9 @@ def all_good(judgements: Sequence[Judgement]) -> bool:
     return all(each.outcome in (*GOOD, "not run") for each in judgements)
 
 
-def _line(judged: Judgement) -> Line:
+def _line(judged: Judgement) -> CaseLine:
     is_told = judged.told_kind is not None
-    return Line(
+    return CaseLine(
         judged.case,
         step_text(judged.end_to_end),
         ratio_text(judged.region_ratio) if judged.region_ratio is not None else "only A" if is_told else _NOT_KNOWN,

@@ -25,7 +25,7 @@ def command(wait_s: float, meter: str, cpu_watts: float | None, clock_offset: fl
             meter=meter, wait_s=wait_s, cpu_watts=cpu_watts, clock_offset_s=clock_offset, listener=progress
         )
     if json_to != "-":
-        from joulediff.report.terminal import print_checkup
+        from joulediff.report.terminal.doctor import print_checkup
 
         print_checkup(found, open_console())
     if json_to is not None:

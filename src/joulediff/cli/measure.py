@@ -75,7 +75,7 @@ def _show(found: Measurement, json_to: str | None) -> None:
     from joulediff.cli.output import open_console, write_json
 
     if json_to != "-":
-        from joulediff.report.terminal import print_measurement
+        from joulediff.report.terminal.measurement import print_measurement
 
         print_measurement(found, open_console())
     if json_to is not None:

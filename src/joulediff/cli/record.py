@@ -140,7 +140,7 @@ def _summarise(run: Run, file: _File, *, strict: bool) -> int:
     from joulediff.cli.output import open_console
     from joulediff.energy.ledger import open_books
     from joulediff.model.units import format_si, format_time
-    from joulediff.report.terminal import format_interval
+    from joulediff.report.views.amounts import format_interval
     from joulediff.report.views.warnings import is_trustworthy
 
     console, found, books = open_console(), run.measurement, open_books(run)
@@ -164,7 +164,7 @@ def _summarise(run: Run, file: _File, *, strict: bool) -> int:
 
 def _tell_energy(run: Run, books: Books, width: int) -> list[str]:
     from joulediff.report.sanitize import plain_text
-    from joulediff.report.views.run_summary import tell_largest, tell_parts
+    from joulediff.report.views.run_sentences import tell_largest, tell_parts
 
     return [plain_text(line) for line in (tell_parts(books), tell_largest(run, books, width)) if line is not None]
 

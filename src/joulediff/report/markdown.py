@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from joulediff.model.diff import Diff
 from joulediff.model.finding import Finding
-from joulediff.report.columns import cut_end
 from joulediff.report.sanitize import plain_record
-from joulediff.report.views.diff_rows import DiffTable, Line, diff_table
+from joulediff.report.views.amounts import shorten
 from joulediff.report.views.diff_sentences import (
     TRADEOFFS,
     books_text,
@@ -24,6 +23,7 @@ from joulediff.report.views.diff_sentences import (
     note_texts,
     side_texts,
 )
+from joulediff.report.views.diff_table import DiffLine, DiffTable, diff_table
 from joulediff.report.views.finding_sentences import Fact, file_names, finding_facts, mark_text, region_text
 
 TOP = 10
@@ -64,12 +64,12 @@ def diff_to_markdown(diff: Diff, *, top: int = TOP, every: bool = False) -> str:
 
 def escape(text: str) -> str:
     """Return a text that shows in Markdown as it is, in one line, and does nothing."""
-    return _MENTION.sub(r"\1&#8203;", _entities(cut_end(text, _TEXT_ROOM)))
+    return _MENTION.sub(r"\1&#8203;", _entities(shorten(text, _TEXT_ROOM)))
 
 
 def code(text: str) -> str:
     """Return a name or a line of code. HTML, because nothing can be escaped between backticks."""
-    return f"<code>{_entities(cut_end(text, _NAME_ROOM))}</code>" if text else ""
+    return f"<code>{_entities(shorten(text, _NAME_ROOM))}</code>" if text else ""
 
 
 def _entities(text: str) -> str:
@@ -102,7 +102,7 @@ def _rows(table: DiffTable) -> Iterator[str]:
         yield _row(line)
 
 
-def _row(line: Line) -> str:
+def _row(line: DiffLine) -> str:
     region = code(line.region) if line.number else escape(line.region)
     cells = [line.number, escape(line.sign), *map(escape, line.numbers), region, escape(line.cause), line.mark]
     return _table_row([f"**{cell}**" if line.part == "total" and cell else cell for cell in cells])

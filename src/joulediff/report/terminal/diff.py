@@ -5,8 +5,8 @@ All text of a diff is made plain first: the recordings that it was made of come 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
@@ -15,10 +15,10 @@ from rich.text import Text
 
 from joulediff.model.diff import Diff
 from joulediff.model.finding import Finding
-from joulediff.report.columns import GAP, cut_begin, cut_end, fit_texts, make_table
 from joulediff.report.sanitize import plain_record
-from joulediff.report.terminal import bullet, print_parts
-from joulediff.report.views.diff_rows import DiffTable, Line, Part, diff_table
+from joulediff.report.terminal.table import GAP, cut_end, fill_table, fit_columns, make_grid, text_room, widest
+from joulediff.report.terminal.text import bullet, bullets, print_parts
+from joulediff.report.views.columns import Column
 from joulediff.report.views.diff_sentences import (
     NOT_COMPARABLE,
     TRADEOFFS,
@@ -30,17 +30,18 @@ from joulediff.report.views.diff_sentences import (
     note_texts,
     side_texts,
 )
+from joulediff.report.views.diff_table import DiffLine, DiffTable, Part, diff_table
 from joulediff.report.views.finding_sentences import Fact, file_names, finding_facts, mark_text, region_text
 
 TOP = 10
 # More than so many are counted, so that the result stays on the screen.
 _MAX_DOUBTS = 4
 _MAX_NOTES = 3
+_REST = "--all shows them"
 # Without so much room, causes are told under the table alone.
 _LEAST_TEXT = 56
 _LEAST_REGION = 20
 _INDENT = 2
-_ENDS_WITH_LINE = re.compile(r":\d+\)?$")
 _STYLES: Mapping[Part, str] = {"noise": "dim", "total": "bold"}
 
 
@@ -65,14 +66,14 @@ def _sides(diff: Diff, width: int) -> Iterator[Text]:
     labels = [cut_end(label, max(width // 5, 8)) for label, *_ in sides]
     abouts = [[", ".join(about[skip:]) for _, about, *_ in sides] for skip in range(4)]
     energies, devices = [side[2] for side in sides], [side[3] for side in sides]
-    room = width - 2 - sum(_widest(texts) + GAP for texts in (labels, energies)) - _widest(devices) - GAP
+    room = width - 2 - sum(widest(texts) + GAP for texts in (labels, energies)) - widest(devices) - GAP
     # The program, the count of operators and the repeats go before anything is cut.
-    about = next((texts for texts in abouts if _widest(texts) <= room), abouts[-1])
+    about = next((texts for texts in abouts if widest(texts) <= room), abouts[-1])
     for at, letter in enumerate("AB"):
         text = Text(f"{letter} ", style="dim", no_wrap=True, overflow="ellipsis")
-        text.append(_pad(labels[at], _widest(labels) + GAP), style="bold")
-        text.append(_pad(about[at], _widest(about) + GAP) if any(about) else "", style="default")
-        text.append(_pad(energies[at], _widest(energies) + GAP), style="cyan")
+        text.append(_pad(labels[at], widest(labels) + GAP), style="bold")
+        text.append(_pad(about[at], widest(about) + GAP) if any(about) else "", style="default")
+        text.append(_pad(energies[at], widest(energies) + GAP), style="cyan")
         yield text.append(devices[at])
 
 
@@ -82,16 +83,10 @@ def _doubts(diff: Diff, *, every: bool) -> Iterator[RenderableType]:
     yield from (bullet("!", f"not alike: {text}", "bold red") for text in serious)
     if not diff.comparable:
         yield bullet("!", NOT_COMPARABLE, "bold red")
-    yield from _folded([f"not alike: {text}" for text in slight], _MAX_DOUBTS, "!", "yellow", every=every)
-    yield from _folded(doubt_texts(diff), _MAX_DOUBTS, "!", "yellow", every=every)
-    yield from _folded(note_texts(diff), _MAX_NOTES, "-", "dim", every=every)
-
-
-def _folded(texts: Sequence[str], most: int, mark: str, style: str, *, every: bool) -> Iterator[RenderableType]:
-    shown = texts if every or len(texts) <= most + 1 else texts[:most]
-    yield from (bullet(mark, text, style) for text in shown)
-    if len(shown) < len(texts):
-        yield bullet(mark, f"{len(texts) - len(shown):,} more: --all shows them", style)
+    most_doubts, most_notes = (None, None) if every else (_MAX_DOUBTS, _MAX_NOTES)
+    yield from bullets([f"not alike: {text}" for text in slight], "!", "yellow", most=most_doubts, rest=_REST)
+    yield from bullets(doubt_texts(diff), "!", "yellow", most=most_doubts, rest=_REST)
+    yield from bullets(note_texts(diff), "-", "dim", most=most_notes, rest=_REST)
 
 
 def _sentences(diff: Diff, width: int) -> Iterator[Text]:
@@ -103,63 +98,57 @@ def _sentences(diff: Diff, width: int) -> Iterator[Text]:
 
 def _tables(table: DiffTable, width: int) -> Iterator[RenderableType]:
     """Yield the table in its parts: findings, trade-offs under a line of their own, and the rest with the total."""
-    if not table.lines:
+    lines = table.lines
+    if not lines:
         return
     columns = _columns(table, width)
-    parts = [line.part if line.part in ("finding", "tradeoff") else "rest" for line in table.lines]
+    parts = [line.part if line.part in ("finding", "tradeoff") else "rest" for line in lines]
     titles = {"tradeoff": TRADEOFFS, "rest": "the rest"} if "tradeoff" in parts else {}
+    styles = [_STYLES.get(line.part, "") for line in lines]
     yield Text()
-    is_first = True
+    with_head = True
     for part in ("finding", "tradeoff", "rest"):
         rows = [at for at, each in enumerate(parts) if each == part]
-        if rows and part in titles:
+        if not rows:
+            continue
+        if part in titles:
             yield Text(titles[part], style="dim")
-        if rows:
-            yield _part(table, columns, rows, with_head=is_first)
-            is_first = False
+        yield fill_table(
+            columns, rows=rows, styles=styles, with_head=with_head, style_cell=partial(_cell_style, lines, columns[0])
+        )
+        with_head = False
 
 
-def _columns(table: DiffTable, width: int) -> list[tuple[str, list[str]]]:
-    """Return the columns with their heads, their texts cut to the room that is left and padded alike in all parts."""
+def _columns(table: DiffTable, width: int) -> list[Column]:
     lines = table.lines
-    signs = _padded([f"{line.number:>{max(len(each.number) for each in lines)}} {line.sign}" for line in lines])
+    digits = max(len(line.number) for line in lines)
+    signs = Column("", [f"{line.number:>{digits}} {line.sign}" for line in lines])
     numbers = [
-        (f">{head}", _padded([head, *cells], right=True)[1:])
+        Column(head, cells, is_right=True)
         for head, cells in zip(table.heads, zip(*(line.numbers for line in lines), strict=True), strict=True)
     ]
-    room = width - sum(_widest(cells) + GAP for cells in (signs, *(cells for _, cells in numbers)))
-    texts = [(head, _padded(cells)) for head, cells in _texts(lines, room) if any(cells)]
-    return [("", signs), *numbers, *texts]
+    room = text_room([signs, *numbers, Column("", [])], width)
+    texts = [column for column in _texts(lines, room) if any(column.cells)]
+    return fit_columns([signs, *numbers, *texts], width)
 
 
-def _texts(lines: Sequence[Line], room: int) -> list[tuple[str, list[str]]]:
-    """Return region, cause where there is room for it, and mark."""
+def _texts(lines: Sequence[DiffLine], room: int) -> list[Column]:
+    """Return region, cause if there is room for it, and mark."""
     marks = [line.mark for line in lines]
-    if any(marks) and room - _widest(marks) - GAP < _LEAST_REGION:
+    if any(marks) and room - widest(marks) - GAP < _LEAST_REGION:
         marks = [mark[:1] if mark.startswith("✓") else "" for mark in marks]
-    room -= _widest(marks) + GAP if any(marks) else 0
-    regions, causes = [line.region for line in lines], [line.cause for line in lines]
-    head = "cause" if any(line.number for line in lines) else "where"
+    room -= widest(marks) + GAP if any(marks) else 0
+    region, mark = Column("region", [line.region for line in lines], cut="end"), Column("", marks)
     if room < _LEAST_TEXT:
-        return [("region", [cut_end(text, max(room, 8)) for text in regions]), ("", marks)]
-    regions, cut = fit_texts(regions, causes, room, keep_end=True)
-    return [("region", regions), (head, [_cut_cause(cause, _widest(cut)) for cause in causes]), ("", marks)]
+        return [region, mark]
+    head = "cause" if any(line.number for line in lines) else "where"
+    return [region, Column(head, [line.cause for line in lines], cut="line"), mark]
 
 
-def _cut_cause(text: str, room: int) -> str:
-    """Return a cause with what tells the most left: the line where it ends with one, else how it begins."""
-    return cut_begin(text, room) if _ENDS_WITH_LINE.search(text) else cut_end(text, room)
-
-
-def _part(table: DiffTable, columns: Sequence[tuple[str, list[str]]], rows: Iterable[int], *, with_head: bool) -> Table:
-    made = make_table(*(head for head, _ in columns))
-    made.show_header = with_head
-    for at in rows:
-        line = table.lines[at]
-        first, *cells = (Text(cells[at], style=_text_style(cells[at])) for _, cells in columns)
-        first.stylize("bold" if line.number else "")
-        made.add_row(first, *cells, style=_STYLES.get(line.part, ""))
-    return made
+def _cell_style(lines: Sequence[DiffLine], signs: Column, column: Column, at: int) -> str:
+    if column is signs:
+        return "bold" if lines[at].number else ""
+    return _text_style(column.cells[at])
 
 
 def _text_style(cell: str) -> str:
@@ -187,16 +176,9 @@ def _title(number: int, finding: Finding, width: int) -> Text:
 
 
 def _facts(facts: Sequence[Fact], width: int) -> Table:
-    keys = max(cell_len(fact.key) for fact in facts)
-    room = max(width - _INDENT - keys - GAP, 16)
-    grid = Table.grid(padding=(0, GAP, 0, 0))
-    before = ""
-    for fact in facts:
-        key = "" if fact.key == before else fact.key
-        text = cut_end(fact.text, room) if fact.is_code else fact.text
-        grid.add_row(Text(" " * _INDENT + key, style="dim", no_wrap=True), Text(text, overflow="fold"))
-        before = fact.key
-    return grid
+    room = max(width - _INDENT - widest(fact.key for fact in facts) - GAP, 16)
+    rows = ((fact.key, cut_end(fact.text, room) if fact.is_code else fact.text) for fact in facts)
+    return make_grid(rows, indent=_INDENT)
 
 
 def _foot(diff: Diff, width: int) -> Iterator[Text]:
@@ -213,14 +195,5 @@ def _foot(diff: Diff, width: int) -> Iterator[Text]:
     yield Text(following, style="cyan")
 
 
-def _widest(texts: Iterable[str]) -> int:
-    return max(map(cell_len, texts), default=0)
-
-
 def _pad(text: str, width: int) -> str:
     return text + " " * (width - cell_len(text))
-
-
-def _padded(texts: Sequence[str], *, right: bool = False) -> list[str]:
-    width = _widest(texts)
-    return [text.rjust(width) if right else _pad(text, width) for text in texts]

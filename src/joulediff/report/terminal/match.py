@@ -7,44 +7,25 @@ from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from joulediff.frameworks.framework import short_name
 from joulediff.model.energy import Energy
 from joulediff.model.finding import RegionKind
 from joulediff.model.units import format_share, format_si
-from joulediff.report.columns import GAP, fit_texts, format_places, make_table, pick_unit, round_to_sum
 from joulediff.report.sanitize import plain_text
-from joulediff.report.terminal import print_parts
+from joulediff.report.terminal.table import GAP, to_table
+from joulediff.report.terminal.text import print_parts
+from joulediff.report.views.amounts import count_text, format_places, pick_unit, round_to_sum
+from joulediff.report.views.columns import Column, Emphasis, TextTable
 from joulediff.report.views.match_rows import MatchReport, MatchRow, MatchSide, joules_of
 
 TOP = 20
 _SIDES = ("A", "B")
 _UNMATCHED = "no counterpart"
-# So many names of what has no counterpart are shown.
+_COUNTS = ("×", "ops A", "ops B")
+# At most this many names of operators without a counterpart are shown.
 _NAMES = 6
-
-
-def print_match(report: MatchReport, console: Console, *, top: int = TOP) -> None:
-    """Print a match."""
-    print_parts(console, *_head(report), _table(report, console.width, top), *_rest(report))
-
-
-def _head(report: MatchReport) -> Iterator[RenderableType]:
-    sides = (report.a, report.b)
-    width = max(cell_len(plain_text(side.run.label)) for side in sides)
-    for letter, side in zip(_SIDES, sides, strict=True):
-        energy = "" if side.energy is None else f", {format_si(side.energy.joules, 'J')} a step"
-        text = Text(f"{letter} ", style="dim")
-        text.append(plain_text(side.run.label).ljust(width + GAP), style="bold")
-        yield text.append(f"{_count(len(side.run.ops), 'operator')}{energy}: {_shares(side)}", style="default")
-    counts = Counter(region.kind for region in report.regions)
-    kinds = [f"{counts[kind]:,} {word}" for kind, word in _KINDS.items() if counts[kind]]
-    yield Text(f"{_count(len(report.regions), 'region')}: {', '.join(kinds) or 'nothing in common'}")
-    yield Text()
-
-
 _KINDS: dict[RegionKind, str] = {
     "equal": "compute the same",
     "movement": "move data",
@@ -54,8 +35,23 @@ _KINDS: dict[RegionKind, str] = {
 }
 
 
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
+def print_match(report: MatchReport, console: Console, *, top: int = TOP) -> None:
+    """Print a match."""
+    print_parts(console, *_head(report), to_table(_table(report, top), console.width), *_rest(report))
+
+
+def _head(report: MatchReport) -> Iterator[RenderableType]:
+    sides = (report.a, report.b)
+    width = max(cell_len(plain_text(side.run.label)) for side in sides)
+    for letter, side in zip(_SIDES, sides, strict=True):
+        energy = "" if side.energy is None else f", {format_si(side.energy.joules, 'J')} a step"
+        text = Text(f"{letter} ", style="dim")
+        text.append(plain_text(side.run.label).ljust(width + GAP), style="bold")
+        yield text.append(f"{count_text(len(side.run.ops), 'operator')}{energy}: {_shares(side)}", style="default")
+    counts = Counter(region.kind for region in report.regions)
+    kinds = [f"{counts[kind]:,} {word}" for kind, word in _KINDS.items() if counts[kind]]
+    yield Text(f"{count_text(len(report.regions), 'region')}: {', '.join(kinds) or 'nothing in common'}")
+    yield Text()
 
 
 def _shares(side: MatchSide) -> str:
@@ -64,35 +60,27 @@ def _shares(side: MatchSide) -> str:
     return found if of_energy is None else f"{found}, {format_share(of_energy)} of joules"
 
 
-def _table(report: MatchReport, width: int, top: int) -> Table:
+def _table(report: MatchReport, top: int) -> TextTable:
     rows, more = report.rows[:top], report.rows[top:]
-    known = report.a.energy is not None or report.b.energy is not None
-    numbers = _energies(report, rows, more) if known else []
-    counts = [_counts(row) for row in rows]
-    heads = [f">{_unit(report)[1]} of {side}" for side in _SIDES] if known else []
-    heads += [">×", ">ops A", ">ops B", "region", "where"]
-    table = make_table(*heads)
-    used = sum(max(map(len, column)) + GAP for column in zip(*numbers, strict=True)) if numbers else 0
-    used += sum(max(len(h.strip(">")), *(len(c[i]) for c in counts), 3) + GAP for i, h in enumerate(heads[-5:-2]))
-    names, places = fit_texts(
-        [_label(row) for row in rows], [plain_text(row.group.where) for row in rows], width - used - GAP, keep_end=True
-    )
-    for at, row in enumerate(rows):
-        style = "dim" if row.group.kind != "equal" else ""
-        cells = [*(numbers[at] if known else ()), *counts[at], Text(names[at]), Text(places[at])]
-        table.add_row(*cells, style=style)
+    sides = (report.a, report.b)
+    lines = [[*_counts(row), _label(row), plain_text(row.group.where)] for row in rows]
+    emphasis: list[Emphasis] = ["" if row.group.kind == "equal" else "minor" for row in rows]
     if more:
         regions = sum(len(row.group.regions) for row in more)
-        cells = [*(numbers[len(rows)] if known else ()), f"{regions:,}", "", "", f"{len(more):,} more", ""]
-        table.add_row(*cells, style="dim")
-    if report.a.unmatched or report.b.unmatched:
-        counted = [f"{len(side.unmatched):,}" if side.unmatched else "" for side in (report.a, report.b)]
-        table.add_row(*(numbers[-2] if known else ()), "", *counted, _UNMATCHED, "", style="yellow")
-    total = [f"{len(side.run.ops):,}" for side in (report.a, report.b)]
-    table.add_row(
-        *(numbers[-1] if known else ()), f"{len(report.regions):,}", *total, "all operators", "", style="bold"
-    )
-    return table
+        lines.append([f"{regions:,}", "", "", f"{len(more):,} more", ""])
+        emphasis.append("minor")
+    has_unmatched = bool(report.a.unmatched or report.b.unmatched)
+    if has_unmatched:
+        counted = [f"{len(side.unmatched):,}" if side.unmatched else "" for side in sides]
+        lines.append(["", *counted, _UNMATCHED, ""])
+        emphasis.append("warning")
+    lines.append([f"{len(report.regions):,}", *(f"{len(side.run.ops):,}" for side in sides), "all operators", ""])
+    emphasis.append("total")
+    energies = _energy_columns(report, rows, more, has_unmatched=has_unmatched)
+    *counts, names, places = zip(*lines, strict=True)
+    numbers = (Column(head, cells, is_right=True) for head, cells in zip(_COUNTS, counts, strict=True))
+    texts = (Column("region", names, cut="end"), Column("where", places, cut="begin"))
+    return TextTable((*energies, *numbers, *texts), tuple(emphasis))
 
 
 def _counts(row: MatchRow) -> list[str]:
@@ -105,22 +93,23 @@ def _label(row: MatchRow) -> str:
     return name if row.group.kind == "equal" else f"{name} ({_KINDS[row.group.kind]})"
 
 
-def _unit(report: MatchReport) -> tuple[float, str, int]:
-    return pick_unit(max(joules_of(side.energy) for side in (report.a, report.b)), "J")
-
-
-def _energies(report: MatchReport, rows: Sequence[MatchRow], more: Sequence[MatchRow]) -> list[tuple[str, str]]:
-    """Return the two columns of joules: rows, what is folded, what has no counterpart, and all; each sums up."""
-    factor, _, places = _unit(report)
+def _energy_columns(
+    report: MatchReport, rows: Sequence[MatchRow], more: Sequence[MatchRow], *, has_unmatched: bool
+) -> list[Column]:
+    """Return the joules of both sides: rows, folded rows, operators without a counterpart, and all; each sums up."""
+    if report.a.energy is None and report.b.energy is None:
+        return []
+    factor, unit, places = pick_unit(max(joules_of(side.energy) for side in (report.a, report.b)), "J")
     columns = []
-    for side, pick in ((report.a, 0), (report.b, 1)):
-        parts = [joules_of(_pick(row, pick)) for row in rows]
-        folded = [sum(joules_of(_pick(row, pick)) for row in more)] if more else []
-        rest = joules_of(side.unmatched_energy)
-        units = round_to_sum([part * 10**places / factor for part in (*parts, *folded, rest)])
-        total = sum(unit or 0 for unit in units)
-        columns.append([format_places(unit, places) if unit else "-" for unit in (*units, total)])
-    return list(zip(*columns, strict=True))
+    for at, (letter, side) in enumerate(zip(_SIDES, (report.a, report.b), strict=True)):
+        parts = [joules_of(_pick(row, at)) for row in rows]
+        folded = [sum(joules_of(_pick(row, at)) for row in more)] if more else []
+        rest = [joules_of(side.unmatched_energy)] if has_unmatched else []
+        units = round_to_sum([part * 10**places / factor for part in (*parts, *folded, *rest)])
+        total = sum(each or 0 for each in units)
+        cells = [format_places(each, places) if each else "-" for each in (*units, total)]
+        columns.append(Column(f"{unit} of {letter}", cells, is_right=True))
+    return columns
 
 
 def _pick(row: MatchRow, side: int) -> Energy | None:

@@ -17,13 +17,14 @@ from joulediff.energy.device_time import has_trace
 from joulediff.energy.ledger import Books, open_books
 from joulediff.model.run import Kernel, Run
 from joulediff.model.units import format_share, format_si, format_time
-from joulediff.report.columns import cut_end
 from joulediff.report.sanitize import plain_record, plain_text
-from joulediff.report.terminal import bullet, device_lines, headline, print_parts
+from joulediff.report.terminal.measurement import device_lines, headline
+from joulediff.report.terminal.table import cut_end, to_table
+from joulediff.report.terminal.text import bullets, print_parts
 from joulediff.report.views.facts import is_on_cpu, short_files
-from joulediff.report.views.grouping import By, fold_rows, group_rows
 from joulediff.report.views.ledger import ledger_table
-from joulediff.report.views.run_summary import tell_clocks, tell_split
+from joulediff.report.views.run_rows import By, fold_rows, group_rows
+from joulediff.report.views.run_sentences import tell_clocks, tell_split
 from joulediff.report.views.run_tables import energy_table, has_energies, short_kernel, time_table
 from joulediff.report.views.timeline import Activity, Gap, WaitPlace, group_waits, trace_activity
 from joulediff.report.views.warnings import find_doubts, find_notes, is_trustworthy, is_worth_repeating
@@ -32,6 +33,7 @@ TOP = 15
 # More doubts or notes than this are counted instead, so that the numbers stay on the screen.
 MAX_DOUBTS = 5
 MAX_NOTES = 3
+_REST = "--json - has them"
 
 
 def print_run(run: Run, console: Console, *, by: By = "op", top: int = TOP, path: str | None = None) -> None:
@@ -51,10 +53,12 @@ def _header(run: Run, books: Books) -> Iterable[RenderableType]:
     yield Text(plain_text(", ".join(filter(None, about))), style="dim")
     if found is not None:
         yield from device_lines(found)
-    yield from _folded([plain_text(doubt) for doubt in find_doubts(run, books)], MAX_DOUBTS, "!", "yellow")
+    doubts = [plain_text(doubt) for doubt in find_doubts(run, books)]
+    yield from bullets(doubts, "!", "yellow", most=MAX_DOUBTS, rest=_REST)
     if found is not None and not is_trustworthy(run, books):
         yield Text("Not trustworthy: see above.", style="bold yellow")
-    yield from _folded([plain_text(note) for note in find_notes(run, books)], MAX_NOTES, "-", "dim")
+    notes = [plain_text(note) for note in find_notes(run, books)]
+    yield from bullets(notes, "-", "dim", most=MAX_NOTES, rest=_REST)
 
 
 def _when(created: str) -> str:
@@ -66,26 +70,19 @@ def _when(created: str) -> str:
         return created
 
 
-def _folded(texts: Sequence[str], most: int, mark: str, style: str) -> Iterable[RenderableType]:
-    shown = texts if len(texts) <= most + 1 else texts[:most]
-    yield from (bullet(mark, text, style) for text in shown)
-    if len(shown) < len(texts):
-        yield bullet(mark, f"{len(texts) - len(shown)} more: --json - has them", style)
-
-
 def _tables(run: Run, books: Books, width: int, by: By, top: int) -> Iterable[RenderableType]:
     accounts = [replace(a, domain=plain_text(a.domain)) for a in books.accounts if not a.rested]
     if accounts:
-        yield from ("", ledger_table(accounts, width))
+        yield from ("", to_table(ledger_table(accounts), width))
     rows = plain_record(fold_rows(group_rows(run, by, books), top, books))
     if not rows:
         return
     if run.measurement is None or not has_energies(rows, books):
-        table = time_table(rows, width, by=by, traced=has_trace(run), on_cpu=is_on_cpu(run))
-        yield from ("", Text(_title(run), style="dim"), table)
+        table = time_table(rows, by=by, traced=has_trace(run), on_cpu=is_on_cpu(run))
+        yield from ("", Text(_title(run), style="dim"), to_table(table, width))
         return
-    table = energy_table(rows, books, width, by=by, on_cpu=is_on_cpu(run), metered=run.measurement.energy)
-    yield from ("", Text(f"energy of one step, {_title(run)}", style="dim"), table)
+    table = energy_table(rows, books, by=by, on_cpu=is_on_cpu(run), metered=run.measurement.energy)
+    yield from ("", Text(f"energy of one step, {_title(run)}", style="dim"), to_table(table, width))
     for line in (tell_split(run, books), tell_clocks(run)):
         if line is not None:
             yield Text(plain_text(line), style="dim")

@@ -1,31 +1,65 @@
-"""Counts, ratios and quantities side by side, as the words of a diff hold them. Nothing is printed that is nonsense."""
+"""Numbers as text: one unit for a column, rounding that keeps sums, counts, ratios and intervals.
+
+A number that is not known is `?`, never zero.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+from joulediff.model.energy import Energy
 from joulediff.model.run import Setting
-from joulediff.report.columns import cut_end, format_places, pick_unit
+from joulediff.model.units import format_energy, format_share
 
-# More digits than a ratio ever has.
+DIGITS = 4
+_PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
+# A larger ratio has more digits than a column has room for.
 _MOST_RATIO = 1e6
-# Joules or seconds: a step that takes more is a fault in the file.
+# Joules or seconds: no step needs as much, so a larger number is a fault in the file.
 _MOST = 1e15
-_VALUE_ROOM = 40
+_VALUE_CHARS = 40
 
 
-def with_count(name: str, count: int) -> str:
-    """Return a name with how often it is there, where that is more than once."""
-    return f"{name} ×{count:,}" if count > 1 else name
+def pick_unit(most: float, unit: str) -> tuple[float, str, int]:
+    """Return the divisor, the unit with its prefix, and the decimal places that show `DIGITS` digits of `most`."""
+    most = abs(most) if math.isfinite(most) else 0.0
+    last = _PREFIXES[-1] if most else _PREFIXES[0]
+    factor, prefix = next((p for p in _PREFIXES if most >= p[0]), last)
+    return factor, prefix + unit, max(0, DIGITS - len(str(int(most / factor))))
 
 
-def value_text(value: Setting) -> str:
-    """Return the value of a setting, short enough to stand in a line."""
-    return "not set" if value is None else cut_end(str(value), _VALUE_ROOM)
+def round_to_sum(values: Sequence[float | None], *, total: int | None = None) -> list[int | None]:
+    """Return whole numbers that sum to `total`, by default to the rounded sum: the largest remainders round up.
+
+    A value that is None or not finite is unknown and stays None.
+    """
+    known = {i: value for i, value in enumerate(values) if value is not None and math.isfinite(value)}
+    whole = {i: math.floor(value) for i, value in known.items()}
+    rests = {i: known[i] - whole[i] for i in known}
+    if rests:
+        left = round(sum(rests.values())) if total is None else total - sum(whole.values())
+        every, more = divmod(left, len(rests))
+        for place, i in enumerate(sorted(rests, key=lambda i: -rests[i])):
+            whole[i] += every + (place < more)
+    return [whole.get(i) for i in range(len(values))]
+
+
+def format_places(units: int | None, places: int) -> str:
+    """Return a number of units of the last place as text: 3123 is `3.123` with three places."""
+    if units is None:
+        return "?"
+    whole, rest = divmod(abs(units), 10**places)
+    return f"{'-' if units < 0 else ''}{whole:,}" + (f".{rest:0{places}d}" if places else "")
+
+
+def format_interval(energy: Energy) -> str:
+    """Return an energy with the half width of its interval: `32.10 mJ ± 0.9%`."""
+    return f"{format_energy(energy.joules)} ± {format_share(energy.half_width_share)}"
 
 
 def ratio_text(ratio: float) -> str:
-    """Return a ratio with as many places as tell it from 1: `4.43x`, `1.004x`."""
+    """Return a ratio with enough decimal places to differ from 1: `4.43x`, `1.004x`."""
     if not 0.0 <= ratio < _MOST_RATIO:
         return "?x"
     places = 0 if ratio >= 100 else 1 if ratio >= 10 else 3 if 0.0 < abs(ratio - 1.0) < 0.015 else 2
@@ -33,7 +67,7 @@ def ratio_text(ratio: float) -> str:
 
 
 def in_one_unit(values: Sequence[float | None], unit: str = "J") -> list[str]:
-    """Return quantities with the digits that the largest needs, and the unit behind the last alone."""
+    """Return quantities in the unit of the largest one; only the last text names the unit."""
     known = [abs(value) for value in values if value is not None and abs(value) < _MOST]
     factor, name, places = pick_unit(max(known, default=0.0), unit)
     texts = [
@@ -44,5 +78,20 @@ def in_one_unit(values: Sequence[float | None], unit: str = "J") -> list[str]:
 
 
 def count_text(number: int, word: str) -> str:
-    """Return how many there are: `1 op`, `12 ops`."""
+    """Return a count with its noun: `1 op`, `12 ops`."""
     return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def with_count(name: str, count: int) -> str:
+    """Return a name, followed by its count if that is more than one: `addmm ×48`."""
+    return f"{name} ×{count:,}" if count > 1 else name
+
+
+def value_text(value: Setting) -> str:
+    """Return the value of a setting, short enough for one line."""
+    return "not set" if value is None else shorten(str(value), _VALUE_CHARS)
+
+
+def shorten(text: str, chars: int) -> str:
+    """Return a text of at most `chars` characters; a longer one ends with an ellipsis."""
+    return text if len(text) <= chars else text[: chars - 1] + "…"

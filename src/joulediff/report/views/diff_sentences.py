@@ -11,9 +11,7 @@ from collections.abc import Iterator
 
 from joulediff.model.diff import ConditionDifference, Diff, DiffSide, Ledger
 from joulediff.model.units import format_share, format_time
-from joulediff.report.columns import cut_end
-from joulediff.report.terminal import format_interval
-from joulediff.report.views.amounts import count_text, in_one_unit, ratio_text, value_text
+from joulediff.report.views.amounts import count_text, format_interval, in_one_unit, ratio_text, shorten, value_text
 
 NOT_COMPARABLE = "joules are not comparable: no energy verdicts"
 TRADEOFFS = "trade-offs: the side that uses less pays for it"
@@ -111,7 +109,7 @@ def _unmatched(letter: str, side: DiffSide) -> str | None:
     if side.unmatched <= 0:
         return None
     names = side.unmatched_names[:_NAMES]
-    shown = f": {', '.join(cut_end(name, _NAME_ROOM) for name in names)}" if names else ""
+    shown = f": {', '.join(shorten(name, _NAME_ROOM) for name in names)}" if names else ""
     more = f", {len(side.unmatched_names) - _NAMES:,} more" if len(side.unmatched_names) > _NAMES else ""
     verb = "has" if side.unmatched == 1 else "have"
     return f"{side.unmatched:,} of {count_text(side.ops, 'op')} of {letter} {verb} no counterpart{shown}{more}"

@@ -14,9 +14,7 @@ from joulediff.model.energy import Energy
 from joulediff.model.finding import Cause, CauseType, Finding, Trial, WholeRun
 from joulediff.model.place import Place
 from joulediff.model.units import format_energy, format_share
-from joulediff.report.columns import cut_end
-from joulediff.report.terminal import format_interval
-from joulediff.report.views.amounts import in_one_unit, value_text, with_count
+from joulediff.report.views.amounts import format_interval, in_one_unit, shorten, value_text, with_count
 from joulediff.report.views.facts import short_files
 from joulediff.report.views.run_tables import short_kernel
 
@@ -165,7 +163,7 @@ def _line(place: Place, files: Mapping[str, str]) -> str:
 
 
 def _kernels(names: Sequence[str]) -> str:
-    shown = [cut_end(short_kernel(name), _KERNEL_ROOM) for name in names[:_KERNELS]]
+    shown = [shorten(short_kernel(name), _KERNEL_ROOM) for name in names[:_KERNELS]]
     more = [f"{len(names) - _KERNELS:,} more"] if len(names) > _KERNELS else []
     return ", ".join([*shown, *more]) or "none"
 

@@ -8,23 +8,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
-from rich.cells import cell_len
-from rich.table import Table
-from rich.text import Text
+from dataclasses import dataclass, replace
 
 from joulediff.energy.ledger import Account, Books
 from joulediff.model.energy import Energy
 from joulediff.model.units import format_share
-from joulediff.report.columns import GAP, fit_texts, format_places, make_table, pick_unit, round_to_sum
-from joulediff.report.views.grouping import By, Row, total_row
+from joulediff.report.views.amounts import format_places, pick_unit, round_to_sum
+from joulediff.report.views.columns import Column, Emphasis, TextTable
 from joulediff.report.views.ledger import Scale, add_accounts, choose_scale, round_accounts
+from joulediff.report.views.run_rows import By, RunRow, total_row
 
-# Columns of numbers go before names and places have less room than this.
-_LEAST_TEXT = 32
-# The last two stay on any terminal.
-_LEAST_IMPORTANT = ("kernels", "source", "calls", "W", "time", "±")
+# The order in which a narrow terminal leaves columns out. Rows that share one source do not need the column early:
+# a line under the table names it.
+_SPARE = {key: at for at, key in enumerate(("kernels", "source", "calls", "sources", "W", "time", "±"))}
 # What most kernels of PyTorch begin with says nothing, and pushes what tells them apart out of sight.
 _NOISE = re.compile(r"^void |\b(?:at|c10|native|std|cuda)::|\(anonymous namespace\)::|<unnamed>::")
 _NAMES: dict[By, tuple[str, str]] = {
@@ -40,75 +36,62 @@ _LEFT = "unexplained"
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
-    key: str
-    head: str
-    cells: Sequence[str]
-
-    @property
-    def width(self) -> int:
-        return max(map(len, (self.head, *self.cells))) + GAP
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """What else was metered: a part of the books, in units of the last place."""
+class _Part:
+    """A part of the metered energy outside operators, in units of the last place."""
 
     name: str
     units: int | None
     energy: Energy | None
 
 
-def has_energies(rows: Sequence[Row], books: Books) -> bool:
+def has_energies(rows: Sequence[RunRow], books: Books) -> bool:
     """Return whether rows can be held against a meter."""
     return any(row.energy is not None for row in rows) and add_accounts(books.accounts) is not None
 
 
-def energy_table(rows: Sequence[Row], books: Books, width: int, *, by: By, on_cpu: bool, metered: Energy) -> Table:
-    """Return rows, idle and what else was metered in at most `width` cells; they sum to the meter.
+def energy_table(rows: Sequence[RunRow], books: Books, *, by: By, on_cpu: bool, metered: Energy) -> TextTable:
+    """Return rows, then idle and the other parts of the metered energy; the last row is their sum.
 
     `metered` is the energy of a step with its interval.
     """
     accounts = [account for account in books.accounts if account.counted]
     scale, whole = choose_scale(books.accounts), total_row(rows, books)
-    lines = _lines(accounts, books)
-    in_rows = (lines[-1].units or 0) - sum(line.units or 0 for line in lines[:-1])
+    parts = _parts(accounts, books)
+    in_rows = (parts[-1].units or 0) - sum(part.units or 0 for part in parts[:-1])
     units = round_to_sum([_joules(row.energy, scale.per_joule) for row in rows], total=in_rows)
     joules = [_no_work(row, format_places(each, scale.places)) for row, each in zip(rows, units, strict=True)]
-    blank = [""] * (len(lines) - 1)
+    blank = [""] * (len(parts) - 1)
     seconds = _time_column(rows)
+    spreads = [_no_work(row, _spread(row.energy)) for row in rows]
+    is_uniform = len({row.source for row in rows if row.energy is not None}) == 1
     columns = [
-        _Column("joules", scale.unit, [*joules, *(format_places(line.units, scale.places) for line in lines)]),
-        _Column("share", "share", _energy_shares(rows, lines, scale.per_joule)),
-        _Column(
-            "±",
-            "±",
-            [*(_no_work(row, _spread(row.energy)) for row in rows), *map(_line_spread, lines[:-1]), _spread(metered)],
-        ),
-        _Column("W", "W", [*_watts(rows), *blank, ""]),
-        _Column("time", seconds.head, [*seconds.cells[:-1], *blank, seconds.cells[-1]]),
+        _number(scale.unit, [*joules, *(format_places(part.units, scale.places) for part in parts)]),
+        _number("share", _energy_shares(rows, parts, scale.per_joule)),
+        _number("±", [*spreads, *map(_part_spread, parts[:-1]), _spread(metered)]),
+        _number("W", [*_watts(rows), *blank, ""]),
+        replace(seconds, cells=[*seconds.cells[:-1], *blank, seconds.cells[-1]]),
         *_counts(rows, whole, by=by, on_cpu=on_cpu, blank=blank),
-        _Column("source", "source", [*(row.source for row in rows), *map(_line_source, lines[:-1]), ""]),
+        Column(
+            "source",
+            [*(row.source for row in rows), *map(_part_source, parts[:-1]), ""],
+            spare=_SPARE["source" if is_uniform else "sources"],
+        ),
     ]
-    names = [*(_name(row, by) for row in rows), *(line.name for line in lines[:-1]), metered.source]
-    where = [*(row.where for row in rows), *(_line_where(line, scale) for line in lines)]
-    uniform = len({row.source for row in rows if row.energy is not None}) == 1
-    return _fill(_drop(columns, names, where, width, uniform=uniform), names, where, width, by)
+    names = [*(_name(row, by) for row in rows), *(part.name for part in parts[:-1]), metered.source]
+    where = [*(row.where for row in rows), *(_part_where(part, scale) for part in parts)]
+    return _with_names(columns, names, where, by)
 
 
-def time_table(rows: Sequence[Row], width: int, *, by: By, traced: bool, on_cpu: bool) -> Table:
-    """Return rows and their total in at most `width` cells, texts cut where they must be.
-
-    What ran `on_cpu` has no kernels besides its operators, so these are not counted.
-    """
+def time_table(rows: Sequence[RunRow], *, by: By, traced: bool, on_cpu: bool) -> TextTable:
+    """Return rows and their total. With `on_cpu` kernels are not counted: there is one for each operator."""
     whole, seconds = total_row(rows, Books()), _time_column(rows)
     counts = _counts(rows, whole, by=by, on_cpu=on_cpu, blank=[])
     if not traced:
-        counts = [_Column(c.key, c.head, ["?"] * len(c.cells)) if c.key == "kernels" else c for c in counts]
+        counts = [replace(c, cells=["?"] * len(c.cells)) if c.head == "kernels" else c for c in counts]
     shares = round_to_sum([_times(row.kernel_s, 1000 / whole.kernel_s) if whole.kernel_s else None for row in rows])
-    columns = [seconds, _Column("share", "share", _percent(shares)), *counts]
-    names, where = [*(_name(row, by) for row in rows), whole.name], [*(row.where for row in rows), ""]
-    return _fill(columns, names, where, width, by)
+    # The time is what the table is about: it stays on any terminal.
+    columns = [replace(seconds, spare=None), _number("share", _percent(shares)), *counts]
+    return _with_names(columns, [*(_name(row, by) for row in rows), whole.name], [*(row.where for row in rows), ""], by)
 
 
 def short_kernel(name: str) -> str:
@@ -116,7 +99,7 @@ def short_kernel(name: str) -> str:
     return _NOISE.sub("", name)
 
 
-def _lines(accounts: Sequence[Account], books: Books) -> list[_Line]:
+def _parts(accounts: Sequence[Account], books: Books) -> list[_Part]:
     """Return what else was metered, and at last the sum."""
     cells = round_accounts(accounts, choose_scale(books.accounts))
     total = add_accounts(accounts)
@@ -129,17 +112,17 @@ def _lines(accounts: Sequence[Account], books: Books) -> list[_Line]:
         "idle": total.idle, "host": total.host, "waits": total.waits, _LEFT: total.unexplained
     }  # fmt: skip
     found = [
-        _Line(name, sum(known[name]), energy)
+        _Part(name, sum(known[name]), energy)
         for name, energy in parts.items()
         if name == _LEFT or any(known[name]) or (name == "idle" and known[name])
     ]
     spent = sum(known["operators"]) + sum(line.units or 0 for line in found)
     if any(account.unexplained is None for account in accounts):
-        found.append(_Line("not split", sum(known["metered"]) - spent, None))
-    return [*found, _Line("metered", sum(known["metered"]), total.metered)]
+        found.append(_Part("not split", sum(known["metered"]) - spent, None))
+    return [*found, _Part("metered", sum(known["metered"]), total.metered)]
 
 
-def _energy_shares(rows: Sequence[Row], lines: Sequence[_Line], per_joule: float) -> list[str]:
+def _energy_shares(rows: Sequence[RunRow], lines: Sequence[_Part], per_joule: float) -> list[str]:
     whole = lines[-1].units
     if not whole or whole < 0:
         return ["?%"] * (len(rows) + len(lines))
@@ -149,48 +132,34 @@ def _energy_shares(rows: Sequence[Row], lines: Sequence[_Line], per_joule: float
     return [*(_no_work(row, cell) for row, cell in zip(rows, cells, strict=False)), *cells[len(rows) :], "100.0%"]
 
 
-def _counts(rows: Sequence[Row], whole: Row, *, by: By, on_cpu: bool, blank: Sequence[str]) -> list[_Column]:
-    calls = _Column("calls", "calls", [*(_count(row.calls) for row in rows), *blank, _count(whole.calls)])
-    numbers = [*(_count(len(row.kernels)) for row in rows), *blank, _count(len(whole.kernels))]
+def _counts(rows: Sequence[RunRow], whole: RunRow, *, by: By, on_cpu: bool, blank: Sequence[str]) -> list[Column]:
+    calls = _number("calls", [*(_count(row.calls) for row in rows), *blank, _count(whole.calls)])
+    kernels = _number("kernels", [*(_count(len(row.kernels)) for row in rows), *blank, _count(len(whole.kernels))])
     if by == "kernel":  # one operator launches kernels of several names: it would count twice
-        return [_Column("calls", "kernels", numbers)]
-    return [calls] if on_cpu else [calls, _Column("kernels", "kernels", numbers)]
+        return [replace(kernels, spare=_SPARE["calls"])]
+    return [calls] if on_cpu else [calls, kernels]
 
 
-def _drop(
-    columns: Sequence[_Column], names: Sequence[str], where: Sequence[str], width: int, *, uniform: bool
-) -> list[_Column]:
-    """Return the columns that leave room for words. A source that all rows share goes early: the report tells it."""
-    need = max(map(cell_len, names), default=0) + GAP + max(map(cell_len, where), default=0)
-    order = list(_LEAST_IMPORTANT)
-    if not uniform:
-        order.remove("source")
-        order.insert(order.index("calls") + 1, "source")
-    left = list(columns)
-    for key in order:
-        if width - sum(column.width for column in left) >= min(need, _LEAST_TEXT):
-            break
-        left = [column for column in left if column.key != key]
-    return left
+def _number(head: str, cells: Sequence[str]) -> Column:
+    return Column(head, cells, is_right=True, spare=_SPARE.get(head))
 
 
-def _fill(columns: Sequence[_Column], names: Sequence[str], where: Sequence[str], width: int, by: By) -> Table:
-    used = sum(column.width for column in columns)
-    names, where = fit_texts(names, where, width - used, keep_end=by == "op")
-    heads = [column.head if column.key == "source" else f">{column.head}" for column in columns]
-    table = make_table(*heads, *_NAMES[by])
-    for *numbers, name, place in zip(*(column.cells for column in columns), names, where, strict=True):
-        style = "bold" if len(table.rows) == len(names) - 1 else None
-        table.add_row(*numbers, Text(name), Text(place, style="dim"), style=style)
-    return table
+def _with_names(columns: Sequence[Column], names: Sequence[str], where: Sequence[str], by: By) -> TextTable:
+    name_head, where_head = _NAMES[by]
+    name = Column(name_head, names, cut="end")
+    place = Column(where_head, where, cut="begin" if by == "op" else "end", is_minor=True)
+    emphasis: list[Emphasis] = [""] * len(names)
+    emphasis[-1] = "total"
+    return TextTable((*columns, name, place), tuple(emphasis))
 
 
-def _time_column(rows: Sequence[Row]) -> _Column:
+def _time_column(rows: Sequence[RunRow]) -> Column:
     known = [row.kernel_s for row in rows if row.kernel_s is not None]
     factor, unit, places = pick_unit(sum(known), "s")
     whole = round_to_sum([_times(row.kernel_s, 10**places / factor) for row in rows])
     sums = [each for each in whole if each is not None]
-    return _Column("time", unit, [format_places(each, places) for each in (*whole, sum(sums) if sums else None)])
+    cells = [format_places(each, places) for each in (*whole, sum(sums) if sums else None)]
+    return Column(unit, cells, is_right=True, spare=_SPARE["time"])
 
 
 def _percent(tenths: Sequence[int | None]) -> list[str]:
@@ -198,7 +167,7 @@ def _percent(tenths: Sequence[int | None]) -> list[str]:
     return [f"{format_places(each, 1)}%" for each in (*tenths, sum(known) if known else None)]
 
 
-def _watts(rows: Sequence[Row]) -> list[str]:
+def _watts(rows: Sequence[RunRow]) -> list[str]:
     most = max((abs(row.power_w) for row in rows if row.power_w is not None), default=0.0)
     places = 0 if most >= 100.0 else 1
     return [_no_work(row, "?" if row.power_w is None else _watt(row.power_w, places)) for row in rows]
@@ -217,15 +186,15 @@ def _spread(energy: Energy | None) -> str:
     return format_share(share) if share <= _WIDEST_SHARE or not math.isfinite(share) else ">999%"
 
 
-def _line_source(line: _Line) -> str:
+def _part_source(line: _Part) -> str:
     return "" if line.energy is None or line.name == _LEFT else line.energy.source
 
 
-def _line_spread(line: _Line) -> str:
+def _part_spread(line: _Part) -> str:
     return "" if line.name == _LEFT else _spread(line.energy)
 
 
-def _line_where(line: _Line, scale: Scale) -> str:
+def _part_where(line: _Part, scale: Scale) -> str:
     """Return the interval of what is left, which as a share of next to nothing would tell nothing."""
     if line.name != _LEFT or line.energy is None or line.energy.low == line.energy.high:
         return ""
@@ -233,12 +202,12 @@ def _line_where(line: _Line, scale: Scale) -> str:
     return f"± {format_places(round(half_j), scale.places)} {scale.unit}" if math.isfinite(half_j) else ""
 
 
-def _no_work(row: Row, text: str) -> str:
+def _no_work(row: RunRow, text: str) -> str:
     """Return a dash for operators that no device worked on: nothing is unknown about them."""
     return _NOTHING if row.energy is None and row.kernel_s == 0.0 and not row.kernels else text
 
 
-def _name(row: Row, by: By) -> str:
+def _name(row: RunRow, by: By) -> str:
     return short_kernel(row.name) if by == "kernel" else row.name
 
 

@@ -11,7 +11,7 @@ from joulediff.energy.ledger import Account, Books
 from joulediff.model.measurement import Measurement
 from joulediff.model.run import Pass, PassName, Run
 from joulediff.model.units import format_time
-from joulediff.report.columns import format_places
+from joulediff.report.views.amounts import format_places
 from joulediff.report.views.facts import is_on_cpu
 from joulediff.report.views.timeline import trace_activity
 

@@ -9,9 +9,9 @@ from itertools import groupby
 from joulediff.energy.ledger import Books
 from joulediff.model.run import Replay, Run
 from joulediff.model.units import format_energy
-from joulediff.report.columns import cut_end, format_places, round_to_sum
-from joulediff.report.views.grouping import ALL, group_rows
+from joulediff.report.views.amounts import format_places, round_to_sum, shorten
 from joulediff.report.views.ledger import PARTS, add_accounts
+from joulediff.report.views.run_rows import ALL, group_rows
 
 LARGEST = 3
 _NAME_ROOM = 48
@@ -34,7 +34,7 @@ def tell_largest(run: Run, books: Books, width: int) -> str | None:
     """Return the operators that took the most energy, as many as there is room for."""
     rows = [row for row in group_rows(run, "op", books)[:LARGEST] if row.energy is not None]
     words = [
-        f"{cut_end(' in '.join(filter(None, (row.name, row.where))), _NAME_ROOM)}: {format_energy(row.energy.joules)}"
+        f"{shorten(' in '.join(filter(None, (row.name, row.where))), _NAME_ROOM)}: {format_energy(row.energy.joules)}"
         for row in rows
         if row.energy is not None
     ]

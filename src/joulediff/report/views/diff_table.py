@@ -13,8 +13,14 @@ from typing import Literal
 from joulediff.model.diff import Diff, Row
 from joulediff.model.energy import Energy
 from joulediff.model.finding import Finding
-from joulediff.report.columns import format_places, pick_unit, round_to_sum
-from joulediff.report.views.amounts import count_text, ratio_text, with_count
+from joulediff.report.views.amounts import (
+    count_text,
+    format_places,
+    pick_unit,
+    ratio_text,
+    round_to_sum,
+    with_count,
+)
 from joulediff.report.views.finding_sentences import cause_text, file_names, mark_text, pays_text, region_text
 
 Part = Literal["finding", "tradeoff", "rest", "noise", "total"]
@@ -29,7 +35,7 @@ _MOST_ROWS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DiffLine:
     """One line of the table. `numbers` are the cells under `DiffTable.heads`."""
 
     part: Part
@@ -46,7 +52,7 @@ class DiffTable:
     """All lines, with the heads of the columns of numbers."""
 
     heads: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[DiffLine, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,5 +306,5 @@ def _op_counts(entry: _Entry) -> tuple[str, ...]:
     return ("", "") if entry.ops is None else tuple(f"{ops:,}" if ops else _NOTHING for ops in entry.ops)
 
 
-def _line(entry: _Entry, numbers: tuple[str, ...]) -> Line:
-    return Line(entry.part, entry.number, entry.sign, numbers, entry.region, entry.cause, entry.mark)
+def _line(entry: _Entry, numbers: tuple[str, ...]) -> DiffLine:
+    return DiffLine(entry.part, entry.number, entry.sign, numbers, entry.region, entry.cause, entry.mark)

@@ -35,7 +35,7 @@ _LAYERS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RunRow:
     """A group of operators and kernels. What is None is not known."""
 
     name: str
@@ -75,7 +75,7 @@ class _Group:
     kernels: list[int] = field(default_factory=list)
 
 
-def group_rows(run: Run, by: By, books: Books) -> tuple[Row, ...]:
+def group_rows(run: Run, by: By, books: Books) -> tuple[RunRow, ...]:
     """Return the rows of a run, the most energy first, and the longest device time where there is none."""
     groups = _kernels_by_name(run) if by == "kernel" else _ops_by(run, by)
     busy_s = busy_times(run, books)
@@ -83,25 +83,25 @@ def group_rows(run: Run, by: By, books: Books) -> tuple[Row, ...]:
     return tuple(sorted(rows, key=_rank))
 
 
-def fold_rows(rows: Sequence[Row], top: int, books: Books) -> tuple[Row, ...]:
+def fold_rows(rows: Sequence[RunRow], top: int, books: Books) -> tuple[RunRow, ...]:
     """Return the first `top` rows, and one more that holds the rest."""
     if len(rows) <= top + 1:
         return tuple(rows)
     return (*rows[:top], total_row(rows[top:], books, f"{len(rows) - top} more"))
 
 
-def total_row(rows: Sequence[Row], books: Books, name: str = "total") -> Row:
+def total_row(rows: Sequence[RunRow], books: Books, name: str = "total") -> RunRow:
     """Return the sum of rows. Its time is that of the rows whose time is known."""
     known = [row.kernel_s for row in rows if row.kernel_s is not None]
     calls, kernels = sum(row.calls for row in rows), tuple(i for row in rows for i in row.kernels)
     time_s, busy_s = sum(known) if known else None, sum(row.busy_s for row in rows)
-    return Row(name, "", calls, kernels, time_s, books.total(kernels), books.replayed_share(kernels), busy_s)
+    return RunRow(name, "", calls, kernels, time_s, books.total(kernels), books.replayed_share(kernels), busy_s)
 
 
-def _row(run: Run, books: Books, group: _Group, busy_s: Sequence[float]) -> Row:
+def _row(run: Run, books: Books, group: _Group, busy_s: Sequence[float]) -> RunRow:
     kernels = tuple(group.kernels)
     known = has_trace(run) and (kernels or not all(op.compiled for op in group.ops))
-    return Row(
+    return RunRow(
         group.name,
         group.where,
         len(group.ops),
@@ -113,7 +113,7 @@ def _row(run: Run, books: Books, group: _Group, busy_s: Sequence[float]) -> Row:
     )
 
 
-def _rank(row: Row) -> tuple[object, ...]:
+def _rank(row: RunRow) -> tuple[object, ...]:
     # Layers that do the same differ by rounding alone: their names order them.
     joules = 0.0 if row.energy is None else float(f"{row.energy.joules:.9g}")
     return (-joules, -(row.kernel_s or 0.0), -len(row.kernels), -row.calls, row.name, row.where)
