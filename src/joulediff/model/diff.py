@@ -159,6 +159,6 @@ class Diff:
     thresholds: Thresholds
     notes: tuple[str, ...] = ()
     same_work: bool = False
-    """Both sides ask for the same work, kernel by kernel: what differs is no matter of their code."""
+    """Both sides ran the same operators and kernels on the same shapes; their host code may still differ."""
     next: str | None = None
     """The command to run next."""

@@ -9,13 +9,18 @@ import math
 import re
 from collections.abc import Iterator
 
-from joulediff.model.diff import ConditionDifference, Diff, DiffSide, Ledger
+from joulediff.model.diff import ConditionDifference, Diff, DiffSide, Ledger, Ratio, Row, RowKind
 from joulediff.model.units import format_share, format_time
 from joulediff.report.views.amounts import count_text, format_interval, in_one_unit, ratio_text, shorten, value_text
 
 NOT_COMPARABLE = "joules are not comparable: no energy verdicts"
 TRADEOFFS = "trade-offs: the side that uses less pays for it"
 SAME_MACHINE = "same machine, same driver"
+SAME_KERNELS = "Both programs ran the same kernels on the same shapes"
+# Rows of a diff that are no kernel of an operator.
+OUTSIDE_KERNELS: tuple[RowKind, ...] = ("idle", "host", "waits", "unexplained")
+# From this share on, a part of a difference is most of it.
+_MOST_SHARE = 0.5
 # So many names of what has no counterpart are shown, and so much of each.
 # An interval within this of 1 says that two energies are the same.
 _NEAR = 0.1
@@ -26,21 +31,44 @@ _NAME_ROOM = 30
 
 
 def headline(diff: Diff) -> str:
-    """Return which side uses how much more: the one sentence that a reader keeps."""
+    """Return which side uses how much more, and whether both ran the same kernels."""
     ratio = diff.ratio
     if not diff.comparable:
         return f"{NOT_COMPARABLE[0].upper()}{NOT_COMPARABLE[1:]}."
     if ratio is None or not all(map(math.isfinite, (ratio.value, ratio.low, ratio.high))):
         return "Which side uses more energy is not known."
-    value, low, high = (ratio_text(end).removesuffix("x") for end in (ratio.value, ratio.low, ratio.high))
-    told = f"(ratio {value}, {low} .. {high})"
-    if diff.same_work:
-        return f"A and B do the same work, kernel by kernel {told}: what differs is the machine's doing."
+    return f"{_energy_sentence(diff, ratio)}{_same_kernels(diff, ratio)}"
+
+
+def _energy_sentence(diff: Diff, ratio: Ratio) -> str:
     if ratio.low <= 1.0 <= ratio.high:
+        value, low, high = (ratio_text(end).removesuffix("x") for end in (ratio.value, ratio.low, ratio.high))
         near = max(abs(ratio.low - 1.0), abs(ratio.high - 1.0)) <= _NEAR
-        return f"A and B {'use the same energy' if near else 'cannot be told apart by their energy'} {told}."
+        said = "use the same energy" if near else "cannot be told apart by their energy"
+        return f"A and B {said} (ratio {value}, {low} .. {high})."
     dear, cheap, times = ("A", "B", ratio.value) if ratio.value > 1.0 else ("B", "A", _inverse(ratio.value))
     return f"{dear} uses {ratio_text(times)} the energy of {cheap}{_by_how_much(diff, dear)}."
+
+
+def _same_kernels(diff: Diff, ratio: Ratio) -> str:
+    """Return that both programs ran the same kernels, and whether a measured difference is outside of them."""
+    if not diff.same_work:
+        return ""
+    if ratio.low <= 1.0 <= ratio.high or not _is_outside_kernels(diff):
+        return f" {SAME_KERNELS}."
+    return f" {SAME_KERNELS}: the difference is outside the kernels."
+
+
+def _is_outside_kernels(diff: Diff) -> bool:
+    """Return whether most of the difference is in the host's work, waits, idle time or unexplained energy."""
+    total_j = sum(map(_delta_j, diff.rows))
+    outside_j = sum(_delta_j(row) for row in diff.rows if row.kind in OUTSIDE_KERNELS)
+    return total_j != 0.0 and outside_j / total_j > _MOST_SHARE
+
+
+def _delta_j(row: Row) -> float:
+    a_j, b_j = (0.0 if energy is None else energy.joules for energy in row.energies)
+    return a_j - b_j
 
 
 def findings_text(diff: Diff) -> str:
