@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from invented import sign
 from joulediff.matching import match
 from joulediff.matching.features import find_features
 from joulediff.matching.graph import to_graph
@@ -23,25 +24,6 @@ from joulediff.model.run import Run
 from joulediff.model.signature import Signature
 from rewrites.synthetic import make_runs
 from run_builders import RunBuilder
-
-
-def sign(x: np.ndarray) -> Signature:
-    """Return the signature of an array, written another way than the recorder's."""
-    x = np.asarray(x, dtype=np.float64).ravel()
-    finite = x[np.isfinite(x)]
-    with np.errstate(all="ignore"):
-        sums = [float(np.sum(finite)), float(np.sum(np.abs(finite))), *(float(np.sum(finite**n)) for n in (2, 3, 4))]
-    return Signature(
-        x.size,
-        int(np.isnan(x).sum()),
-        int(np.isposinf(x).sum()),
-        int(np.isneginf(x).sum()),
-        int((x == 0).sum()),
-        bool((finite == np.floor(finite)).all()),
-        float(finite.min()) if finite.size else None,
-        float(finite.max()) if finite.size else None,
-        *sums,
-    )
 
 
 def run_of(*arrays: np.ndarray) -> Run:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from joulediff.matching.anchors import DEPTH, Anchor
+from joulediff.matching.features import is_same_weak_value
 from joulediff.matching.joint_graph import Joint
 from joulediff.model.signature import Signature
 
@@ -193,15 +194,12 @@ def _pairs(joint: Joint, ours: list[int], theirs: list[int], tolerance: float) -
 def _are_equal(joint: Joint, one: int, other: int, tolerance: float) -> bool:
     a, b = _signature(joint, one), _signature(joint, other)
     assert a is not None and b is not None
-    slack = tolerance + DEPTH * max(_rounding(joint, one), _rounding(joint, other))
-    if a.integral or b.integral:
-        slack = 0.0
-    pairs = ((a.low, b.low), (a.high, b.high), (a.sum_x, b.sum_x), (a.sum_abs, b.sum_abs), (a.sum_x2, b.sum_x2))
-    scale = math.sqrt(max(a.sum_x2, b.sum_x2) / max(1, a.count))
-    load_meter = (scale, scale, scale * a.count, scale * a.count, scale * scale * a.count)
-    return all(
-        abs((x or 0.0) - (y or 0.0)) <= max(slack, 1e-12) * size for (x, y), size in zip(pairs, load_meter, strict=True)
-    )
+    if math.isinf(a.sum_x2) or math.isinf(b.sum_x2):
+        # A mask is filled with the lowest number of its type; only squares of the lowest float64 overflow. It equals
+        # the mask of another type. Of two such masks too little is left to compare.
+        return a.sum_x2 != b.sum_x2
+    slack = DEPTH * max(_rounding(joint, one), _rounding(joint, other))
+    return is_same_weak_value(a, b, tolerance=tolerance + slack)
 
 
 def _signature(joint: Joint, entity: int) -> Signature | None:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from joulediff.matching.graph import Graph
 from joulediff.model.run import Run
+from joulediff.model.signature import Signature, compare
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -25,6 +26,8 @@ Bools = npt.NDArray[np.bool_]
 WEIGHTS = np.array([1.0, 1.0, 1.0, 0.5, 0.2, 0.2])
 # Sums of the same elements in another order, in double precision.
 SAME = 1e-9
+# Sums of whole numbers are exact; beyond 2**53 they have the rounding of a double.
+EXACT_SUM = 1e-12
 # Fewer elements than this say too little to tell a tensor by.
 FEW = 8
 # Unit roundoff of float types, and of what is computed with them.
@@ -84,6 +87,16 @@ def are_multiples(a: Floats, b: Floats, share: Floats) -> Bools:
     ratio = a / b
     ratio = np.maximum(ratio, 1 / ratio)
     return np.asarray(np.abs(ratio - np.round(ratio)) <= share * ratio)
+
+
+def is_same_weak_value(a: Signature, b: Signature, *, tolerance: float) -> bool:
+    """Return whether two values that are not strong are equal.
+
+    Their features say too little, so their signatures are compared, extremes included. Whole numbers (indices, masks)
+    have no rounding errors and must be equal exactly.
+    """
+    is_whole = a.integral or b.integral
+    return compare(a, b, tolerance=EXACT_SUM if is_whole else max(tolerance, EXACT_SUM), extremes=True)
 
 
 def _table(run: Run) -> Floats:

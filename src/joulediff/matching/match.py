@@ -11,14 +11,13 @@ import numpy as np
 from joulediff.matching.anchor_support import add_weak_anchors, drop_unsupported
 from joulediff.matching.anchors import Side, find_anchors, find_nearest, slack_of
 from joulediff.matching.equivalence import find_classes, find_parts
-from joulediff.matching.features import find_features
+from joulediff.matching.features import find_features, is_same_weak_value
 from joulediff.matching.graph import to_graph
 from joulediff.matching.joint_graph import look_through_parts, to_joint
 from joulediff.matching.regions import find_regions
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import Region
 from joulediff.model.run import Run
-from joulediff.model.signature import Signature
 
 # How far the features of equal tensors may lie apart, beside the rounding of their float types.
 TOLERANCE = 1e-3
@@ -77,6 +76,8 @@ def _without_collector() -> Iterator[None]:
 
 # Some weights may differ, as those of a part that was trained; if more than this share do, it is another model.
 MOST_WEIGHTS = 0.5
+# A single number may be stored in float16 in one program; bfloat16 rounds by 2**-8.
+SINGLE_NUMBER = 2**-7
 # So many weak inputs are compared each with each.
 _MOST = 200
 
@@ -120,19 +121,8 @@ def _find_lonely(a: Side, b: Side, ours: Sequence[int], theirs: Sequence[int], t
     weak = [b.graph.run.signature_of(value) for value in theirs if not b.features.strong[value]][:_MOST]
     for value in [value for value in ours if not a.features.strong[value]][:_MOST]:
         signature = a.graph.run.signature_of(value)
-        if signature is not None and not any(each is None or _hold_the_same(signature, each) for each in weak):
+        if signature is not None and not any(
+            each is None or is_same_weak_value(signature, each, tolerance=SINGLE_NUMBER) for each in weak
+        ):
             lonely.add(value)
     return [value for value in ours if value in lonely]
-
-
-def _hold_the_same(a: Signature, b: Signature) -> bool:
-    """Return whether weak values are equal: indices to the last one, single numbers up to float16's rounding."""
-    exact = a.integral or b.integral
-    pairs = ((a.count, b.count), (a.low, b.low), (a.high, b.high), (a.sum_x, b.sum_x), (a.sum_x2, b.sum_x2))
-    return all(_are_close(x, y, 0.0 if exact else 2**-7) for x, y in pairs)
-
-
-def _are_close(x: float | None, y: float | None, share: float) -> bool:
-    if x is None or y is None or x == y:
-        return x == y
-    return abs(x - y) <= share * max(abs(x), abs(y))

@@ -1,13 +1,19 @@
-"""What stays the same of a tensor under permute, reshape, copy and a change of float type."""
+"""The signature of a tensor, and the comparison of two signatures.
+
+A signature does not change under permute, reshape, copy or a change of float type. `compare` decides whether two
+signatures mean the same tensor. Matching also searches for the nearest of many tensors, with repetition and padding
+ignored; that search has a distance of its own (`matching.features`).
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What stays the same of a tensor under permute, reshape, copy and a change of float type.
+    """Counts, extremes and power sums of a tensor's elements.
 
     Sums run over the finite elements in double precision and add up under concatenation, as the
     counts do; `low` and `high` are the extremes of the finite elements (None without any).
@@ -45,3 +51,41 @@ class Signature:
         counts = ("count", "nans", "positive_infs", "negative_infs", "zeros")
         sums = ("sum_x", "sum_abs", "sum_x2", "sum_x3", "sum_x4")
         return replace(self, **{name: getattr(self, name) * times for name in (*counts, *sums)})
+
+
+def compare(a: Signature, b: Signature, *, tolerance: float, extremes: bool = False) -> bool:
+    """Return whether two signatures mean the same tensor: `difference` is known and at most `tolerance`."""
+    found = difference(a, b, extremes=extremes)
+    return found is not None and found <= tolerance
+
+
+def difference(a: Signature, b: Signature, *, extremes: bool = False) -> float | None:
+    """Return how much two tensors differ, as a share of their norm; None for different counts of elements.
+
+    It is 1 where the counts of NaN or infinite elements differ. Sums beyond the largest double are left out: the other
+    sums decide. With `extremes`, the lowest and highest elements count too, as a share of the root mean square: use it
+    where each element matters, not where single elements may deviate.
+    """
+    if a.count != b.count:
+        return None
+    if (a.nans, a.positive_infs, a.negative_infs) != (b.nans, b.positive_infs, b.negative_infs):
+        return 1.0
+    if not a.sum_abs or not b.sum_abs:
+        return 0.0 if a.sum_abs == b.sum_abs else 1.0
+    sum_abs, sum_x2 = max(a.sum_abs, b.sum_abs), max(a.sum_x2, b.sum_x2)
+    shares = [
+        # The norm is the root of this sum, so its relative error is half as large.
+        _share(a.sum_x2 - b.sum_x2, sum_x2) / 2,
+        _share(a.sum_abs - b.sum_abs, sum_abs),
+        _share(a.sum_x - b.sum_x, sum_abs),
+    ]
+    if extremes:
+        size = math.sqrt(max(0.0, sum_x2) / max(1, a.count))
+        shares += [_share((x or 0.0) - (y or 0.0), size) for x, y in ((a.low, b.low), (a.high, b.high))]
+    return max(shares)
+
+
+def _share(gap: float, size: float) -> float:
+    if gap == 0.0 or not math.isfinite(gap) or math.isinf(size):
+        return 0.0
+    return abs(gap) / size if size > 0.0 else 1.0

@@ -27,7 +27,7 @@ from joulediff.frameworks.torch.trace.trace import trace_step
 from joulediff.frameworks.torch.trace.traced import Traced
 from joulediff.frameworks.torch.trials.trial_runner import TorchTrialRunner
 from joulediff.model.run import Run, Setting
-from joulediff.model.signature import Signature
+from joulediff.model.signature import Signature, compare
 from joulediff.pysource.call_path import read_sources
 from joulediff.pysource.setting_sites import find_places, own_files
 
@@ -152,11 +152,7 @@ def _compare_outputs(first: Outputs, second: Outputs) -> list[str]:
 def _is_same(a: Signature | None, b: Signature | None) -> bool:
     if a is None or b is None:
         return a is b
-    if (a.count, a.nans, a.positive_infs, a.negative_infs) != (b.count, b.nans, b.positive_infs, b.negative_infs):
-        return False
-    pairs = ((a.sum_x, b.sum_x, a.sum_abs), (a.sum_abs, b.sum_abs, a.sum_abs), (a.sum_x2, b.sum_x2, a.sum_x2))
-    # Sums beyond the largest double say nothing.
-    return all(not abs(x - y) > SAME_SHARE * scale for x, y, scale in pairs)
+    return compare(a, b, tolerance=SAME_SHARE)
 
 
 def _left_out(found: Captured, state: State | None) -> list[str | None]:
