@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from energy_builders import gpu_run, replay, runs, with_replays
 from joulediff.energy.load_energy import LoadMeter, name_domain
-from joulediff.energy.op_costs import Costs, op_kernels
+from joulediff.energy.op_costs import Costs
 from joulediff.measuring.result import combine
 from joulediff.model.energy import Energy
 from joulediff.model.measurement import DomainEnergy, Measurement
@@ -106,7 +106,7 @@ def test_costs_of_operators_sum_to_those_of_all(run: Run) -> None:
     assert whole is None or sum(known) == pytest.approx(whole.joules, abs=1e-12)
     times = [costs.time_s([op]) for op in ops]
     assert costs.time_s(ops) == (None if None in times else pytest.approx(sum(t or 0.0 for t in times))) or not times
-    launched = [run.kernels[kernel].name for op in ops for kernel in op_kernels(run)[op]]
+    launched = [run.kernels[kernel].name for op in ops for kernel in run.index.kernels[op]]
     assert costs.names(ops) == tuple(dict.fromkeys(launched)), "each once, in order"
 
 

@@ -13,13 +13,12 @@ from functools import cached_property
 from joulediff.diagnosis.evidence.settings import differing_settings
 from joulediff.energy.op_costs import Costs
 from joulediff.frameworks.framework import settings_at
-from joulediff.frameworks.jobs import Form
 from joulediff.matching import TOLERANCE, RegionGroup, group_regions
 from joulediff.model.finding import Region
 from joulediff.model.pair import SIDES, SideName
 from joulediff.model.place import Place
 from joulediff.model.run import Frame, Run
-from joulediff.model.signature import Signature
+from joulediff.model.signature import Signature, difference
 
 # A region with more than this before it, and three times its own operators, is not a matter of a few operators.
 MAX_SLICE = 200
@@ -133,12 +132,6 @@ def costliest(sides: Comparison, side: SideName, ops: Iterable[int]) -> int | No
     return max(working or list(ops), key=weight, default=None)
 
 
-def form_of(run: Run, value: int) -> Form:
-    """Return how a value lies in memory."""
-    found = run.values[value]
-    return Form(found.shape, found.strides, found.dtype)
-
-
 def to_place(run: Run, frame: Frame | None) -> Place | None:
     """Return a frame as a place, with its line of code where the run holds it."""
     if frame is None:
@@ -148,15 +141,4 @@ def to_place(run: Run, frame: Frame | None) -> Place | None:
 
 def differ(a: Signature | None, b: Signature | None) -> float | None:
     """Return how far two tensors lie apart by their signatures, as a share of their norm."""
-    if a is None or b is None or a.count != b.count:
-        return None
-    if (a.nans, a.positive_infs, a.negative_infs) != (b.nans, b.positive_infs, b.negative_infs):
-        return 1.0
-    if not a.sum_abs or not b.sum_abs:
-        return 0.0 if a.sum_abs == b.sum_abs else 1.0
-    gaps = (
-        abs(a.sum_x2 - b.sum_x2) / max(a.sum_x2, b.sum_x2) / 2,
-        abs(a.sum_abs - b.sum_abs) / max(a.sum_abs, b.sum_abs),
-        abs(a.sum_x - b.sum_x) / max(a.sum_abs, b.sum_abs),
-    )
-    return max(gaps)
+    return None if a is None or b is None else difference(a, b)

@@ -17,7 +17,7 @@ from joulediff.model.diff import Thresholds
 from joulediff.model.energy import Energy
 from joulediff.model.finding import Region
 from joulediff.model.pair import SIDES, SideName
-from joulediff.model.run import Kernel, Value
+from joulediff.model.run import work_of
 from joulediff.model.stats import CONFIDENCE_SIGMAS
 
 # How far the same operator, recorded again in another process, comes out elsewhere (one sigma, as a share): operators
@@ -146,30 +146,7 @@ def _is_same(sides: Comparison, region: Region) -> bool:
 
 
 def _is_same_op(sides: Comparison, a: int, b: int) -> bool:
-    left, right = sides.a.ops[a], sides.b.ops[b]
-    if (left.name, left.overload, left.arguments, left.device) != (
-        right.name,
-        right.overload,
-        right.arguments,
-        right.device,
-    ):
-        return False
-    if [_form(sides.a.values[v]) for v in left.inputs] != [_form(sides.b.values[v]) for v in right.inputs]:
-        return False
-    kernels_a, kernels_b = (
-        [_launch(costs.run.kernels[kernel]) for kernel in costs.kernels[op]]
-        for costs, op in ((sides.costs["a"], a), (sides.costs["b"], b))
-    )
-    if kernels_a != kernels_b:
+    if work_of(sides.a, a) != work_of(sides.b, b):
         return False
     # A kernel of a GPU is named after its implementation; one of the host is not.
-    return left.device != "cpu" or sides.settings_alike(a, b)
-
-
-def _form(value: Value) -> tuple[object, ...]:
-    aligned = value.offset * value.item_bytes % 16 == 0
-    return value.shape, value.strides, value.dtype, value.device, aligned
-
-
-def _launch(kernel: Kernel) -> tuple[object, ...]:
-    return kernel.name, kernel.kind, kernel.grid, kernel.block
+    return sides.a.ops[a].device != "cpu" or sides.settings_alike(a, b)

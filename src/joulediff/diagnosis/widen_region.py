@@ -108,8 +108,8 @@ def _made(sides: Comparison, side: SideName, ops: tuple[int, ...]) -> set[int]:
 
 def _leaves(run: Run, value: int, ops: set[int]) -> bool:
     """Return whether a value is read outside of some operators, or by nothing: then the step returns it."""
-    readers = {op.id for op in run.ops if value in op.inputs}
-    return not readers or not readers <= ops
+    readers = run.index.readers[value]
+    return not readers or not ops.issuperset(readers)
 
 
 def _is_padded(sides: Comparison, pair: tuple[int, int]) -> bool:

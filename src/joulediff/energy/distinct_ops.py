@@ -12,10 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_low
 
-from joulediff.model.run import Op, Run
-
-# Vector loads are at most 16 bytes wide (CUDA); whether a tensor begins on such a border can change the kernel.
-ALIGNMENT_BYTES = 16
+from joulediff.model.run import Op, Run, work_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,25 +30,14 @@ class Kind:
 
 def find_kinds(run: Run) -> tuple[Kind, ...]:
     """Return the distinct operators that a device worked on, the longest device time first."""
-    kernels: defaultdict[int, list[str]] = defaultdict(list)
-    times_s: defaultdict[int, float] = defaultdict(float)
-    for kernel in run.kernels:
-        if kernel.op is not None:
-            kernels[kernel.op].append(f"{kernel.kind} {kernel.name} {kernel.grid} {kernel.block}")
-            times_s[kernel.op] += kernel.duration_s
+    times_s: dict[int, float] = {}
     groups: defaultdict[object, list[int]] = defaultdict(list)
-    for number, names in kernels.items():
-        op = run.ops[number]
-        groups[op.name, op.overload, op.arguments, op.device, _forms(run, op), tuple(names)].append(number)
-    found = [_kind(run, sorted(ops), times_s) for ops in groups.values()]
+    for op, kernels in enumerate(run.index.kernels):
+        if kernels:
+            times_s[op] = sum(run.kernels[at].duration_s for at in kernels)
+            groups[work_of(run, op)].append(op)
+    found = [_kind(run, ops, times_s) for ops in groups.values()]
     return tuple(sorted(found, key=lambda kind: (-kind.time_s, kind.op)))
-
-
-def _forms(run: Run, op: Op) -> tuple[object, ...]:
-    values = (run.values[number] for number in op.inputs)
-    return tuple(
-        (v.shape, v.strides, v.dtype, v.device, v.offset * v.item_bytes % ALIGNMENT_BYTES == 0) for v in values
-    )
 
 
 def _kind(run: Run, ops: list[int], times_s: dict[int, float]) -> Kind:
@@ -88,7 +74,6 @@ def _median(calls: Sequence[Distances]) -> Distances:
 
 
 def _find_all(run: Run, ops: Collection[int], addresses: Sequence[int]) -> Mapping[int, Distances]:
-    working = {kernel.op for kernel in run.kernels if kernel.op is not None}
     touched_at: dict[object, int] = {}
     moved_bytes = 0
     found: dict[int, Distances] = {}
@@ -103,7 +88,7 @@ def _find_all(run: Run, ops: Collection[int], addresses: Sequence[int]) -> Mappi
         return math.inf if at is None else float(moved_bytes - at)
 
     for op in run.ops:
-        if op.id not in working:
+        if not run.index.kernels[op.id]:
             continue
         if op.id in ops:
             made = [distance(number) for number in op.outputs if number not in op.inputs]

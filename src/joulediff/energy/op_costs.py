@@ -17,7 +17,7 @@ class Costs:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.books: Books = open_books(run)
-        self.kernels = op_kernels(run)
+        self.kernels = run.index.kernels
         self._known = any(any(each) for each in self.books.kernels.values())
 
     def of(self, ops: Iterable[int]) -> Energy | None:
@@ -46,12 +46,3 @@ class Costs:
         if not work:
             return None
         return {kernel: time_s for each in work for kernel, time_s in zip(each.kernels, each.times_s, strict=True)}
-
-
-def op_kernels(run: Run) -> list[list[int]]:
-    """Return the kernels of each operator, by their place in the run."""
-    found: list[list[int]] = [[] for _ in run.ops]
-    for i, kernel in enumerate(run.kernels):
-        if kernel.op is not None:
-            found[kernel.op].append(i)
-    return found

@@ -14,20 +14,11 @@ from typing import Protocol
 
 from joulediff.frameworks.recorder import Load
 from joulediff.model.energy import Energy
-from joulediff.model.run import Op, Run, Setting
+from joulediff.model.run import Form, Op, Run, Setting
 
 Step = Callable[[], object]
 
 OWN, OTHER = "own", "other"
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """How a tensor lies in memory, and its type."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: str
 
 
 @dataclass(frozen=True, slots=True)

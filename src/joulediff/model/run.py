@@ -1,14 +1,16 @@
-"""The record of one run: its operators in order, the values between them, and what the device did for each.
+"""The record of one run: its operators in order, the values between them, and the kernels of each operator.
 
 A run is data alone: no tensor, no device handle, no framework. Operators, values, signatures and
 frames refer to each other by their place in the run's tuples, so `run.values[i].id == i`.
+`Run.index` answers the questions that would otherwise scan these tuples.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from joulediff.model.energy import Energy, Source
@@ -42,6 +44,10 @@ PassStatus = Literal["done", "partial", "failed", "skipped"]
 Setting = bool | int | float | str | None
 # Longer texts are cut: a setting is for comparing, not for keeping data.
 MAX_SETTING_CHARS = 200
+
+
+# Vector loads are at most 16 bytes wide (CUDA); whether a tensor begins on such a border can change the kernel.
+ALIGNMENT_BYTES = 16
 
 
 def to_setting(value: object) -> Setting:
@@ -97,6 +103,25 @@ class Value:
     def size_bytes(self) -> int:
         """Return the bytes that its elements take, each counted once however often it is repeated."""
         return math.prod(self.shape) * self.item_bytes // max(1, self.repeats)
+
+    @property
+    def is_aligned(self) -> bool:
+        """Return whether the first element lies at a multiple of `ALIGNMENT_BYTES` from the storage's begin."""
+        return self.offset * self.item_bytes % ALIGNMENT_BYTES == 0
+
+    @property
+    def form(self) -> Form:
+        """Return the shape, strides and type."""
+        return Form(self.shape, self.strides, self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Shape, strides and type of a tensor: what an operator can be given a copy in."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,9 +281,9 @@ class Pass:
     note: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Run:
-    """Everything recorded about one program."""
+    """Everything recorded about one program. Without slots, because it keeps its index."""
 
     label: str
     program: str | None
@@ -305,18 +330,90 @@ class Run:
             end += 1
         return self.replays[first:end]
 
+    @cached_property
+    def index(self) -> RunIndex:
+        """Return the index of this run, built at the first use."""
+        return RunIndex(self)
+
     def call_path(self, op: int) -> tuple[Frame, ...]:
         """Return the frames that lead to an operator, outermost first."""
-        path, at = [], self.ops[op].frame
-        while at is not None:
-            path.append(self.frames[at])
-            at = self.frames[at].parent
-        return tuple(reversed(path))
+        return self.index.path_to(self.ops[op].frame)
 
     def line_text(self, file: str, line: int) -> str | None:
-        """Return a line of code, where the run holds it."""
-        for source in self.sources:
-            lines = source.text.splitlines()
-            if source.file == file and source.first <= line < source.first + len(lines):
-                return lines[line - source.first].strip()
-        return None
+        """Return a line of code without its indentation; None if the run does not hold it."""
+        return self.index.lines.get((file, line))
+
+
+# Longer call paths are built anew each time: a damaged recording may hold one as long as its table of frames.
+_MAX_KEPT_PATH = 256
+
+
+class RunIndex:
+    """Tables over the tuples of a run, each built at its first use."""
+
+    def __init__(self, run: Run) -> None:
+        # Not the run itself, which holds its index: a cycle would keep both until the next garbage collection.
+        self._ops, self._values, self._frames = run.ops, run.values, run.frames
+        self._kernels, self._sources = run.kernels, run.sources
+        self._paths: dict[int | None, tuple[Frame, ...]] = {None: ()}
+
+    @cached_property
+    def kernels(self) -> Sequence[Sequence[int]]:
+        """By operator: the places of its kernels in `Run.kernels`."""
+        found: list[list[int]] = [[] for _ in self._ops]
+        for at, kernel in enumerate(self._kernels):
+            if kernel.op is not None:
+                found[kernel.op].append(at)
+        return found
+
+    @cached_property
+    def readers(self) -> Sequence[Sequence[int]]:
+        """By value: the operators that read it, in order and each once."""
+        found: list[list[int]] = [[] for _ in self._values]
+        for op in self._ops:
+            for value in dict.fromkeys(op.inputs):
+                found[value].append(op.id)
+        return found
+
+    @cached_property
+    def lines(self) -> Mapping[tuple[str, int], str]:
+        """By file and number: the recorded lines of code, without indentation."""
+        found: dict[tuple[str, int], str] = {}
+        for source in self._sources:
+            for at, text in enumerate(source.text.splitlines()):
+                found.setdefault((source.file, source.first + at), text.strip())
+        return found
+
+    def path_to(self, frame: int | None) -> tuple[Frame, ...]:
+        """Return the frames from the step to a frame, outermost first."""
+        if frame in self._paths:
+            return self._paths[frame]
+        found, at = [], frame
+        while at is not None:
+            found.append(self._frames[at])
+            at = self._frames[at].parent
+        path = tuple(reversed(found))
+        if len(path) <= _MAX_KEPT_PATH:
+            self._paths[frame] = path
+        return path
+
+
+def work_of(
+    run: Run, op: int, *, device: bool = True, alignment: bool = True, kernels: bool = True
+) -> tuple[object, ...]:
+    """Return a key that is equal for operators that ask a device for the same work, whatever their values.
+
+    Function, overload, arguments, and the forms of the inputs always count. `device` adds the devices of the operator
+    and its inputs, `alignment` that of the inputs, `kernels` the launched kernels with their grids and blocks.
+    """
+    found = run.ops[op]
+    inputs = [run.values[value] for value in found.inputs]
+    key: list[object] = [found.name, found.overload, found.arguments, tuple(value.form for value in inputs)]
+    if device:
+        key.append((found.device, *(value.device for value in inputs)))
+    if alignment:
+        key.append(tuple(value.is_aligned for value in inputs))
+    if kernels:
+        launched = [run.kernels[at] for at in run.index.kernels[op]]
+        key.append(tuple((kernel.kind, kernel.name, kernel.grid, kernel.block) for kernel in launched))
+    return tuple(key)

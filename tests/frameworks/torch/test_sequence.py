@@ -14,13 +14,12 @@ from torch import nn
 from torch.nn import functional
 
 from interpreter import SEED, seed_all, to_run
-from joulediff.frameworks.jobs import Form
 from joulediff.frameworks.torch.capture.capture import capture_step
 from joulediff.frameworks.torch.replay.bursts import as_recorded
 from joulediff.frameworks.torch.replay.inputs import KeptInputs, collect_inputs
 from joulediff.frameworks.torch.trials.sequence import OpSequence, Tensors, differ, kernel_names, to_form
 from joulediff.model.errors import JoulediffError
-from joulediff.model.run import Run
+from joulediff.model.run import Form, Run
 from rewrites.programs import make_program, write_step
 
 Step = Callable[[], Any]

@@ -14,14 +14,14 @@ import torch
 from torch import nn
 
 from interpreter import SEED, seed_all, to_run
-from joulediff.frameworks.jobs import OTHER, OWN, Feed, Form, Job
+from joulediff.frameworks.jobs import OTHER, OWN, Feed, Job
 from joulediff.frameworks.torch.capture.capture import capture_step
 from joulediff.frameworks.torch.models import find_holdings
 from joulediff.frameworks.torch.trials import trial_runner as workshops
 from joulediff.frameworks.torch.trials.trial_runner import TorchTrialRunner
 from joulediff.model.errors import JoulediffError
 from joulediff.model.progress import ProgressListener
-from joulediff.model.run import Op, Run, Wait
+from joulediff.model.run import Form, Op, Run, Wait
 from joulediff.session.live_program import LocalProgram
 from joulediff.session.record import record
 

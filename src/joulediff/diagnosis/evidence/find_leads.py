@@ -66,8 +66,7 @@ def _is_same_work(subject: Subject) -> bool:
 
 
 def _names(run: Run, ops: Sequence[int]) -> Counter[str]:
-    kernels = {kernel.op for kernel in run.kernels}
-    return Counter(run.ops[op].name for op in ops if op in kernels)
+    return Counter(run.ops[op].name for op in ops if run.index.kernels[op])
 
 
 def _by_layout(subject: Subject) -> list[Lead]:

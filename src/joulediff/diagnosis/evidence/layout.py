@@ -14,7 +14,6 @@ from joulediff.model.run import Run, Value
 
 Aspect = Literal["dtype", "memory_format", "strides", "alignment"]
 
-_ALIGNMENT_BYTES = 16
 _MAX_STEPS = 10_000
 
 
@@ -48,8 +47,8 @@ def find_differences(a: Run, op_a: int, b: Run, op_b: int) -> list[LayoutDiffere
             is_format = _is_format(left) and _is_format(right) and _order(left) != _order(right)
             aspect: Aspect = "memory_format" if is_format else "strides"
             found.append(LayoutDifference(position, aspect, _tell(left, aspect), _tell(right, aspect)))
-        elif _is_aligned(left) != _is_aligned(right):
-            texts = ("aligned" if _is_aligned(value) else "not aligned to 16 bytes" for value in (left, right))
+        elif left.is_aligned != right.is_aligned:
+            texts = ("aligned" if value.is_aligned else "not aligned to 16 bytes" for value in (left, right))
             found.append(LayoutDifference(position, "alignment", *texts))
     rank = {"dtype": 0, "memory_format": 1, "strides": 2, "alignment": 3}
     return sorted(found, key=lambda each: rank[each.aspect])
@@ -75,7 +74,7 @@ def _hands_on(source: Value, made: Value, aspect: Aspect) -> bool:
     if aspect == "dtype":
         return source.dtype == made.dtype
     if aspect == "alignment":
-        return _is_aligned(source) == _is_aligned(made)
+        return source.is_aligned == made.is_aligned
     same = len(source.shape) == len(made.shape) and _order(source) == _order(made)
     return same and _has_gaps(source) == _has_gaps(made)
 
@@ -120,7 +119,3 @@ def _has_gaps(value: Value) -> bool:
         return False
     span = 1 + sum((length - 1) * stride for length, stride in zip(value.shape, value.strides, strict=True))
     return span > math.prod(value.shape)
-
-
-def _is_aligned(value: Value) -> bool:
-    return value.offset * value.item_bytes % _ALIGNMENT_BYTES == 0

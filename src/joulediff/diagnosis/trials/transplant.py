@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from joulediff.diagnosis.comparison import Comparison, differ, form_of
+from joulediff.diagnosis.comparison import Comparison
 from joulediff.frameworks.jobs import OTHER, Dataflow, Feed, Job
-from joulediff.matching import is_view
+from joulediff.matching import TOLERANCE, is_view
 from joulediff.model.finding import Region
 from joulediff.model.pair import SideName, other_side
 from joulediff.model.run import Run
+from joulediff.model.signature import compare
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Transplant:
                 mine = _find_equal(run, read, other, value)
             if mine is None:
                 continue  # made on the way, or not there: the one who runs it will say
-            form, wanted = form_of(run, mine), form_of(other, value)
+            form, wanted = run.values[mine].form, other.values[value].form
             is_kept = (form.shape, form.dtype) == (wanted.shape, wanted.dtype) and not exact
             feeds.append(Feed(value, mine, None if is_kept or form == wanted else wanted))
         return tuple(feeds)
@@ -85,7 +86,9 @@ def _find_equal(run: Run, among: Mapping[int, None], other: Run, value: int) -> 
         if wanted.name is not None and found.name == wanted.name and found.shape == wanted.shape:
             return mine
     for mine in among:
-        gap = differ(run.signature_of(mine), sign)
-        if gap is not None and gap < 1e-3 and run.values[mine].shape == wanted.shape:
+        own = run.signature_of(mine)
+        if own is None or sign is None or run.values[mine].shape != wanted.shape:
+            continue
+        if compare(own, sign, tolerance=TOLERANCE):
             return mine
     return None

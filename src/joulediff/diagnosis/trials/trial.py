@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
 
-from joulediff.diagnosis.comparison import Comparison, differ, form_of, ops_of
+from joulediff.diagnosis.comparison import Comparison, differ, ops_of
 from joulediff.diagnosis.significance import ALPHA, chance
 from joulediff.diagnosis.trials.transplant import Transplant
 from joulediff.frameworks.jobs import OWN, Feed, Job, JobCost
@@ -213,12 +213,12 @@ class Trials:
         run, other = sides.run(self.expensive), sides.run(self.cheap)
         feeds = []
         for mine, theirs in self._pairs(region):
-            form, wanted = form_of(run, mine), form_of(other, theirs)
+            form, wanted = run.values[mine].form, other.values[theirs].form
             if "dtype" in aspects:
                 form = replace(form, dtype=wanted.dtype)
             if {"strides", "memory_format", "alignment"} & aspects and form.shape == wanted.shape:
                 form = replace(form, strides=wanted.strides)
-            if form != form_of(run, mine):
+            if form != run.values[mine].form:
                 feeds.append(Feed(mine, mine, form))
         if aspects and not feeds:
             raise JoulediffError("the layout comes about within the part itself")

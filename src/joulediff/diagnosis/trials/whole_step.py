@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from joulediff.diagnosis.comparison import Comparison, form_of, ops_of
+from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.diagnosis.evidence.host import part_energy
 from joulediff.diagnosis.evidence.settings import differing_settings
 from joulediff.diagnosis.significance import RowComparison, joules, may_differ
@@ -21,7 +21,7 @@ from joulediff.model.diff import Thresholds
 from joulediff.model.energy import Energy
 from joulediff.model.finding import Confirmation, Finding, Proof, Region, Trial
 from joulediff.model.pair import SIDES, SideName, other_side
-from joulediff.model.run import Op, Run
+from joulediff.model.run import Op, Run, work_of
 
 CHANGE = "the calls of the other program, which differs in nothing else"
 _NOTE = "it cannot be run alone; both programs were measured in turns"
@@ -100,11 +100,12 @@ def _is_left_out(sides: Comparison, row: RowComparison) -> bool:
 
 
 def _is_same_call(sides: Comparison, region: Region) -> bool:
-    calls = [
-        [(op.name, op.arguments, [form_of(run, value) for value in op.inputs]) for op in map(run.ops.__getitem__, ops)]
+    # What a collective or a compiled region launches is not known for each call, so kernels do not count.
+    calls_a, calls_b = (
+        [work_of(run, op, device=False, alignment=False, kernels=False) for op in ops]
         for run, ops in ((sides.a, region.a), (sides.b, region.b))
-    ]
-    return calls[0] == calls[1]
+    )
+    return calls_a == calls_b
 
 
 def _is_unrepeatable(sides: Comparison, row: RowComparison) -> bool:

@@ -12,11 +12,10 @@ from typing import Any
 
 from joulediff.energy.device_time import has_trace
 from joulediff.energy.ledger import Account, Books, open_books
-from joulediff.energy.op_costs import op_kernels
 from joulediff.frameworks.framework import place_of
 from joulediff.model.energy import Energy, to_energy
 from joulediff.model.measurement import Measurement
-from joulediff.model.run import Kernel, Op, Run
+from joulediff.model.run import Kernel, Op, Run, work_of
 from joulediff.report.json import dump, energy_record, measure_record
 from joulediff.report.views.facts import busy_times, has_capture, line_of, op_times, power_of
 from joulediff.report.views.ledger import PARTS, add_accounts
@@ -105,9 +104,9 @@ def _ops(run: Run, books: Books) -> list[dict[str, Any]]:
     for op in run.ops:
         frame = line_of(run, op.id)
         place = None if frame is None else (frame.file, frame.line)
-        types = tuple((v.shape, v.dtype, v.strides, v.device) for v in (run.values[i] for i in op.inputs))
-        groups.setdefault((op.name, op.overload, op.module, place, types, op.arguments), []).append(op)
-    times, kernels, busy_s = op_times(run), op_kernels(run), busy_times(run, books)
+        work = work_of(run, op.id, alignment=False, kernels=False)
+        groups.setdefault((op.module, place, work), []).append(op)
+    times, kernels, busy_s = op_times(run), run.index.kernels, busy_times(run, books)
     found = []
     for ops in groups.values():
         indices = [i for op in ops for i in kernels[op.id]]
@@ -174,7 +173,7 @@ def _sum_times(times: Sequence[float | None]) -> float | None:
 
 def _regions(run: Run, books: Books) -> list[dict[str, Any]]:
     """Return each named region with the operators right in it, not those of regions within."""
-    times, kernels, groups = op_times(run), op_kernels(run), dict[str, list[int]]()
+    times, kernels, groups = op_times(run), run.index.kernels, dict[str, list[int]]()
     for op in run.ops:
         if op.region is not None:
             groups.setdefault(op.region, []).append(op.id)

@@ -9,7 +9,6 @@ from pathlib import PurePath
 
 from joulediff.energy.device_time import find_work, has_trace
 from joulediff.energy.ledger import Books
-from joulediff.energy.op_costs import op_kernels
 from joulediff.frameworks.framework import backward_path, library_packages, place_of
 from joulediff.model.energy import Energy
 from joulediff.model.run import Frame, Run
@@ -35,7 +34,7 @@ def op_times(run: Run) -> list[float | None]:
         return [None] * len(run.ops)
     return [
         None if op.compiled and not kernels else sum((run.kernels[i].duration_s for i in kernels), 0.0)
-        for op, kernels in zip(run.ops, op_kernels(run), strict=True)
+        for op, kernels in zip(run.ops, run.index.kernels, strict=True)
     ]
 
 

@@ -140,10 +140,9 @@ def _ops_by(run: Run, by: By) -> Iterable[_Group]:
     fold = _fold_layers(run)
     label_op = {"op": _label_by_op, "module": _label_by_module, "line": _label_by_line}[by](run, fold)
     compiled = {kernel.module for kernel in run.kernels if kernel.op is None and kernel.module is not None}
-    joined = {kernel.op for kernel in run.kernels}
     homes: list[_Group] = []
     for op in run.ops:
-        region = _region_of(op, compiled) if op.compiled and op.id not in joined else None
+        region = _region_of(op, compiled) if op.compiled and not run.index.kernels[op.id] else None
         key, name, where = label_op(op) if region is None else _label_compiled(fold(region))
         homes.append(groups.setdefault(key, _Group(name, where)))
         homes[-1].ops.append(op)

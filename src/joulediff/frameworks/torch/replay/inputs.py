@@ -17,7 +17,7 @@ from joulediff.frameworks.torch.capture.arguments import Encoder, Facts
 from joulediff.frameworks.torch.capture.dispatch_mode import Sieve, compiled_as_written, without_own_warnings
 from joulediff.frameworks.torch.capture.hooks import watch_triton
 from joulediff.model.errors import JoulediffError
-from joulediff.model.run import Inputs, Op, Run, Value
+from joulediff.model.run import Form, Inputs, Op, Run, Value
 from joulediff.model.signature import Signature
 
 if TYPE_CHECKING:
@@ -292,5 +292,5 @@ class _Collector:
         except RuntimeError:  # there is no memory left for it now
             return None
         # Numbers may differ: an optimizer counts its steps.
-        forms = [(piece.shape, piece.strides, str(piece.dtype).removeprefix("torch.")) for piece in kept.pieces]
-        return kept if forms == [(v.shape, v.strides, v.dtype) for v in values] else None
+        forms = [Form(piece.shape, piece.strides, str(piece.dtype).removeprefix("torch.")) for piece in kept.pieces]
+        return kept if forms == [value.form for value in values] else None

@@ -9,11 +9,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from joulediff.frameworks.jobs import Dataflow, Form
+from joulediff.frameworks.jobs import Dataflow
 from joulediff.frameworks.torch.capture.arguments import Encoder, decode
 from joulediff.frameworks.torch.replay.rebuild import find_function
 from joulediff.model.errors import JoulediffError
-from joulediff.model.run import Op, Run
+from joulediff.model.run import Form, Op, Run
 
 if TYPE_CHECKING:
     import torch

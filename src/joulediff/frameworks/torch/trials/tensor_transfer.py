@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from joulediff.frameworks.jobs import Form
 from joulediff.frameworks.torch.trials.sequence import to_form
 from joulediff.model.errors import JoulediffError
+from joulediff.model.run import Form
 
 if TYPE_CHECKING:
     import torch

@@ -1,0 +1,98 @@
+"""The index of a run, the form of a tensor, and which operators ask for the same work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from joulediff.model.run import Form, Run, SourceText, work_of
+from run_builders import RunBuilder, gpt2_run
+
+
+def test_kernels_of_each_operator_are_those_that_name_it() -> None:
+    run = gpt2_run(2)
+    assert len(run.index.kernels) == len(run.ops)
+    for op, kernels in enumerate(run.index.kernels):
+        assert list(kernels) == [at for at, kernel in enumerate(run.kernels) if kernel.op == op]
+
+
+def test_readers_of_a_value_are_in_order_and_each_once() -> None:
+    builder = RunBuilder()
+    x, y = builder.value(), builder.value()
+    builder.op("toy::mul", inputs=[x, x])
+    builder.op("toy::add", inputs=[y, x])
+    assert [list(each) for each in builder.build().index.readers] == [[0, 1], [1]]
+
+
+def test_a_call_path_leads_from_the_step_to_the_operator() -> None:
+    builder = RunBuilder()
+    outer = builder.frame("p.py", 3, "step")
+    inner = builder.frame("lib.py", 7, "call", parent=outer)
+    builder.op("toy::mul", frame=inner)
+    builder.op("toy::mul")
+    run = builder.build()
+    assert [frame.line for frame in run.call_path(0)] == [3, 7]
+    assert run.call_path(0) is run.call_path(0)
+    assert run.call_path(1) == ()
+
+
+def test_a_very_long_call_path_is_whole() -> None:
+    builder, at = RunBuilder(), None
+    for line in range(1000):
+        at = builder.frame("p.py", line, "again", parent=at)
+    builder.op("toy::mul", frame=at)
+    assert [frame.line for frame in builder.build().call_path(0)] == list(range(1000))
+
+
+def test_the_first_source_that_holds_a_line_is_shown() -> None:
+    sources = (SourceText("p.py", 7, "  one\n  two\n"), SourceText("p.py", 8, "other\nthree"))
+    run = replace(RunBuilder().build(), sources=sources)
+    assert [run.line_text("p.py", line) for line in range(6, 11)] == [None, "one", "two", "three", None]
+
+
+def test_a_changed_run_has_an_index_of_its_own() -> None:
+    run = gpt2_run(1)
+    assert run.index is run.index
+    changed = replace(run, kernels=())
+    assert not any(changed.index.kernels) and any(run.index.kernels)
+    assert changed != run and replace(changed, kernels=run.kernels) == run
+
+
+def test_the_form_of_a_tensor_is_shape_strides_and_type() -> None:
+    builder = RunBuilder()
+    value = builder.build(values=(builder.values[builder.value((4, 8), offset=3, dtype="float16")],)).values[0]
+    assert value.form == Form((4, 8), (8, 1), "float16")
+    assert not value.is_aligned and replace(value, offset=8).is_aligned
+
+
+def one_op(value: dict[str, Any], op: dict[str, Any], kernel: dict[str, Any]) -> Run:
+    builder = RunBuilder()
+    given = builder.value((4, 8), **value)
+    builder.op("toy::mul", inputs=[given], **op)
+    builder.kernel(kernel.pop("name", "mul_kernel"), 1e-6, op=0, **kernel)
+    return builder.build()
+
+
+CHANGES: list[tuple[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]] = [
+    ("always", ({"dtype": "float16"}, {}, {})),
+    ("always", ({}, {"overload": "out"}, {})),
+    ("always", ({}, {"arguments": "[2]"}, {})),
+    ("device", ({"device": "cpu"}, {}, {})),
+    ("device", ({}, {"device": "cuda:1"}, {})),
+    ("alignment", ({"offset": 1}, {}, {})),
+    ("kernels", ({}, {}, {"name": "other_kernel"})),
+    ("kernels", ({}, {}, {"grid": (2, 1, 1)})),
+    ("never", ({"storage": 9, "name": "w"}, {"module": "layer"}, {"stream": 8})),
+]
+
+
+@pytest.mark.parametrize(("part", "changes"), CHANGES)
+def test_each_part_of_the_work_counts_where_it_is_asked_for(part: str, changes: Any) -> None:
+    a, b = one_op({}, {}, {}), one_op(*(dict(each) for each in changes))
+    assert (work_of(a, 0) == work_of(b, 0)) is (part == "never")
+    without = {"device": False, "alignment": False, "kernels": False}
+    assert (work_of(a, 0, **without) == work_of(b, 0, **without)) is (part != "always")
+    if part in without:
+        assert work_of(a, 0, **{**without, part: True}) != work_of(b, 0, **{**without, part: True})
