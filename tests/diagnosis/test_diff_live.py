@@ -21,7 +21,7 @@ from joulediff.diagnosis.diagnose import diagnose
 from joulediff.diagnosis.evidence.settings import differing_settings
 from joulediff.diagnosis.interleaved_recording import Program, recorded, started
 from joulediff.frameworks.jobs import Job, JobCost
-from joulediff.frameworks.torch.switches.switch import changed
+from joulediff.frameworks.torch.switches.change import changed
 from joulediff.model.diff import Diff
 from joulediff.model.errors import ProgramError
 from joulediff.model.finding import Finding

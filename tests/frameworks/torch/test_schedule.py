@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("torch")  # loaded before anything stands for its libraries
 
+from joulediff.frameworks.torch.switches.change import can_change, changed
 from joulediff.frameworks.torch.switches.schedule import read_schedule, schedule_index, write_schedule
-from joulediff.frameworks.torch.switches.switch import can_change, changed
 from joulediff.model.errors import JoulediffError
 
 SETTING = "device.cuda:1.schedule"

@@ -100,9 +100,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 
 from joulediff.frameworks.torch.capture.capture import capture_step  # noqa: E402
 from joulediff.frameworks.torch.recorder import TorchRecorder  # noqa: E402
-from joulediff.frameworks.torch.switches.flags import MAX_SPANS, to_spans  # noqa: E402
-from joulediff.frameworks.torch.switches.settings import put_torch  # noqa: E402
-from joulediff.frameworks.torch.switches.switch import changed  # noqa: E402
+from joulediff.frameworks.torch.switches.change import changed  # noqa: E402
+from joulediff.frameworks.torch.switches.read import put_torch  # noqa: E402
+from joulediff.frameworks.torch.switches.spans import MAX_SPANS, to_spans  # noqa: E402
 
 
 def spans_of(step: Callable[[], object]) -> list[tuple[list[str], dict[str, Setting]]]:

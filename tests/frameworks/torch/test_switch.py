@@ -11,8 +11,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from joulediff.frameworks.torch.switches.settings import put_torch  # noqa: E402
-from joulediff.frameworks.torch.switches.switch import aliases, can_change, changed, group_aliases  # noqa: E402
+from joulediff.frameworks.torch.switches.change import aliases, can_change, changed, group_aliases  # noqa: E402
+from joulediff.frameworks.torch.switches.read import put_torch  # noqa: E402
 from joulediff.model.errors import JoulediffError  # noqa: E402
 from joulediff.model.run import Setting  # noqa: E402
 
@@ -172,8 +172,8 @@ import json, warnings
 warnings.simplefilter("error")
 import torch
 from joulediff.model.errors import JoulediffError
-from joulediff.frameworks.torch.switches.settings import put_torch
-from joulediff.frameworks.torch.switches.switch import changed
+from joulediff.frameworks.torch.switches.read import put_torch
+from joulediff.frameworks.torch.switches.change import changed
 def read():
     found = {{}}
     put_torch(found)

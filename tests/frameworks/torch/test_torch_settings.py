@@ -16,7 +16,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from joulediff.frameworks.settings import collect_settings  # noqa: E402
-from joulediff.frameworks.torch.switches import settings as torch_settings  # noqa: E402
+from joulediff.frameworks.torch.switches import read as torch_settings  # noqa: E402
 
 
 def torch_flags() -> dict[str, Any]:

@@ -25,7 +25,7 @@ def _advice(key: str, where: str) -> str | None:
 
 
 def _can_change(name: str) -> bool:
-    from joulediff.frameworks.torch.switches.switch import can_change
+    from joulediff.frameworks.torch.switches.change import can_change
 
     return can_change(name)
 
@@ -55,7 +55,7 @@ def _preload() -> None:
 
 
 def _read_settings(found: dict[str, Setting]) -> None:
-    from joulediff.frameworks.torch.switches.settings import put_torch
+    from joulediff.frameworks.torch.switches.read import put_torch
 
     put_torch(found)
 

@@ -19,8 +19,8 @@ from joulediff.frameworks.torch.capture.signature import sign_now
 from joulediff.frameworks.torch.models import find_holdings
 from joulediff.frameworks.torch.replay.replayer import TorchReplayer
 from joulediff.frameworks.torch.state import State, has_fresh_optimizer, keep_state, seed, seeded
-from joulediff.frameworks.torch.switches.flags import to_spans
-from joulediff.frameworks.torch.switches.switch import changed
+from joulediff.frameworks.torch.switches.change import changed
+from joulediff.frameworks.torch.switches.spans import to_spans
 from joulediff.frameworks.torch.tensor_tree import named_tensors
 from joulediff.frameworks.torch.trace.join import Joined, join
 from joulediff.frameworks.torch.trace.trace import trace_step

@@ -25,7 +25,7 @@ from joulediff.frameworks.torch.capture.hooks import watch_autocast, watch_optim
 from joulediff.frameworks.torch.capture.signature import Signers, sign_now
 from joulediff.frameworks.torch.capture.values import Name, Values
 from joulediff.frameworks.torch.models import Holdings, ModulePaths, clean_name, find_holdings, join_names
-from joulediff.frameworks.torch.switches.flags import Flags, Reading
+from joulediff.frameworks.torch.switches.spans import Flags, Reading
 from joulediff.frameworks.torch.tensor_tree import named_tensors
 from joulediff.model.run import Frame, Op, Phase, Value, ValueKind
 from joulediff.model.signature import Signature

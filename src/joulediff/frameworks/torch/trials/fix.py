@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from joulediff.frameworks.torch.models import find_holdings
-from joulediff.frameworks.torch.switches.switch import changed
+from joulediff.frameworks.torch.switches.change import changed
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Setting
 

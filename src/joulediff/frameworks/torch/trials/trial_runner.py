@@ -20,7 +20,7 @@ from joulediff.frameworks.torch.models import find_holdings
 from joulediff.frameworks.torch.replay.bursts import CudaLoad, HostLoad, as_recorded, failures_told, is_out_of_memory
 from joulediff.frameworks.torch.replay.inputs import KeptInputs, collect_inputs
 from joulediff.frameworks.torch.replay.replayer import CACHE_FILLS, HOST_CACHE_BYTES
-from joulediff.frameworks.torch.switches.switch import changed
+from joulediff.frameworks.torch.switches.change import changed
 from joulediff.frameworks.torch.trials.sequence import OpSequence, Tensors, differ, kernel_names, to_form
 from joulediff.frameworks.torch.trials.skip_sync import without_sync
 from joulediff.frameworks.torch.trials.tensor_transfer import read_tensors, write_tensors

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from joulediff.frameworks.torch.switches.settings import put_torch
+from joulediff.frameworks.torch.switches.read import put_torch
 from joulediff.model.run import Setting, SettingSpan
 
 # Settings that are told apart, and how each is read; the precisions have more names, which follow from these.
