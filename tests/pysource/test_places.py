@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+from joulediff.frameworks.torch.switches.setters import SETTERS
 from joulediff.model.place import Place
 from joulediff.model.run import Frame, Setting
 from joulediff.pysource.setting_sites import find_places, own_files
@@ -48,7 +49,7 @@ SETTINGS: dict[str, Setting] = {
 def places(tmp_path: Path, text: str, settings: dict[str, Setting] = SETTINGS) -> dict[str, Place]:
     file = tmp_path / "program.py"
     file.write_text(dedent(text).lstrip("\n"), encoding="utf-8")
-    return find_places(settings, {"program.py": file})
+    return find_places(settings, {"program.py": file}, SETTERS)
 
 
 # A line, and the settings it sets.
@@ -180,7 +181,9 @@ def test_a_file_that_cannot_be_read_is_passed_over(tmp_path: Path, content: byte
     bad.write_bytes(content)
     good.write_text("import torch\ntorch.set_num_threads(4)\n", encoding="utf-8")
     files = {"bad.py": bad, "gone.py": tmp_path / "gone.py", "folder": tmp_path, "good.py": good}
-    assert [*find_places(SETTINGS, files).values()] == [Place("good.py", 2, "<module>", "torch.set_num_threads(4)")]
+    assert [*find_places(SETTINGS, files, SETTERS).values()] == [
+        Place("good.py", 2, "<module>", "torch.set_num_threads(4)")
+    ]
 
 
 def test_only_recorded_settings_are_looked_for(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import re
 import sys
 import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -29,8 +30,51 @@ MAX_TEXT_CHARS = 300
 _WORDS = {
     "attn_implementation": "_attn_implementation",
     "experts_implementation": "_experts_implementation",
-    "torch_dtype": "dtype",
 }
+
+
+UNKNOWN = object()
+ValueOf = Callable[[ast.AST | None], object]
+EffectsOf = Callable[[str, ast.Call, ValueOf], Iterable[tuple[str, object]]]
+
+
+class Effect(NamedTuple):
+    """A setting that a call sets: to `value`, or to its argument of that position or name."""
+
+    setting: str
+    position: int | None = 0
+    keyword: str = ""
+    value: object = UNKNOWN
+
+
+def _no_effects(_function: str, _call: ast.Call, _value_of: ValueOf) -> Iterable[tuple[str, object]]:
+    return ()
+
+
+def _no_constant(_name: str) -> object:
+    return UNKNOWN
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setters:
+    """How source code sets the settings of a framework. Functions and settings have their full names."""
+
+    package: str
+    """The module that a program imports. Settings of the framework have it as their first word."""
+    functions: Mapping[str, tuple[Effect, ...]] = field(default_factory=dict)
+    """Functions, also usable as decorators, and the settings they set."""
+    effects_of: EffectsOf = _no_effects
+    """Returns further settings that a call sets, each with its value."""
+    constant: Callable[[str], object] = _no_constant
+    """Returns the value of a name of the framework, such as a data type, as it is recorded; else UNKNOWN."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Attributes that hold a setting of another name."""
+    words: Mapping[str, str] = field(default_factory=dict)
+    """Keywords that set an entry of another name in a model's configuration."""
+    methods: Mapping[str, Effect] = field(default_factory=dict)
+    """Methods of a model, and the entry that each sets."""
+    casts: tuple[str, ...] = ()
+    """Methods of a model that set its `dtype` to that among their arguments."""
 
 
 class _Found(NamedTuple):
@@ -39,8 +83,8 @@ class _Found(NamedTuple):
     place: Place
 
 
-def find_places(settings: Mapping[str, Setting], files: Mapping[str, Path]) -> dict[str, Place]:
-    """Return where each setting is set, for those that are; `files` says by which name each file is shown.
+def find_places(settings: Mapping[str, Setting], files: Mapping[str, Path], setters: Setters) -> dict[str, Place]:
+    """Return where each setting is set, for those that are; `files` has each file by the name it is shown by.
 
     Of two files the later one counts as the later line.
     """
@@ -48,9 +92,9 @@ def find_places(settings: Mapping[str, Setting], files: Mapping[str, Path]) -> d
     best: dict[str, _Found] = {}
     for number, (shown, path) in enumerate(files.items()):
         lines = _read(path)
-        for write in find_writes(_parse("\n".join(lines))):
+        for write in find_writes(_parse("\n".join(lines)), setters):
             place = Place(shown, write.line, write.function, _line(lines, write.line))
-            for name in _settings_of(write, settings, entries):
+            for name in _settings_of(write, settings, entries, setters):
                 rank = _rank(write, settings[name], is_entry=name.startswith("model."))
                 found = _Found(rank, (number, write.line, write.column), place)
                 if rank >= 0 and (name not in best or best[name][:2] < found[:2]):
@@ -120,13 +164,16 @@ def _entries(settings: Iterable[str]) -> dict[str, list[str]]:
     return found
 
 
-def _settings_of(write: Write, settings: Mapping[str, Setting], entries: Mapping[str, list[str]]) -> Iterator[str]:
+def _settings_of(
+    write: Write, settings: Mapping[str, Setting], entries: Mapping[str, list[str]], setters: Setters
+) -> Iterator[str]:
     if write.kind == "setting":
         yield from [write.name] if write.name in settings else ()
     elif write.kind == "tail":
-        yield from (name for name in settings if name.startswith("torch.") and name.endswith(f".{write.name}"))
+        own = (name for name in settings if name.startswith(f"{setters.package}."))
+        yield from (name for name in own if name.endswith(f".{write.name}"))
     else:
-        word = _WORDS.get(write.name, write.name)
+        word = {**_WORDS, **setters.words}.get(write.name, write.name)
         yield from entries.get(word, ())
         yield from entries.get(write.name, ()) if word != write.name else ()
 
@@ -148,15 +195,6 @@ MODULE = "<module>"
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _CONFIG = re.compile(r"config|cfg|kwargs", re.IGNORECASE)
 _CONFIG_CALL = re.compile(r".*Config(uration)?|.*Args|from_pretrained|from_config|pipeline")
-_RENAMED = {"torch.utils.deterministic.fill_uninitialized_memory": "torch.deterministic.fill_uninitialized_memory"}
-# Methods of a model, and the entry that each sets.
-_METHODS: dict[str, tuple[str, object]] = {
-    "eval": ("training", False),
-    "half": ("dtype", "float16"),
-    "bfloat16": ("dtype", "bfloat16"),
-    "float": ("dtype", "float32"),
-    "double": ("dtype", "float64"),
-}
 _MODEL = re.compile(r"(?i:.*model.*|.*net|lm)|from_pretrained|from_config|[A-Z]\w*")
 
 
@@ -174,9 +212,9 @@ class Write(NamedTuple):
 Set = tuple[WriteKind, str, object, ast.AST]
 
 
-def find_writes(tree: ast.Module) -> Iterator[Write]:
+def find_writes(tree: ast.Module, setters: Setters) -> Iterator[Write]:
     """Yield what a file sets, in no order; a decorator belongs to the function it decorates."""
-    names = _Names(tree)
+    names = _Names(tree, setters)
     for node, function in _walk(tree):
         for kind, name, value, at in _sets(node, names):
             yield Write(kind, name, value, getattr(at, "lineno", 0), getattr(at, "col_offset", 0), function)
@@ -194,8 +232,9 @@ def _walk(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
 class _Names:
     """What the names of a file stand for."""
 
-    def __init__(self, tree: ast.Module) -> None:
-        self._known = {"torch": "torch", "os": "os"}  # also where they came with a star
+    def __init__(self, tree: ast.Module, setters: Setters) -> None:
+        self.setters = setters
+        self._known = {setters.package: setters.package, "os": "os"}  # also where they came with a star
         imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom | ast.Assign)]
         for node in imports:
             if isinstance(node, ast.Import):
@@ -205,7 +244,7 @@ class _Names:
         for node in imports:
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                 found = self.resolve(node.value)
-                if found is not None and found.startswith("torch."):
+                if found is not None and self.is_framework(found):
                     self._known.setdefault(node.targets[0].id, found)
 
     def resolve(self, node: ast.AST) -> str | None:
@@ -213,6 +252,19 @@ class _Names:
         dotted = _dotted(node)
         head, dot, rest = (dotted or "").partition(".")
         return self._known[head] + dot + rest if head in self._known else None
+
+    def is_framework(self, name: str) -> bool:
+        """Return whether a full name is one of the framework's."""
+        return name.startswith(f"{self.setters.package}.")
+
+    def value_of(self, node: ast.AST | None) -> object:
+        """Return the plain value of an expression: a constant, or a name that the framework knows as one."""
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+            return -node.operand.value if isinstance(node.operand.value, int | float) else UNKNOWN
+        name = self.resolve(node) if isinstance(node, ast.Attribute | ast.Name) else None
+        return UNKNOWN if name is None else self.setters.constant(name)
 
 
 def _bound(name: ast.alias) -> str:
@@ -243,7 +295,7 @@ def _sets(node: ast.AST, names: _Names) -> Iterator[Set]:
         for decorator in node.decorator_list:
             function = names.resolve(decorator)
             if function is not None:
-                effects = effects_of(function, None, names.resolve)
+                effects = _effects_of(function, None, names)
                 yield from (("setting", name, value, decorator) for name, value in effects)
 
 
@@ -252,7 +304,7 @@ def _assignment(target: ast.expr, given: ast.expr | None, names: _Names) -> Iter
         for each in target.elts:
             yield from _assignment(each, None, names)
         return
-    value = value_of(given, names.resolve)
+    value = names.value_of(given)
     if isinstance(target, ast.Attribute):
         yield from _attribute(target, value, names)
     elif isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
@@ -266,9 +318,9 @@ def _assignment(target: ast.expr, given: ast.expr | None, names: _Names) -> Iter
 def _attribute(target: ast.Attribute, value: object, names: _Names) -> Iterator[Set]:
     full, dotted = names.resolve(target), _dotted(target) or ""
     if full is not None:
-        yield "setting", _RENAMED.get(full, full), value, target
-    elif ".torch." in dotted:  # a module that an object holds
-        yield "setting", "torch." + dotted.partition(".torch.")[2], value, target
+        yield "setting", names.setters.renamed.get(full, full), value, target
+    elif (package := f".{names.setters.package}.") in dotted:  # a module that an object holds
+        yield "setting", package[1:] + dotted.partition(package)[2], value, target
     elif dotted:
         yield "tail", dotted, value, target
     if _CONFIG.search(_last_word(target.value)):
@@ -280,13 +332,13 @@ def _call(call: ast.Call, names: _Names) -> Iterator[Set]:
     if function is not None and function.startswith("os."):
         yield from _environment(function, call, names)
         return
-    if function is not None and function.startswith("torch."):
-        yield from (("setting", name, value, call) for name, value in effects_of(function, call, names.resolve))
+    if function is not None and names.is_framework(function):
+        yield from (("setting", name, value, call) for name, value in _effects_of(function, call, names))
         return
     kind: WriteKind = "entry" if _CONFIG_CALL.fullmatch(_last_word(call.func)) else "word"
     for each in call.keywords:
         if each.arg is not None:
-            yield kind, each.arg, value_of(each.value, names.resolve), each
+            yield kind, each.arg, names.value_of(each.value), each
     if isinstance(call.func, ast.Attribute):
         yield from _method(call, call.func, names)
 
@@ -294,9 +346,9 @@ def _call(call: ast.Call, names: _Names) -> Iterator[Set]:
 def _environment(function: str, call: ast.Call, names: _Names) -> Iterator[Set]:
     first = call.args[0] if call.args else None
     if function in ("os.environ.setdefault", "os.putenv") and isinstance(first, ast.Constant) and len(call.args) > 1:
-        yield "setting", f"env.{first.value!s}", value_of(call.args[1], names.resolve), call
+        yield "setting", f"env.{first.value!s}", names.value_of(call.args[1]), call
     elif function == "os.environ.update":
-        yield from (("setting", f"env.{k.arg}", value_of(k.value, names.resolve), k) for k in call.keywords if k.arg)
+        yield from (("setting", f"env.{k.arg}", names.value_of(k.value), k) for k in call.keywords if k.arg)
         if isinstance(first, ast.Dict):
             yield from _table(first, "setting", "env.", names)
 
@@ -304,20 +356,19 @@ def _environment(function: str, call: ast.Call, names: _Names) -> Iterator[Set]:
 def _method(call: ast.Call, function: ast.Attribute, names: _Names) -> Iterator[Set]:
     if not _MODEL.fullmatch(_root_word(function.value)):
         return
-    if function.attr in _METHODS and not call.args:
-        yield "entry", *_METHODS[function.attr], call
-    elif function.attr == "train":
-        yield "entry", "training", value_of(call.args[0], names.resolve) if call.args else True, call
-    elif function.attr == "to":
+    effect = names.setters.methods.get(function.attr)
+    if effect is not None and (effect.position is not None or not call.args):
+        yield "entry", effect.setting, value_in(call, effect, names.value_of), call
+    elif function.attr in names.setters.casts:
         given = [*call.args, *(each.value for each in call.keywords if each.arg == "dtype")]
-        values = [value_of(each, names.resolve) for each in given if not isinstance(each, ast.Constant)]
+        values = [names.value_of(each) for each in given if not isinstance(each, ast.Constant)]
         yield from (("entry", "dtype", value, call) for value in values if value is not UNKNOWN)
 
 
 def _table(table: ast.Dict, kind: WriteKind, prefix: str, names: _Names) -> Iterator[Set]:
     for key, value in zip(table.keys, table.values, strict=True):
         if isinstance(key, ast.Constant) and isinstance(key.value, str):
-            yield kind, prefix + key.value, value_of(value, names.resolve), key
+            yield kind, prefix + key.value, names.value_of(value), key
 
 
 def _defaults(config: ast.ClassDef, names: _Names) -> Iterator[Set]:
@@ -325,7 +376,7 @@ def _defaults(config: ast.ClassDef, names: _Names) -> Iterator[Set]:
         if isinstance(node, ast.AnnAssign | ast.Assign):
             target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
             if isinstance(target, ast.Name) and node.value is not None:
-                yield "entry", target.id, value_of(node.value, names.resolve), node
+                yield "entry", target.id, names.value_of(node.value), node
 
 
 def _last_word(node: ast.AST) -> str:
@@ -343,125 +394,17 @@ def _root_word(node: ast.AST) -> str:
     return _last_word(node)
 
 
-UNKNOWN = object()
-Resolve = Callable[[ast.AST], str | None]
-
-_CUDA = "torch.backends.cuda"
-_SDP = tuple(f"{_CUDA}.{kind}_sdp_enabled" for kind in ("flash", "mem_efficient", "math", "cudnn"))
-_DTYPES = {"half": "float16", "float": "float32", "double": "float64"}
-_FLAGS = re.compile(r"(torch\.backends(?:\.\w+)?)\.(?:set_)?flags")
-# The words of `torch.backends.cudnn.flags()`, each of which has a default and so is set in any case.
-_CUDNN_FLAGS = ("enabled", "benchmark", "benchmark_limit", "deterministic", "allow_tf32")
-_MKLDNN_FLAGS = ("enabled", "deterministic", "allow_tf32")
-
-
-class Effect(NamedTuple):
-    """A setting that a call sets: to `value`, or to its argument of that position or name."""
-
-    setting: str
-    position: int | None = 0
-    keyword: str = ""
-    value: object = UNKNOWN
-
-
-def _constant(setting: str, value: object) -> Effect:
-    return Effect(setting, None, "", value)
-
-
-_NO_GRAD = (_constant("torch.grad_enabled", False),)
-_SET_GRAD = (Effect("torch.grad_enabled", 0, "mode"),)
-_INFERENCE = (Effect("torch.inference_mode", 0, "mode", True), _constant("torch.grad_enabled", False))
-_SETTERS: dict[str, tuple[Effect, ...]] = {
-    "torch.set_float32_matmul_precision": (Effect("torch.float32_matmul_precision", 0, "precision"),),
-    "torch.set_num_threads": (Effect("torch.num_threads"),),
-    "torch.set_num_interop_threads": (Effect("torch.num_interop_threads"),),
-    "torch.set_default_dtype": (Effect("torch.default_dtype", 0, "d"),),
-    "torch.set_default_device": (Effect("torch.default_device", 0, "device"),),
-    "torch.use_deterministic_algorithms": (
-        Effect("torch.deterministic.enabled", 0, "mode"),
-        Effect("torch.deterministic.warn_only", None, "warn_only", False),
-    ),
-    "torch.set_deterministic_debug_mode": (
-        _constant("torch.deterministic.enabled", UNKNOWN),
-        _constant("torch.deterministic.warn_only", UNKNOWN),
-    ),
-    "torch.set_autocast_cache_enabled": (Effect("torch.autocast.cache"),),
-    "torch.no_grad": _NO_GRAD,
-    "torch.autograd.no_grad": _NO_GRAD,
-    "torch.enable_grad": (_constant("torch.grad_enabled", True),),
-    "torch.set_grad_enabled": _SET_GRAD,
-    "torch.autograd.set_grad_enabled": _SET_GRAD,
-    "torch.inference_mode": _INFERENCE,
-    "torch.autograd.inference_mode": _INFERENCE,
-    "torch.nn.attention.sdpa_kernel": tuple(_constant(name, UNKNOWN) for name in _SDP),
-    f"{_CUDA}.sdp_kernel": tuple(
-        Effect(name, at, f"enable_{word}", True)
-        for at, (name, word) in enumerate(
-            zip((_SDP[0], _SDP[2], _SDP[1], _SDP[3]), ("flash", "math", "mem_efficient", "cudnn"), strict=True)
-        )
-    ),
-    **{
-        f"{_CUDA}.enable_{name.split('.')[-1].removesuffix('_enabled')}": (Effect(name, 0, "enabled"),) for name in _SDP
-    },
-    f"{_CUDA}.allow_fp16_bf16_reduction_math_sdp": (
-        Effect(f"{_CUDA}.fp16_bf16_reduction_math_sdp_allowed", 0, "enabled"),
-    ),
-    **{
-        f"{_CUDA}.{name}": (Effect(f"{_CUDA}.{name}", 0, word),)
-        for name, word in (
-            ("preferred_linalg_library", "backend"),
-            ("preferred_blas_library", "backend"),
-            ("cublas_workspace_size", "size"),
-            ("cublaslt_workspace_size", "size"),
-        )
-    },
-    "torch.backends.mha.set_fastpath_enabled": (Effect("torch.backends.mha.get_fastpath_enabled", 0, "value"),),
-}
-
-
-def effects_of(function: str, call: ast.Call | None, resolve: Resolve) -> Iterator[tuple[str, object]]:
-    """Yield the settings that a call sets, each with its value; `call` is None for a decorator without brackets."""
-    for effect in _SETTERS.get(function, ()):
-        yield effect.setting, _value_in(call, effect, resolve)
-    if call is None:
-        return
-    if flags := _FLAGS.fullmatch(function):
-        yield from _flags(flags.group(1), call, resolve, own=function.endswith(".flags"))
-    if function.startswith("torch.") and function.endswith("autocast"):
-        yield from _autocast(function, call, resolve)
-
-
-def value_of(node: ast.AST | None, resolve: Resolve) -> object:
-    """Return what an expression says in plain words: a constant, or a data type of PyTorch by its recorded name."""
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
-        return -node.operand.value if isinstance(node.operand.value, int | float) else UNKNOWN
-    name = resolve(node) if isinstance(node, ast.Attribute | ast.Name) else None
-    if name is not None and re.fullmatch(r"torch\.(b?float\d*|half|double|u?int\d+|bool)", name):
-        word = name.removeprefix("torch.")
-        return _DTYPES.get(word, word)
-    return UNKNOWN
-
-
-def _value_in(call: ast.Call | None, effect: Effect, resolve: Resolve) -> object:
+def value_in(call: ast.Call | None, effect: Effect, value_of: ValueOf) -> object:
+    """Return the value that a call sets by an effect; UNKNOWN where it is no plain one."""
     given = [each.value for each in call.keywords if each.arg and each.arg == effect.keyword] if call else []
     if call and effect.position is not None and effect.position < len(call.args):
         given.append(call.args[effect.position])
-    return value_of(given[0], resolve) if given else effect.value
+    return value_of(given[0]) if given else effect.value
 
 
-def _flags(backend: str, call: ast.Call, resolve: Resolve, *, own: bool) -> Iterator[tuple[str, object]]:
-    words = {"torch.backends.cudnn": _CUDNN_FLAGS, "torch.backends.mkldnn": _MKLDNN_FLAGS}.get(backend, ())
-    found: dict[str, object] = dict.fromkeys(words, UNKNOWN) if own else {}
-    found |= {each.arg.removeprefix("_"): value_of(each.value, resolve) for each in call.keywords if each.arg}
-    found |= {word: value_of(each, resolve) for word, each in zip(words, call.args, strict=False)}
-    yield from ((f"{backend}.{word}", value) for word, value in found.items())
-
-
-def _autocast(function: str, call: ast.Call, resolve: Resolve) -> Iterator[tuple[str, object]]:
-    fixed = re.search(r"\.(cpu|cuda)\.", function)
-    kind = fixed.group(1) if fixed else _value_in(call, Effect("", 0, "device_type"), resolve)
-    for each in (kind,) if kind in ("cpu", "cuda") else ("cpu", "cuda"):
-        yield f"torch.autocast.{each}.enabled", _value_in(call, Effect("", None, "enabled", True), resolve)
-        yield f"torch.autocast.{each}.dtype", _value_in(call, Effect("", None, "dtype"), resolve)
+def _effects_of(function: str, call: ast.Call | None, names: _Names) -> Iterator[tuple[str, object]]:
+    """Yield the settings that a call sets, each with its value; `call` is None for a decorator without brackets."""
+    for effect in names.setters.functions.get(function, ()):
+        yield effect.setting, value_in(call, effect, names.value_of)
+    if call is not None and names.is_framework(function):
+        yield from names.setters.effects_of(function, call, names.value_of)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from joulediff.frameworks.framework import Framework, Switches
 from joulediff.frameworks.torch.operators import OPERATORS
+from joulediff.frameworks.torch.switches import table
 from joulediff.frameworks.torch.switches.aliases import group_aliases
 from joulediff.model.run import Setting
 
@@ -64,14 +65,11 @@ FRAMEWORK = Framework(
     name="torch",
     operators=OPERATORS,
     switches=Switches(
-        prefix="torch.",
-        facts=("torch.version.", "torch.cuda.arch_list", "torch.backends.cudnn.version", "torch.backends.cusparselt"),
-        modes={"torch.grad_enabled": "grad", "torch.inference_mode": "inference"},
-        getters={
-            "torch.is_grad_enabled": "torch.grad_enabled",
-            "torch.is_inference_mode_enabled": "torch.inference_mode",
-        },
-        gradients="torch.grad_enabled",
+        prefix=table.PREFIX,
+        facts=table.FACTS,
+        modes=table.MODES,
+        getters={f"{table.PREFIX}{table.BY_NAME[name].getter}": name for name in table.MODES},
+        gradients=table.GRADIENTS,
         group_aliases=group_aliases,
         can_change=_can_change,
         advice=_advice,

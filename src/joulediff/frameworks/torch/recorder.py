@@ -20,6 +20,7 @@ from joulediff.frameworks.torch.models import find_holdings
 from joulediff.frameworks.torch.replay.replayer import TorchReplayer
 from joulediff.frameworks.torch.state import State, has_fresh_optimizer, keep_state, seed, seeded
 from joulediff.frameworks.torch.switches.change import changed
+from joulediff.frameworks.torch.switches.setters import SETTERS
 from joulediff.frameworks.torch.switches.spans import to_spans
 from joulediff.frameworks.torch.tensor_tree import named_tensors
 from joulediff.frameworks.torch.trace.join import Joined, join
@@ -90,7 +91,7 @@ class TorchRecorder:
         self._addresses = found.addresses
         spans, notes_on_spans = to_spans(found.flags, run.settings)
         own = own_files(found.frames, found.files, self._root) if self._source else {}
-        places = find_places(run.settings, own)
+        places = find_places(run.settings, own, SETTERS)
         files = {**found.files, **{shown: str(path) for shown, path in own.items()}}
         run = replace(
             run,

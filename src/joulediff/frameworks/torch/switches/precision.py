@@ -13,32 +13,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-# The new switches by recorded name, each below those it follows.
-NEW: dict[str, tuple[str, str]] = {
-    "torch.backends.fp32_precision": ("generic", "all"),
-    "torch.backends.cudnn.fp32_precision": ("cuda", "all"),
-    "torch.backends.mkldnn.fp32_precision": ("mkldnn", "all"),
-    "torch.backends.cuda.matmul.fp32_precision": ("cuda", "matmul"),
-    "torch.backends.cudnn.conv.fp32_precision": ("cuda", "conv"),
-    "torch.backends.cudnn.rnn.fp32_precision": ("cuda", "rnn"),
-    "torch.backends.mkldnn.matmul.fp32_precision": ("mkldnn", "matmul"),
-    "torch.backends.mkldnn.conv.fp32_precision": ("mkldnn", "conv"),
-    "torch.backends.mkldnn.rnn.fp32_precision": ("mkldnn", "rnn"),
-}
-# The old ones, with how the core reads and sets them; the first of two that set the same is the coarser one.
-OLD: dict[str, tuple[str, str]] = {
-    "torch.backends.cudnn.allow_tf32": ("_get_cudnn_allow_tf32", "_set_cudnn_allow_tf32"),
-    "torch.backends.mkldnn.allow_tf32": ("_get_onednn_allow_tf32", "_set_onednn_allow_tf32"),
-    "torch.backends.cuda.matmul.allow_tf32": ("_get_cublas_allow_tf32", "_set_cublas_allow_tf32"),
-    "torch.float32_matmul_precision": ("_get_float32_matmul_precision", "_set_float32_matmul_precision"),
-}
+from joulediff.frameworks.torch.switches.table import MATMUL_TF32, MATMUL_WORD, SWITCHES
+
+# The new switches, each below those it follows, and the old ones, the coarser of two that set the same first.
+NEW = {switch.name: switch.key for switch in SWITCHES if switch.key is not None}
+OLD = {switch.name: switch for switch in SWITCHES if switch.change == "tf32"}
 # Of the two that set one thing, the finer one is kept: it has three values.
-_KEPT = ("torch.backends.cudnn.allow_tf32", "torch.backends.mkldnn.allow_tf32", "torch.float32_matmul_precision")
+_KEPT = tuple(name for name in OLD if name != MATMUL_TF32)
 _TOP = ("generic", "all")
 _BACKENDS = (("cuda", "all"), ("mkldnn", "all"))
 _PARTS = tuple(key for key in NEW.values() if key[1] != "all")
-_MATMULS = (("cuda", "matmul"), ("mkldnn", "matmul"))
-_CUDNN = (("cuda", "conv"), ("cuda", "rnn"))
+_MATMULS = OLD[MATMUL_WORD].controls
 # Never set: it has no word of PyTorch's own.
 _UNSET = "unset"
 
@@ -75,12 +60,12 @@ def put_precision(state: Precision) -> None:
 
 def read_old(name: str) -> Any:
     """Return an old switch; raises RuntimeError where it disagrees with a new one."""
-    return getattr(_core(), OLD[name][0])()
+    return getattr(_core(), OLD[name].core[0])()
 
 
 def write_old(name: str, value: object) -> None:
     """Set an old switch, and with it the new ones it knows."""
-    getattr(_core(), OLD[name][1])(value)
+    getattr(_core(), OLD[name].core[1])(value)
 
 
 def read_new(name: str) -> str:
@@ -119,12 +104,12 @@ def _read_under(value: str, key: tuple[str, str]) -> str:
 
 def _read_old(name: str, new: Mapping[tuple[str, str], str]) -> Any:
     """Return an old switch also where it disagrees: some value of the new ones lets it be read."""
-    read: Callable[[], Any] | None = getattr(_core(), OLD[name][0], None)
+    read: Callable[[], Any] | None = getattr(_core(), OLD[name].core[0], None)
     if read is None:
         return None
     with suppress(RuntimeError):
         return read()
-    hiders = _CUDNN if name == _KEPT[0] else _MATMULS
+    hiders = OLD[name].controls or _MATMULS
     if any(new[key] == _UNSET for key in hiders):
         return True  # the old switch sets them, so it has not been used either, and is on
     try:

@@ -20,84 +20,11 @@ from typing import Any
 
 from joulediff.frameworks.settings import UNREADABLE, put
 from joulediff.frameworks.torch.switches.schedule import read_schedule
+from joulediff.frameworks.torch.switches.table import BY_NAME, COMPILER, DEFAULT_DEVICE, SWITCHES, Switch
 from joulediff.model.run import Setting
 
 # Functions without parameters that only tell.
 _TELLS = re.compile(r"is_\w+|\w+_(enabled|allowed)|get_cpu_capability")
-_CALLS = {
-    "default_dtype": "get_default_dtype",
-    "deterministic.enabled": "are_deterministic_algorithms_enabled",
-    "deterministic.warn_only": "is_deterministic_algorithms_warn_only_enabled",
-    "float32_matmul_precision": "get_float32_matmul_precision",
-    "grad_enabled": "is_grad_enabled",
-    "inference_mode": "is_inference_mode_enabled",
-    "num_interop_threads": "get_num_interop_threads",
-    "num_threads": "get_num_threads",
-    "autocast.cache": "is_autocast_cache_enabled",
-}
-_VALUES = {
-    "deterministic.fill_uninitialized_memory": "utils.deterministic.fill_uninitialized_memory",
-    "version.cuda": "version.cuda",
-    "version.git": "version.git_version",
-    "version.hip": "version.hip",
-}
-# Objects that answer to names they do not list.
-_HOLDERS = {
-    "cuda.matmul": (
-        "allow_tf32",
-        "allow_fp16_accumulation",
-        "allow_fp16_reduced_precision_reduction",
-        "allow_fp16_reduced_precision_reduction_split_k",
-        "allow_bf16_reduced_precision_reduction",
-        "allow_bf16_reduced_precision_reduction_split_k",
-        "fp32_precision",
-    ),
-    "cudnn.conv": ("fp32_precision",),
-    "cudnn.rnn": ("fp32_precision",),
-    "mkldnn.conv": ("fp32_precision",),
-    "mkldnn.matmul": ("fp32_precision",),
-    "mkldnn.rnn": ("fp32_precision",),
-    "python_native.cutedsl": ("enabled",),
-    "python_native.triton": ("enabled",),
-}
-# These look at the devices, which starts CUDA. Those with a parameter set it, and only tell without one.
-_WITH_CUDA = (
-    "cuda.is_ck_sdpa_available",
-    "cudnn.version",
-    "cusparselt.version",
-    "cuda.preferred_linalg_library",
-    "cuda.preferred_blas_library",
-    "cuda.cublas_workspace_size",
-    "cuda.cublaslt_workspace_size",
-)
-_COMPILER = {
-    "torch._dynamo.config": (
-        "assume_static_by_default",
-        "automatic_dynamic_shapes",
-        "cache_size_limit",
-        "capture_dynamic_output_shape_ops",
-        "capture_scalar_outputs",
-        "disable",
-        "recompile_limit",
-        "suppress_errors",
-    ),
-    "torch._inductor.config": (
-        "coordinate_descent_tuning",
-        "cpp_wrapper",
-        "emulate_precision_casts",
-        "epilogue_fusion",
-        "fallback_random",
-        "force_disable_caches",
-        "freezing",
-        "layout_optimization",
-        "max_autotune",
-        "max_autotune_gemm",
-        "max_autotune_gemm_backends",
-        "shape_padding",
-        "triton.cudagraphs",
-        "triton.cudagraph_trees",
-    ),
-}
 _GIB = 2**30
 
 
@@ -108,24 +35,26 @@ def put_torch(found: dict[str, Setting]) -> None:
     started = torch.cuda.is_initialized()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _put_globals(found)
-        _put_backends(found, started=started)
+        _put_backends(found)
+        _put_switches(found, started=started)
         _put_compiler(found)
         if started:
             _put_cuda(found)
 
 
-def _put_globals(found: dict[str, Setting]) -> None:
+def _put_switches(found: dict[str, Setting], *, started: bool) -> None:
+    for switch in SWITCHES:
+        if started or not switch.needs_cuda:
+            put(found, switch.name, _read, switch)
+    put(found, DEFAULT_DEVICE, _default_device)
+
+
+def _read(switch: Switch) -> object:
     import torch
 
-    put(found, "torch.default_device", _default_device)
-    for name, path in _CALLS.items():
-        put(found, f"torch.{name}", _call, torch, path)
-    for name, path in _VALUES.items():
-        put(found, f"torch.{name}", _get, torch, path)
-    for kind in ("cpu", "cuda"):
-        put(found, f"torch.autocast.{kind}.enabled", _call, torch, "is_autocast_enabled", kind)
-        put(found, f"torch.autocast.{kind}.dtype", _call, torch, "get_autocast_dtype", kind)
+    if switch.getter is None:
+        return _get(torch, switch.path)
+    return _call(torch, switch.getter, *([switch.argument] if switch.argument else []))
 
 
 def _default_device() -> str:
@@ -139,20 +68,13 @@ def _default_device() -> str:
     return "cpu" if chosen is None else str(chosen.device)
 
 
-def _put_backends(found: dict[str, Setting], *, started: bool) -> None:
-    import torch
-
+def _put_backends(found: dict[str, Setting]) -> None:
+    """Add the flags of `torch.backends`, also those that the table does not know."""
     for path, backend in sorted(_backends()):
         for name in _public_names(backend):
-            if f"{path}.{name}".removeprefix("torch.backends.") not in _WITH_CUDA:
+            known = BY_NAME.get(f"{path}.{name}")
+            if known is None or not known.needs_cuda:
                 put(found, f"{path}.{name}", _read_flag, backend, name)
-    for name in [f"{holder}.{each}" for holder, names in _HOLDERS.items() for each in names]:
-        put(found, f"torch.backends.{name}", _get, torch.backends, name)
-    if started:
-        for name in _WITH_CUDA:
-            put(found, f"torch.backends.{name}", _call, torch.backends, name)
-        cache = "cuda.cufft_plan_cache.max_size"
-        put(found, f"torch.backends.{cache}", _get, torch.backends, cache)
 
 
 def _backends() -> Iterator[tuple[str, Any]]:
@@ -190,7 +112,7 @@ def _call(start: Any, path: str, *arguments: object) -> object:
 
 
 def _put_compiler(found: dict[str, Setting]) -> None:
-    for path, names in _COMPILER.items():
+    for path, names in COMPILER.items():
         if (config := sys.modules.get(path)) is not None:
             for name in names:
                 put(found, f"{path}.{name}", _get, config, name)

@@ -12,32 +12,11 @@ from itertools import pairwise
 from typing import Any
 
 from joulediff.frameworks.torch.switches.read import put_torch
+from joulediff.frameworks.torch.switches.table import SWITCHES, THREADS
 from joulediff.model.run import Setting, SettingSpan
 
-# Settings that are told apart, and how each is read; the precisions have more names, which follow from these.
-_READS = {
-    "torch.backends.cuda.flash_sdp_enabled": "_get_flash_sdp_enabled",
-    "torch.backends.cuda.mem_efficient_sdp_enabled": "_get_mem_efficient_sdp_enabled",
-    "torch.backends.cuda.math_sdp_enabled": "_get_math_sdp_enabled",
-    "torch.backends.cuda.cudnn_sdp_enabled": "_get_cudnn_sdp_enabled",
-    "torch.backends.cudnn.enabled": "_get_cudnn_enabled",
-    "torch.backends.cudnn.benchmark": "_get_cudnn_benchmark",
-    "torch.backends.cudnn.deterministic": "_get_cudnn_deterministic",
-    "torch.backends.mkldnn.enabled": "_get_mkldnn_enabled",
-    "torch.deterministic.enabled": "_get_deterministic_algorithms",
-}
-_THREADS = "torch.num_threads"
-_PRECISIONS = {
-    "torch.backends.cuda.matmul.fp32_precision": ("cuda", "matmul"),
-    "torch.backends.cudnn.conv.fp32_precision": ("cuda", "conv"),
-}
-# Before PyTorch 2.9 these are the only ones; later reading them may raise.
-_OLD_PRECISIONS = {
-    "torch.backends.cuda.matmul.allow_tf32": "_get_cublas_allow_tf32",
-    "torch.backends.cudnn.allow_tf32": "_get_cudnn_allow_tf32",
-    "torch.float32_matmul_precision": "_get_float32_matmul_precision",
-}
-WATCHED = (*_READS, _THREADS, *_PRECISIONS, *_OLD_PRECISIONS)
+_TRACKED = tuple(switch for switch in SWITCHES if switch.is_tracked)
+TRACKED = tuple(switch.name for switch in _TRACKED)
 # A manifest has room for 1 MiB: each of these takes at most 600 bytes of it.
 MAX_SPANS = 1000
 
@@ -81,8 +60,8 @@ class Flags:
             found: dict[str, Setting] = {}
             with _disable_current_modes():  # to tell whether NNPACK is there is an operator, too
                 put_torch(found)
-            found[_THREADS] = self._threads
-            self._known[now] = {name: found[name] for name in WATCHED if name in found}
+            found[THREADS] = self._threads
+            self._known[now] = {name: found[name] for name in TRACKED if name in found}
         return self._known[now]
 
     def finish(self, ops: int) -> tuple[tuple[int, int, Reading], ...]:
@@ -95,11 +74,11 @@ def to_spans(
     readings: Sequence[tuple[int, int, Reading]], settings: Mapping[str, Setting]
 ) -> tuple[tuple[SettingSpan, ...], tuple[str, ...]]:
     """Return where the flags differ from `settings`, and what a reader must know of what was left out."""
-    watched = [name for name in WATCHED if name in settings]
+    tracked = [name for name in TRACKED if name in settings]
     found = [
         SettingSpan(first, last, differing)
         for first, last, flags in readings
-        if (differing := _differing(flags, settings, watched))
+        if (differing := _differing(flags, settings, tracked))
     ]
     if len(found) <= MAX_SPANS:
         return tuple(found), ()
@@ -107,8 +86,8 @@ def to_spans(
     return tuple(found[:MAX_SPANS]), (note,)
 
 
-def _differing(flags: Reading, settings: Mapping[str, Setting], watched: Sequence[str]) -> dict[str, Setting]:
-    return {name: flags.get(name) for name in watched if flags.get(name) != settings[name]}
+def _differing(flags: Reading, settings: Mapping[str, Setting], tracked: Sequence[str]) -> dict[str, Setting]:
+    return {name: flags.get(name) for name in tracked if flags.get(name) != settings[name]}
 
 
 def _find_reads() -> tuple[Callable[[], Any], ...]:
@@ -116,9 +95,11 @@ def _find_reads() -> tuple[Callable[[], Any], ...]:
 
     core = torch._C  # noqa: SLF001
     precision = getattr(core, "_get_fp32_precision_getter", None)
-    found = [getattr(core, name, None) for name in _READS.values()]
-    if precision is None:
-        found += [getattr(core, name, None) for name in _OLD_PRECISIONS.values()]
-    else:
-        found += [partial(precision, *key) for key in _PRECISIONS.values()]
+    found: list[Callable[[], Any] | None] = []
+    for switch in _TRACKED:
+        if switch.key is not None:
+            found.append(None if precision is None else partial(precision, *switch.key))
+        elif switch.core and (precision is None or not switch.controls):
+            # The older switches of precision follow from the new ones, and then reading them may raise.
+            found.append(getattr(core, switch.core[0], None))
     return tuple(read for read in found if read is not None)

@@ -12,13 +12,13 @@ from typing import Any
 
 from joulediff.frameworks.torch.models import find_holdings
 from joulediff.frameworks.torch.switches.change import changed
+from joulediff.frameworks.torch.switches.table import GRADIENTS
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Setting
 
 Step = Callable[[], object]
 
 CONFIG = "config."
-_GRADIENTS = "torch.grad_enabled"
 
 
 def fixed_step(step: Step, build: Callable[[], Step], fix: Mapping[str, Setting]) -> Step:
@@ -35,8 +35,8 @@ class _Fixed:
 
     def __init__(self, step: Step, settings: Mapping[str, Setting]) -> None:
         self.step = step
-        self._gradients = settings.get(_GRADIENTS)
-        self._settings = {name: value for name, value in settings.items() if name != _GRADIENTS}
+        self._gradients = settings.get(GRADIENTS)
+        self._settings = {name: value for name, value in settings.items() if name != GRADIENTS}
 
     def __call__(self) -> object:
         import torch

@@ -1,0 +1,296 @@
+"""PyTorch's settings: how each is read, changed, set in source code, and which others change with it.
+
+Every name stands here once. The modules beside this one derive from it: `read` records all settings, `change` changes
+them, `spans` tracks them inside a step, `aliases` groups them, `setters` finds the lines that set them. torch is not
+imported. Flags of `torch.backends` that are only read and assigned need no row: `read` and `change` discover them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from joulediff.pysource.setting_sites import UNKNOWN, Effect
+
+PREFIX = "torch."
+# How a setting is changed while a program runs. `functions`: by its setter. `attribute`: by assigning it.
+# `precision`: by its key. `tf32`: by a function of torch._C. The others have code of their own in `change`.
+Change = Literal["functions", "attribute", "precision", "tf32", "dtype", "deterministic", "reduction"]
+PrecisionKey = tuple[str, str]
+
+
+class Setter(NamedTuple):
+    """A function below `torch` that sets a switch: to `value`, or to its argument of that position or name."""
+
+    function: str
+    position: int | None = 0
+    keyword: str = ""
+    value: object = UNKNOWN
+
+    def to_effect(self, setting: str) -> Effect:
+        """Return it as `pysource` takes it."""
+        return Effect(setting, self.position, self.keyword, self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """One setting. Paths are below `torch`; without a `getter` it is the attribute at `path`."""
+
+    name: str
+    change: Change | None = None
+    """None for one that cannot be changed while a program runs."""
+    getter: str | None = None
+    """The function that returns it; with `argument`, if it takes one."""
+    argument: str | None = None
+    setter: str | None = None
+    attribute: str | None = None
+    """Where it differs from the recorded name."""
+    needs_cuda: bool = False
+    """Reading it starts CUDA, so it is read only once the program has started that."""
+    core: tuple[str, ...] = ()
+    """Functions of torch._C that return it (without starting anything) and, where it has another, set it."""
+    is_tracked: bool = False
+    """Read at every operator, as a step may change it."""
+    key: PrecisionKey | None = None
+    """The key of a precision; those of the same backend, or of any, follow its `all`."""
+    controls: tuple[PrecisionKey, ...] = ()
+    """The precisions that an older switch sets."""
+    variables: tuple[str, ...] = ()
+    """Variables of the environment that set it, too."""
+    rank: int | None = None
+    """Place among its aliases: 0 is the name that readers know best."""
+    setters: tuple[Setter, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """Return the path of the attribute that holds it."""
+        return self.attribute or self.name.removeprefix(PREFIX)
+
+
+GRADIENTS = "torch.grad_enabled"
+INFERENCE = "torch.inference_mode"
+THREADS = "torch.num_threads"
+MATMUL_WORD = "torch.float32_matmul_precision"
+MATMUL_TF32 = "torch.backends.cuda.matmul.allow_tf32"
+MKLDNN_MATMUL = "torch.backends.mkldnn.matmul.fp32_precision"
+# Recorded, and no switch.
+FACTS = ("torch.version.", "torch.cuda.arch_list", "torch.backends.cudnn.version", "torch.backends.cusparselt")
+# How operators come about, not how they run: recorded operators are below autograd.
+MODES: dict[str, Literal["grad", "inference"]] = {GRADIENTS: "grad", INFERENCE: "inference"}
+# Where code of PyTorch holds a setting under another path.
+RENAMED = {"torch.utils.deterministic.fill_uninitialized_memory": "torch.deterministic.fill_uninitialized_memory"}
+_DEBUG_MODE = Setter("set_deterministic_debug_mode", None)
+AUTOCAST_KINDS = ("cpu", "cuda")
+# `sdp_kernel()` of torch.backends.cuda takes them in this order.
+_SDP_KINDS = ("flash", "math", "mem_efficient", "cudnn")
+
+
+def _sdp(kind: str) -> Switch:
+    return Switch(
+        f"torch.backends.cuda.{kind}_sdp_enabled",
+        "functions",
+        getter=f"backends.cuda.{kind}_sdp_enabled",
+        setter=f"backends.cuda.enable_{kind}_sdp",
+        core=(f"_get_{kind}_sdp_enabled",),
+        is_tracked=True,
+        setters=(
+            Setter(f"backends.cuda.enable_{kind}_sdp", 0, "enabled"),
+            Setter("nn.attention.sdpa_kernel", None),
+            Setter("backends.cuda.sdp_kernel", _SDP_KINDS.index(kind), f"enable_{kind}", True),
+        ),
+    )
+
+
+def _library(name: str, keyword: str) -> Switch:
+    """Return a setting whose one function sets what it is given, and returns it when it is given nothing."""
+    path = f"backends.cuda.{name}"
+    setters = (Setter(path, 0, keyword),)
+    return Switch(f"torch.{path}", "functions", getter=path, setter=path, needs_cuda=True, setters=setters)
+
+
+def _precision(name: str, key: PrecisionKey, rank: int, *, is_tracked: bool = False) -> Switch:
+    return Switch(name, "precision", key=key, rank=rank, is_tracked=is_tracked)
+
+
+def _autocast(kind: str) -> tuple[Switch, Switch]:
+    return (
+        Switch(f"torch.autocast.{kind}.enabled", getter="is_autocast_enabled", argument=kind),
+        Switch(f"torch.autocast.{kind}.dtype", getter="get_autocast_dtype", argument=kind),
+    )
+
+
+SWITCHES: tuple[Switch, ...] = (
+    *map(_sdp, ("flash", "mem_efficient", "math", "cudnn")),
+    Switch("torch.backends.cudnn.enabled", core=("_get_cudnn_enabled",), is_tracked=True),
+    Switch("torch.backends.cudnn.benchmark", core=("_get_cudnn_benchmark",), is_tracked=True),
+    Switch("torch.backends.cudnn.deterministic", core=("_get_cudnn_deterministic",), is_tracked=True),
+    Switch("torch.backends.mkldnn.enabled", core=("_get_mkldnn_enabled",), is_tracked=True),
+    Switch(
+        "torch.deterministic.enabled",
+        "deterministic",
+        getter="are_deterministic_algorithms_enabled",
+        core=("_get_deterministic_algorithms",),
+        is_tracked=True,
+        setters=(Setter("use_deterministic_algorithms", 0, "mode"), _DEBUG_MODE),
+    ),
+    Switch(
+        "torch.deterministic.warn_only",
+        "deterministic",
+        getter="is_deterministic_algorithms_warn_only_enabled",
+        setters=(Setter("use_deterministic_algorithms", None, "warn_only", False), _DEBUG_MODE),
+    ),
+    Switch(
+        "torch.deterministic.fill_uninitialized_memory",
+        "attribute",
+        attribute="utils.deterministic.fill_uninitialized_memory",
+    ),
+    Switch(
+        THREADS,
+        "functions",
+        getter="get_num_threads",
+        setter="set_num_threads",
+        is_tracked=True,
+        variables=("OMP_NUM_THREADS", "MKL_NUM_THREADS"),
+        rank=12,
+        setters=(Setter("set_num_threads"),),
+    ),
+    # Precisions, each below the ones it follows.
+    _precision("torch.backends.fp32_precision", ("generic", "all"), 0),
+    _precision("torch.backends.cudnn.fp32_precision", ("cuda", "all"), 1),
+    _precision("torch.backends.mkldnn.fp32_precision", ("mkldnn", "all"), 2),
+    _precision("torch.backends.cuda.matmul.fp32_precision", ("cuda", "matmul"), 6, is_tracked=True),
+    _precision("torch.backends.cudnn.conv.fp32_precision", ("cuda", "conv"), 8, is_tracked=True),
+    _precision("torch.backends.cudnn.rnn.fp32_precision", ("cuda", "rnn"), 9),
+    _precision(MKLDNN_MATMUL, ("mkldnn", "matmul"), 7),
+    _precision("torch.backends.mkldnn.conv.fp32_precision", ("mkldnn", "conv"), 10),
+    _precision("torch.backends.mkldnn.rnn.fp32_precision", ("mkldnn", "rnn"), 11),
+    # The older switches of precision. Of the two that set one thing, the coarser stands first. `allow_tf32` is better
+    # known than the word, which does more.
+    Switch(
+        MATMUL_TF32,
+        "tf32",
+        core=("_get_cublas_allow_tf32", "_set_cublas_allow_tf32"),
+        is_tracked=True,
+        controls=(("cuda", "matmul"),),
+        rank=3,
+    ),
+    Switch(
+        "torch.backends.cudnn.allow_tf32",
+        "tf32",
+        core=("_get_cudnn_allow_tf32", "_set_cudnn_allow_tf32"),
+        is_tracked=True,
+        controls=(("cuda", "conv"), ("cuda", "rnn")),
+        rank=5,
+    ),
+    Switch("torch.backends.mkldnn.allow_tf32", "tf32", core=("_get_onednn_allow_tf32", "_set_onednn_allow_tf32")),
+    Switch(
+        MATMUL_WORD,
+        "tf32",
+        getter="get_float32_matmul_precision",
+        core=("_get_float32_matmul_precision", "_set_float32_matmul_precision"),
+        is_tracked=True,
+        controls=(("cuda", "matmul"), ("mkldnn", "matmul")),
+        rank=4,
+        setters=(Setter("set_float32_matmul_precision", 0, "precision"),),
+    ),
+    *(
+        Switch(f"torch.backends.cuda.matmul.allow_{kind}_reduced_precision_reduction{split}", "reduction")
+        for kind in ("fp16", "bf16")
+        for split in ("", "_split_k")
+    ),
+    Switch("torch.backends.cuda.matmul.allow_fp16_accumulation", "attribute"),
+    Switch("torch.backends.python_native.cutedsl.enabled", "attribute"),
+    Switch("torch.backends.python_native.triton.enabled", "attribute"),
+    Switch("torch.backends.cuda.cufft_plan_cache.max_size", "attribute", needs_cuda=True),
+    Switch(
+        "torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed",
+        "functions",
+        getter="backends.cuda.fp16_bf16_reduction_math_sdp_allowed",
+        setter="backends.cuda.allow_fp16_bf16_reduction_math_sdp",
+        setters=(Setter("backends.cuda.allow_fp16_bf16_reduction_math_sdp", 0, "enabled"),),
+    ),
+    Switch(
+        "torch.backends.mha.get_fastpath_enabled",
+        "functions",
+        getter="backends.mha.get_fastpath_enabled",
+        setter="backends.mha.set_fastpath_enabled",
+        setters=(Setter("backends.mha.set_fastpath_enabled", 0, "value"),),
+    ),
+    _library("preferred_linalg_library", "backend"),
+    _library("preferred_blas_library", "backend"),
+    _library("cublas_workspace_size", "size"),
+    _library("cublaslt_workspace_size", "size"),
+    Switch("torch.default_dtype", "dtype", getter="get_default_dtype", setters=(Setter("set_default_dtype", 0, "d"),)),
+    Switch(
+        GRADIENTS,
+        "functions",
+        getter="is_grad_enabled",
+        setter="_C._set_grad_enabled",
+        setters=(
+            Setter("no_grad", None, "", False),
+            Setter("autograd.no_grad", None, "", False),
+            Setter("enable_grad", None, "", True),
+            Setter("set_grad_enabled", 0, "mode"),
+            Setter("autograd.set_grad_enabled", 0, "mode"),
+            Setter("inference_mode", None, "", False),
+            Setter("autograd.inference_mode", None, "", False),
+        ),
+    ),
+    Switch(
+        INFERENCE,
+        getter="is_inference_mode_enabled",
+        setters=(Setter("inference_mode", 0, "mode", True), Setter("autograd.inference_mode", 0, "mode", True)),
+    ),
+    Switch(
+        "torch.autocast.cache",
+        "functions",
+        getter="is_autocast_cache_enabled",
+        setter="set_autocast_cache_enabled",
+        setters=(Setter("set_autocast_cache_enabled"),),
+    ),
+    *(switch for kind in AUTOCAST_KINDS for switch in _autocast(kind)),
+    Switch(
+        "torch.num_interop_threads",
+        getter="get_num_interop_threads",
+        setters=(Setter("set_num_interop_threads"),),
+    ),
+    Switch("torch.version.cuda"),
+    Switch("torch.version.git", attribute="version.git_version"),
+    Switch("torch.version.hip"),
+    Switch("torch.backends.cuda.is_ck_sdpa_available", getter="backends.cuda.is_ck_sdpa_available", needs_cuda=True),
+    Switch("torch.backends.cudnn.version", getter="backends.cudnn.version", needs_cuda=True),
+    Switch("torch.backends.cusparselt.version", getter="backends.cusparselt.version", needs_cuda=True),
+)
+BY_NAME = {switch.name: switch for switch in SWITCHES}
+# `read` finds it out itself: the getter would make a tensor.
+DEFAULT_DEVICE = "torch.default_device"
+DEFAULT_DEVICE_SETTER = Setter("set_default_device", 0, "device")
+# Settings of the compiler, in modules that the program may not have loaded. They are recorded, and not changed.
+COMPILER = {
+    "torch._dynamo.config": (
+        "assume_static_by_default",
+        "automatic_dynamic_shapes",
+        "cache_size_limit",
+        "capture_dynamic_output_shape_ops",
+        "capture_scalar_outputs",
+        "disable",
+        "recompile_limit",
+        "suppress_errors",
+    ),
+    "torch._inductor.config": (
+        "coordinate_descent_tuning",
+        "cpp_wrapper",
+        "emulate_precision_casts",
+        "epilogue_fusion",
+        "fallback_random",
+        "force_disable_caches",
+        "freezing",
+        "layout_optimization",
+        "max_autotune",
+        "max_autotune_gemm",
+        "max_autotune_gemm_backends",
+        "shape_padding",
+        "triton.cudagraphs",
+        "triton.cudagraph_trees",
+    ),
+}
