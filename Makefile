@@ -4,14 +4,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint clean
+.PHONY: demo test test-unit lint clean
 
 demo: $(STAMP)
 	@$(BIN)/python examples/demo.py
 
-# Two files at a time; a file is one worker's alone.
+# Everything but the tests of a real GPU. Two workers; the tests of a file run in one worker.
 test: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+# Only tests that load no framework and start no process, in under a minute. An attempt to do either is an error.
+test-unit: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m unit -n 2 --dist loadfile
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
+
+import markers
 
 
 @pytest.fixture(autouse=True)
@@ -22,3 +25,34 @@ def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--golden", action="store_true", help="write the golden reports in tests/golden anew")
+
+
+def is_unit_run(config: pytest.Config) -> bool:
+    return config.option.markexpr == "unit"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Forbid frameworks and processes where only unit tests run, but not in a process that starts test workers."""
+    config = session.config
+    starts_workers = getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput")
+    if is_unit_run(config) and not starts_workers:
+        sys.addaudithook(markers.forbid)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files that import a framework where only unit tests run."""
+    if is_unit_run(config) and collection_path.suffix == ".py" and markers.loads_a_framework(collection_path):
+        return True
+    return None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test by what it needs, unless it has such a marker already."""
+    for item in items:
+        if any(item.get_closest_marker(name) for name in markers.NEEDS):
+            continue
+        name = item.nodeid.split("::")[1].partition("[")[0]
+        for marker in markers.needs_of_test(item.path, name):
+            item.add_marker(marker)

@@ -123,6 +123,7 @@ def test_what_cannot_work_is_refused_before_anything_runs(cases: Cases, words: t
     assert err.startswith("joulediff: ") and said in err
 
 
+@pytest.mark.live
 def test_a_case_runs_is_judged_and_is_judged_again(cases: Cases) -> None:
     write_copies(Path("lib/copies"))
     for _ in range(TRIES):  # on a busy machine a look may miss it
@@ -146,6 +147,7 @@ def test_a_case_runs_is_judged_and_is_judged_again(cases: Cases) -> None:
     assert "1 of 1 found and confirmed" in cases("judge", "kept")[1]
 
 
+@pytest.mark.live
 def test_a_case_that_fails_and_one_that_cannot_run(cases: Cases) -> None:
     write_failing(Path("lib/fails"))
     write_case(Path("lib/other"), devices=["cuda"])
@@ -238,6 +240,7 @@ def test_a_broken_case_is_no_matter_of_the_others(cases: Cases) -> None:
     assert code == 1 and "lib/broken/case.toml" in err
 
 
+@pytest.mark.live
 def test_tracebacks_on_demand(cases: Cases) -> None:
     write_failing(Path("lib/fails"))
     assert "Traceback" not in cases("run", "fails", *SHORT)[2]
@@ -245,6 +248,7 @@ def test_tracebacks_on_demand(cases: Cases) -> None:
     assert "Traceback" in cases("-vv", "run", "fails", *SHORT)[2]
 
 
+@pytest.mark.live
 def test_the_lean_program_against_itself(cases: Cases) -> None:
     write_copies(Path("lib/copies"))
     code, out, err = cases(

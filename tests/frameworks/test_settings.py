@@ -222,6 +222,7 @@ def test_one_failing_read_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> 
         assert "host.memory_gib" in found
 
 
+@pytest.mark.live  # the standard library runs uname
 def test_a_machine_without_proc_is_survived(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise OSError("no /proc")

@@ -102,7 +102,7 @@ def test_a_parameter_is_followed_through_callers_to_the_literal() -> None:
     place = steps[-1].place
     assert place is not None
     assert (place.file, place.line) == (HERE.name, line_with("literal"))
-    assert place.text is not None and place.text.startswith("walk = watch(")
+    assert place.text is not None and place.text.startswith("walk = listener(")
 
 
 def test_a_default_is_an_origin() -> None:
