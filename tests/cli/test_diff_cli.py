@@ -19,6 +19,7 @@ from joulediff.archive import load, save
 from joulediff.cli import main
 from joulediff.diagnosis.interleaved_recording import Program, record_fixed
 from joulediff.model.errors import JoulediffError
+from joulediff.model.options import RecordOptions
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run
 from joulediff.process.interpreter import Interpreter
@@ -266,7 +267,7 @@ def test_a_program_against_itself_and_its_recording(diff: Callable[..., Any], tm
 
 def test_a_fix_that_cannot_be_put_in_force(tmp_path: Path) -> None:
     program = write_program(tmp_path / "plain.py", PLAIN)
-    request = Request(program, "plain", 0.1, 0.0, meter="estimated")
+    request = Request(program, RecordOptions(label="plain", seconds=0.1, wait_s=0.0, meter="estimated"))
     with pytest.raises(JoulediffError, match=r"torch\.num_threads cannot be changed: the program uses no framework"):
         record_fixed(
             Program(request, Interpreter(sys.executable), lambda _: None),
@@ -279,7 +280,7 @@ def test_the_environment_of_a_fix_reaches_the_program(tmp_path: Path, monkeypatc
     monkeypatch.setenv("JD_MODE", "slow")
     text = f"import os\ndef build():\n    open({str(tmp_path / 'mode')!r}, 'w').write(os.environ['JD_MODE'])\n"
     path = write_program(tmp_path / "plain.py", text + "    return lambda: sum(range(20_000))\n")
-    request = Request(path, "plain", 0.1, 0.0, meter="estimated")
+    request = Request(path, RecordOptions(label="plain", seconds=0.1, wait_s=0.0, meter="estimated"))
     program = Program(request, Interpreter(sys.executable), lambda _: None)
     run = record_fixed(program, {"env.JD_MODE": "fast"}, listener=ProgressListener())
     assert (tmp_path / "mode").read_text() == "fast"

@@ -26,6 +26,7 @@ from joulediff.model.diff import Diff
 from joulediff.model.errors import ProgramError
 from joulediff.model.finding import Finding
 from joulediff.model.measurement import Measurement
+from joulediff.model.options import RecordOptions
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run, Setting
 from joulediff.process.exit_reasons import Stopped
@@ -186,7 +187,9 @@ def programs(tmp_path: Path) -> Callable[[str, str], tuple[dict[Any, Program], l
             head = HEAD.format(python=sys.executable, wire=str(tmp_path / "wire"), log=str(tmp_path / "log"))
             path.write_text(head + textwrap.dedent(body))
             path.chmod(0o755)
-            found[side] = Program(Request("p.py", side, 0.4, 0.0), Interpreter(str(path)), kept.append)
+            found[side] = Program(
+                Request("p.py", RecordOptions(label=side, seconds=0.4, wait_s=0.0)), Interpreter(str(path)), kept.append
+            )
         return found, kept, tmp_path / "log"
 
     return make

@@ -17,6 +17,7 @@ import pytest
 
 from joulediff.archive import to_wire
 from joulediff.model.errors import ArchiveError, JoulediffError, ProgramError
+from joulediff.model.options import RecordOptions
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Pass, PassName, Run
 from joulediff.process.exit_reasons import ChildTraceback, ProgramRaised, Stopped
@@ -24,7 +25,7 @@ from joulediff.process.interpreter import Interpreter
 from joulediff.process.process import record_in_child
 from joulediff.process.request import Request, from_text, to_text
 
-REQUEST = Request("program.py", "program", 0.3, 0.0)
+REQUEST = Request("program.py", RecordOptions(label="program", seconds=0.3, wait_s=0.0))
 METERED = Run("program", "program.py", "2026-01-01T00:00:00+00:00", "0.1.0", passes=(Pass("metered", "done", 1.0),))
 HEAD = """\
 #!{python}
@@ -316,12 +317,13 @@ def test_sigterm_ends_the_child_too(
 
 def test_a_request_is_the_same_on_the_other_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    asked = Request("p.py:other", "a ± label", 2.5, 0.0, ("--epochs", "3", "\udcff"), cpu_watts=3.0, cpp=True)
+    options = RecordOptions(label="a ± label", seconds=2.5, wait_s=0.0, cpu_watts=3.0, cpp=True)
+    asked = Request("p.py:other", options, ("--epochs", "3", "\udcff"))
     assert from_text(to_text(asked)) == asked
 
 
 def test_files_of_meters_are_named_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    asked = Request("p.py", "p", 1.0, 0.0, meter="nvml, powerlog:wall.csv,scripted:/a/b.json,scripted")
+    asked = Request("p.py", RecordOptions(meter="nvml, powerlog:wall.csv,scripted:/a/b.json,scripted"))
     expected = f"nvml,powerlog:{tmp_path}/wall.csv,scripted:/a/b.json,scripted"
-    assert from_text(to_text(asked)).meter == expected
+    assert from_text(to_text(asked)).options.meter == expected

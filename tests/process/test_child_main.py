@@ -15,13 +15,14 @@ import pytest
 
 from cli_builders import forget_programs, write_program
 from joulediff.model.errors import JoulediffError, NotCovered
+from joulediff.model.options import RecordOptions
 from joulediff.model.run import Run
 from joulediff.process.main import _explain, _load_frameworks, _load_ourselves, _record, _stop, _Teller
 from joulediff.process.protocol import Disconnected, Inbox, Message, Sender, Stage
 from joulediff.process.request import Request
 from joulediff.pysource.programs import UserCodeFailed
 
-REQUEST = Request("p.py", "p", 0.1, 0.0)
+REQUEST = Request("p.py", RecordOptions(label="p", seconds=0.1, wait_s=0.0))
 
 
 class OutOfMemoryError(RuntimeError):
@@ -166,13 +167,13 @@ def recordings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list
     """Starts in a folder with a program; what is recorded there is noted, and the profiler is not loaded."""
     found: list[object] = []
 
-    def record(step: Callable[[], object], **_: object) -> Run:
+    def record_step(step: Callable[[], object], _: RecordOptions, **__: object) -> Run:
         found.append(step())
         return RUN
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", list(sys.path))
-    monkeypatch.setattr("joulediff.session.record.record", record)
+    monkeypatch.setattr("joulediff.session.record.record_step", record_step)
     monkeypatch.setattr("joulediff.process.main._load_frameworks", lambda: found.append("frameworks"))
     write_program(tmp_path / "p.py", PROGRAM)
     before = set(sys.modules)

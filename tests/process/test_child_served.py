@@ -26,6 +26,7 @@ from joulediff.archive.codec import to_plain
 from joulediff.frameworks.jobs import OWN, Job, JobCost
 from joulediff.model.energy import Energy
 from joulediff.model.errors import JoulediffError, ProgramError
+from joulediff.model.options import RecordOptions
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Pass, Run
 from joulediff.process.client import RemoteProgram
@@ -37,7 +38,7 @@ from joulediff.process.server import await_build, await_start, serve
 
 HEADER = struct.Struct("!2sBI")
 RUN, ANSWER = 2, 5
-REQUEST = Request("program.py", "program", 0.3, 0.0, serve=True)
+REQUEST = Request("program.py", RecordOptions(label="program", seconds=0.3, wait_s=0.0), serve=True)
 RECORDED = Run("program", "program.py", "2026-01-01T00:00:00+00:00", "0.1.0", passes=(Pass("metered", "done", 1.0),))
 CHANGED = replace(RECORDED, label="changed")
 WEIGHED = JobCost(Energy(1.0, 0.9, 1.1, "replayed"), 0.5, ("aten::mm",), 0.0)
@@ -436,8 +437,10 @@ import os, signal
 from joulediff.process.interpreter import Interpreter
 from joulediff.process.request import Request
 from joulediff.process.client import RemoteProgram
-with RemoteProgram(Request("p.py", "p", 0.3, 0.0), interpreter=Interpreter({interpreter.path!r}), keep=print) as a:
-    with RemoteProgram(Request("p.py", "p", 0.3, 0.0), interpreter=Interpreter({interpreter.path!r}), keep=print) as b:
+from joulediff.model.options import RecordOptions
+request, interpreter = Request("p.py", RecordOptions()), Interpreter({interpreter.path!r})
+with RemoteProgram(request, interpreter=interpreter, keep=print) as a:
+    with RemoteProgram(request, interpreter=interpreter, keep=print) as b:
         a.wait_built(); b.wait_built(); a.record()
         os.kill(os.getpid(), signal.SIGKILL)
 """

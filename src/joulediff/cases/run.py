@@ -18,7 +18,8 @@ from joulediff.archive import save
 from joulediff.cases.case import Case, DeviceName
 from joulediff.diagnosis.compare_programs import compare_programs
 from joulediff.diagnosis.interleaved_recording import Program
-from joulediff.model.diff import Diff, Thresholds
+from joulediff.model.diff import Diff
+from joulediff.model.options import CASE_OPTIONS, DiffOptions, RecordOptions
 from joulediff.model.pair import SideName
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run
@@ -29,9 +30,6 @@ from joulediff.process.request import Request
 from joulediff.report.json.diff import diff_to_json
 
 Size = Literal["small", "large"]
-SECONDS, REPLAY_SECONDS, WAIT_S = 2.0, 10.0, 10.0
-# As `joulediff diff` has it.
-TOLERANCE = 1e-3
 DIFF = "diff.json"
 RUNS: dict[SideName, str] = {"a": "a.jd", "b": "b.jd"}
 SAME_LABEL = "lean again"
@@ -40,12 +38,17 @@ _MOST_SIGNALS = 4096
 
 
 def programs_of(
-    case: Case, *, device: DeviceName, size: Size, folder: Path, request: Request | None = None, lean: bool = False
+    case: Case,
+    *,
+    device: DeviceName,
+    size: Size,
+    folder: Path,
+    options: RecordOptions = CASE_OPTIONS,
+    lean: bool = False,
 ) -> dict[SideName, Program]:
     """Return a case's two programs, whose runs are kept in a folder. With `lean`, the lean one is on both sides."""
-    asked = request or Request("", "", SECONDS, WAIT_S, replay_seconds=REPLAY_SECONDS)
-    asked = replace(asked, arguments=("--device", device, "--size", size))
-    return {side: _program(case, side, asked, folder / name, lean=lean) for side, name in RUNS.items()}
+    arguments = ("--device", device, "--size", size)
+    return {side: _program(case, side, options, arguments, folder / name, lean=lean) for side, name in RUNS.items()}
 
 
 def run_case(
@@ -54,8 +57,8 @@ def run_case(
     device: DeviceName,
     size: Size,
     folder: Path,
-    request: Request | None = None,
-    confirm: bool = False,
+    options: RecordOptions = CASE_OPTIONS,
+    confirm: bool = DiffOptions.confirm,
     lean: bool = False,
     listener: ProgressListener | None = None,
     ahead: Mapping[SideName, RemoteProgram] | None = None,
@@ -63,7 +66,7 @@ def run_case(
     """Return the diff of a case's two programs, and the files with their runs; what the folder held of both is gone.
 
     A Ctrl-C raises, whenever it comes: a diff whose trials were stopped says too little to be judged.
-    `request` says how long and with which meter to measure. With `lean`, the lean program runs on both sides. `ahead`
+    `options` say how long and with which meter to measure. With `lean`, the lean program runs on both sides. `ahead`
     are the processes of `programs_of` it, where they were started before.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -71,14 +74,12 @@ def run_case(
     for old in (*files.values(), folder / DIFF):
         with suppress(FileNotFoundError):
             old.unlink()
-    programs = programs_of(case, device=device, size=size, folder=folder, request=request, lean=lean)
+    programs = programs_of(case, device=device, size=size, folder=folder, options=options, lean=lean)
     with _stop_noted() as find_stop:
         diff = compare_programs(
             programs,
             {},
-            thresholds=Thresholds(),
-            tolerance=TOLERANCE,
-            confirm=confirm,
+            DiffOptions(confirm=confirm),
             listener=listener or ProgressListener(),
             ahead=ahead,
         )
@@ -128,11 +129,14 @@ def _read_stop(reader: int) -> int | None:
     return next((number for number in numbers if number in _STOPS), None)
 
 
-def _program(case: Case, side: SideName, request: Request, file: Path, *, lean: bool) -> Program:
+def _program(
+    case: Case, side: SideName, options: RecordOptions, arguments: tuple[str, ...], file: Path, *, lean: bool
+) -> Program:
     path, label = (case.wasteful, "wasteful") if side == "a" else (case.lean, "lean")
     if lean:
         path, label = case.lean, "lean" if side == "a" else SAME_LABEL
-    return Program(replace(request, program=str(path), label=label), find_interpreter(), _keep_in(file, str(path)))
+    request = Request(str(path), replace(options, label=label), arguments)
+    return Program(request, find_interpreter(), _keep_in(file, str(path)))
 
 
 def _shown(program: str) -> str:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from joulediff.cli.options import meter_options
+from joulediff.cli.options import recording_options
 from joulediff.cli.output import StageLines
 from joulediff.cli.verbose import is_verbose
+from joulediff.model.options import CASE_OPTIONS, RecordOptions
 from joulediff.model.pair import SideName
 from joulediff.model.progress import ProgressListener
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from joulediff.diagnosis.interleaved_recording import Program
     from joulediff.model.diff import Diff
     from joulediff.process.client import RemoteProgram
-    from joulediff.process.request import Request
 
 NOT_FOUND = 3
 LEAN = "lean"
@@ -46,10 +46,7 @@ ROOMY = 8
 @click.option("--keep", metavar="FOLDER", help="Keep recordings, diffs and results.json there.")
 @click.option("--json", "json_to", metavar="FILE", help="Write JSON to FILE; - is standard output.")
 @click.option("--markdown", "markdown_to", metavar="FILE", help="Write Markdown to FILE; - is standard output.")
-@click.option("--seconds", default=2.0, show_default=True, metavar="S", help="Time to measure a program for, at most.")
-@click.option("--replay-seconds", default=10.0, show_default=True, metavar="S", help="Time to replay operators for.")
-@click.option("--wait", "wait_s", default=10.0, show_default=True, metavar="S", help="Longest wait for quiet.")
-@meter_options
+@recording_options(CASE_OPTIONS)
 @click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks.")
 @click.pass_obj
 def run_command(
@@ -64,12 +61,7 @@ def run_command(
     keep: str | None,
     json_to: str | None,
     markdown_to: str | None,
-    seconds: float,
-    replay_seconds: float,
-    wait_s: float,
-    clock_offset: float,
-    meter: str,
-    cpu_watts: float | None,
+    options: RecordOptions,
 ) -> int:
     """Run cases, and judge what a diff finds in each.
 
@@ -77,28 +69,17 @@ def run_command(
     """
     from joulediff.cases.table import all_good
     from joulediff.cli.output import stdout_kept_clean
-    from joulediff.process.request import Request
 
     cases = _choose(library, names, every=every, only=only)
     reports = Reports(json_to, markdown_to)
     reports.refuse()
-    request = Request(
-        "",
-        "",
-        seconds,
-        wait_s,
-        meter=meter,
-        cpu_watts=cpu_watts,
-        clock_offset_s=clock_offset,
-        replay_seconds=replay_seconds,
-    )
-    options = _Options(request, device, size, lean=lean, confirm=confirm)
+    how = _Options(options, device, size, lean=lean, confirm=confirm)
     with ExitStack() as stack:
         # A lean program against itself is no recording of the case.
         shelf = _Shelf.open(str(Path(keep) / LEAN) if keep is not None and lean else keep, stack)
         try:
             with stdout_kept_clean(reports.takes_stdout):
-                _run_all(cases, options, shelf, is_quiet=reports.takes_stdout)
+                _run_all(cases, how, shelf, is_quiet=reports.takes_stdout)
         finally:  # Ctrl-C ends the case that runs, and leaves those before it
             reports.write(shelf.judged, is_single=len(cases) == 1)
     return 0 if all_good(shelf.judged) else NOT_FOUND
@@ -108,7 +89,7 @@ def run_command(
 class _Options:
     """How cases are run; a device or a size of None is chosen for each."""
 
-    request: Request
+    recording: RecordOptions
     device: DeviceName | None
     size: Size | None
     lean: bool
@@ -264,7 +245,7 @@ class _Job:
             device=self.device,
             size=self.size,
             folder=self.folder,
-            request=options.request,
+            options=options.recording,
             lean=options.lean,
         )
 
@@ -348,7 +329,7 @@ def _judge_one(
             device=job.device,
             size=job.size,
             folder=job.folder,
-            request=options.request,
+            options=options.recording,
             confirm=options.confirm,
             lean=options.lean,
             listener=listener,

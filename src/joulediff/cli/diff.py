@@ -11,14 +11,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from joulediff.cli.options import ProgramCommand, meter_options, program_arguments, read_share
+from joulediff.cli.options import (
+    ProgramCommand,
+    gather,
+    program_arguments,
+    recording_options,
+    share_option,
+    tolerance_option,
+)
+from joulediff.model.options import DiffOptions, RecordOptions
 
 if TYPE_CHECKING:
     from joulediff.diagnosis.interleaved_recording import Program
-    from joulediff.model.diff import Diff, Thresholds
+    from joulediff.model.diff import Diff
     from joulediff.model.pair import SideName
     from joulediff.model.run import Run
-    from joulediff.process.request import Request
 
 TOO_MUCH = 3
 
@@ -26,54 +33,51 @@ TOO_MUCH = 3
 @click.command("diff", cls=ProgramCommand)
 @click.argument("first", metavar="A")
 @click.argument("second", metavar="B")
-@click.option("--threshold", type=read_share, default="5%", metavar="SHARE", help="Least difference to report.  [5%]")
-@click.option("--slower", type=read_share, default="1%", metavar="SHARE", help="A waste costs at most this time.  [1%]")
-@click.option("--difference", type=read_share, default="1%", metavar="SHARE", help="... and changes outputs by.  [1%]")
-@click.option("--fail-above", type=read_share, metavar="SHARE", help="Exit with 3 if B uses more than A by this.")
-@click.option("--confirm", is_flag=True, help="Run the whole program again with each fix that can be applied.")
+@gather(
+    "how",
+    DiffOptions(),
+    threshold=share_option("--threshold", DiffOptions.threshold, "Least difference to report."),
+    slower=share_option("--slower", DiffOptions.slower, "A waste costs at most this time."),
+    difference=share_option("--difference", DiffOptions.difference, "... and changes outputs by."),
+    confirm=click.option(
+        "--confirm",
+        is_flag=True,
+        default=DiffOptions.confirm,
+        help="Run the whole program again with each fix that can be applied.",
+    ),
+    tolerance=tolerance_option("How far equal tensors may lie apart."),
+)
+@share_option("--fail-above", None, "Exit with 3 if B uses more than A by this.")
 @click.option("--keep", metavar="FOLDER", help="Keep the recordings of programs there.")
 @click.option("--python-a", metavar="PATH", help="Python of the environment to run A in.  [this one]")
 @click.option("--python-b", metavar="PATH", help="Python of the environment to run B in.  [this one]")
 @click.option("--label-a", metavar="TEXT", help="Name of A in reports.")
 @click.option("--label-b", metavar="TEXT", help="Name of B in reports.")
-@click.option("--tolerance", default=1e-3, show_default=True, metavar="T", help="How far equal tensors may lie apart.")
 @click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, metavar="N", help="Findings to show.")
 @click.option("--all", "every", is_flag=True, help="Show every row, and what was seen for each cause.")
 @click.option("-o", "--output", metavar="FILE", help="Write a report: .md, .json or .txt says which.")
 @click.option("--json", "json_to", metavar="FILE", help="Write JSON to FILE; - is standard output.")
 @click.option("--markdown", "markdown_to", metavar="FILE", help="Write Markdown to FILE; - is standard output.")
-@click.option("--seconds", default=4.0, show_default=True, metavar="S", help="Time to measure a program for, at most.")
-@click.option("--replay-seconds", default=60.0, show_default=True, metavar="S", help="Time to replay operators for.")
-@click.option("--wait", "wait_s", default=30.0, show_default=True, metavar="S", help="Longest wait for quiet.")
-@meter_options
+@recording_options(RecordOptions())
 @click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks.")
 @click.pass_context
 def command(
     ctx: click.Context,
     first: str,
     second: str,
-    threshold: float,
-    slower: float,
-    difference: float,
+    how: DiffOptions,
+    options: RecordOptions,
     fail_above: float | None,
-    confirm: bool,  # noqa: FBT001
     keep: str | None,
     python_a: str | None,
     python_b: str | None,
     label_a: str | None,
     label_b: str | None,
-    tolerance: float,
     top: int,
     every: bool,  # noqa: FBT001
     output: str | None,
     json_to: str | None,
     markdown_to: str | None,
-    seconds: float,
-    replay_seconds: float,
-    wait_s: float,
-    clock_offset: float,
-    meter: str,
-    cpu_watts: float | None,
 ) -> int:
     """Compare two programs, or recordings of them, and find what wastes energy.
 
@@ -82,8 +86,6 @@ def command(
     the sys.argv of both.
     """
     from joulediff.cli.output import open_console, stdout_kept_clean
-    from joulediff.model.diff import Thresholds
-    from joulediff.process.request import Request
     from joulediff.report.terminal.diff import print_diff
 
     places = _Places(output, json_to, markdown_to)
@@ -92,20 +94,8 @@ def command(
         "a": _Side("a", first, label_a, python_a),
         "b": _Side("b", second, label_b, python_b),
     }
-    request = Request(
-        "",
-        "",
-        seconds,
-        wait_s,
-        program_arguments(ctx),
-        meter=meter,
-        cpu_watts=cpu_watts,
-        clock_offset_s=clock_offset,
-        replay_seconds=replay_seconds,
-    )
-    thresholds = Thresholds(threshold, slower, difference)
     with stdout_kept_clean(places.takes_stdout):
-        diff = _compare(sides, request, thresholds, tolerance=tolerance, keep=keep, confirm=confirm)
+        diff = _compare(sides, how, options, program_arguments(ctx), keep)
     diff = replace(diff, next=_next(diff, sides, places))
     if not places.takes_stdout:
         print_diff(diff, open_console(), top=top, every=every)
@@ -142,14 +132,16 @@ class _Side:
         run = load(self.target)
         return replace(run, label=self.label) if self.label else run
 
-    def program(self, request: Request, folder: Path) -> Program:
+    def program(self, options: RecordOptions, arguments: tuple[str, ...], folder: Path) -> Program:
         from joulediff.diagnosis.interleaved_recording import Program
         from joulediff.process.interpreter import find_interpreter
+        from joulediff.process.request import Request
         from joulediff.pysource.programs import label_of
 
         self.folder = folder
         label = self.label or label_of(self.target)
-        return Program(replace(request, program=self.target, label=label), find_interpreter(self.python), self.keep)
+        request = Request(self.target, replace(options, label=label), arguments)
+        return Program(request, find_interpreter(self.python), self.keep)
 
     def keep(self, run: Run) -> None:
         from joulediff.archive import save
@@ -162,29 +154,29 @@ class _Side:
 
 def _compare(
     sides: dict[SideName, _Side],
-    request: Request,
-    thresholds: Thresholds,
-    *,
-    tolerance: float,
+    how: DiffOptions,
+    options: RecordOptions,
+    arguments: tuple[str, ...],
     keep: str | None,
-    confirm: bool,
 ) -> Diff:
     from joulediff.cli.output import StageLines
     from joulediff.diagnosis.diagnose import diagnose
+    from joulediff.model.diff import Thresholds
     from joulediff.model.errors import JoulediffError
 
     if all(side.is_archive for side in sides.values()):
-        return diagnose(sides["a"].load(), sides["b"].load(), thresholds=thresholds, tolerance=tolerance)
+        limits = Thresholds.of(how)
+        return diagnose(sides["a"].load(), sides["b"].load(), thresholds=limits, tolerance=how.tolerance)
     from joulediff.diagnosis.compare_programs import compare_programs
 
     with ExitStack() as stack:
         folder = _open_folder(keep, stack)
-        programs = {name: side.program(request, folder) for name, side in sides.items() if not side.is_archive}
+        programs = {
+            name: side.program(options, arguments, folder) for name, side in sides.items() if not side.is_archive
+        }
         runs = {name: side.load() for name, side in sides.items() if side.is_archive}
         try:
-            return compare_programs(
-                programs, runs, thresholds=thresholds, tolerance=tolerance, confirm=confirm, listener=StageLines()
-            )
+            return compare_programs(programs, runs, how, listener=StageLines())
         except JoulediffError as error:
             error.fix = "\n  ".join(filter(None, [error.fix, *_rescue(sides, keep)]))
             raise

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from joulediff.cli.options import meter_options, output_options
+from joulediff.cli.options import gather, meter_options, output_options, wait_option
+from joulediff.model.options import DOCTOR_OPTIONS, MeasureOptions
 
 
 @click.command("doctor")
-@click.option("--wait", "wait_s", default=3.0, show_default=True, metavar="S", help="Longest wait for quiet.")
-@meter_options
+@gather("options", DOCTOR_OPTIONS, wait_s=wait_option(DOCTOR_OPTIONS.wait_s), **meter_options())
 @output_options
-def command(wait_s: float, meter: str, cpu_watts: float | None, clock_offset: float, json_to: str | None) -> int:
+def command(options: MeasureOptions, json_to: str | None) -> int:
     """Look at every meter of this machine and at its quietness.
 
     Exit code 0: measures and is quiet; 2: only estimates, or not quiet; 1: nothing can be measured.
@@ -22,7 +22,11 @@ def command(wait_s: float, meter: str, cpu_watts: float | None, clock_offset: fl
     refuse_unwritable(json_to)
     with Progress() as progress:
         found = check_machine(
-            meter=meter, wait_s=wait_s, cpu_watts=cpu_watts, clock_offset_s=clock_offset, listener=progress
+            meter=options.meter,
+            wait_s=options.wait_s,
+            cpu_watts=options.cpu_watts,
+            clock_offset_s=options.clock_offset_s,
+            listener=progress,
         )
     if json_to != "-":
         from joulediff.report.terminal.doctor import print_checkup

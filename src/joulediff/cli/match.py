@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import click
 
-from joulediff.cli.options import output_options
+from joulediff.cli.options import output_options, tolerance_option
 
 
 @click.command("match")
 @click.argument("first", metavar="A.jd")
 @click.argument("second", metavar="B.jd")
 @click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="Rows to show.")
-@click.option(
-    "--tolerance",
-    type=float,
-    default=1e-3,
-    show_default=True,
-    metavar="T",
-    help="How far equal tensors may lie apart, beside rounding.",
-)
+@tolerance_option("How far equal tensors may lie apart, beside rounding.")
 @output_options
 def command(first: str, second: str, top: int, tolerance: float, json_to: str | None) -> int:
     """Show the parts of two recorded runs that compute the same, and what has no counterpart.

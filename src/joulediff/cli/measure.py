@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
+
 import click
 
-from joulediff.cli.options import meter_options, output_options, read_share
+from joulediff.cli.options import gather, meter_options, output_options, read_share, seconds_option, wait_option
 from joulediff.model.measurement import Measurement
+from joulediff.model.options import MeasureOptions
 
 
 @click.command("measure")
 @click.argument("program", metavar="FILE.py[:name]")
-@click.option("--seconds", default=4.0, show_default=True, metavar="S", help="Time to measure for, at most.")
-@click.option("--precision", type=read_share, metavar="P", help="Half width of the interval to reach.  [1% aimed at]")
-@click.option("--wait", "wait_s", default=30.0, show_default=True, metavar="S", help="Longest wait for quiet.")
-@click.option("--label", metavar="TEXT", help="Name of the program in the report.  [its file]")
-@meter_options
+@gather(
+    "options",
+    MeasureOptions(),
+    seconds=seconds_option(MeasureOptions.seconds, "Time to measure for, at most.", "--seconds"),
+    precision=click.option(
+        "--precision",
+        type=read_share,
+        default=MeasureOptions.precision,
+        metavar="P",
+        help="Half width of the interval to reach.  [1% aimed at]",
+    ),
+    wait_s=wait_option(MeasureOptions.wait_s),
+    label=click.option("--label", metavar="TEXT", help="Name of the program in the report.  [its file]"),
+    **meter_options(),
+)
 @output_options
 def command(
     program: str,
-    seconds: float,
-    precision: float | None,
-    wait_s: float,
-    label: str | None,
-    clock_offset: float,
-    meter: str,
-    cpu_watts: float | None,
+    options: MeasureOptions,
     json_to: str | None,
 ) -> int:
     """Measure the energy of one step of a program.
@@ -44,13 +51,7 @@ def command(
                 step = load_step(program)
                 found = measure(
                     step,
-                    label=label or label_of(program),
-                    seconds=seconds,
-                    meter=meter,
-                    precision=precision,
-                    wait_s=wait_s,
-                    cpu_watts=cpu_watts,
-                    clock_offset_s=clock_offset,
+                    **asdict(replace(options, label=options.label or label_of(program))),
                     listener=progress,
                 )
         except BaseException as error:

@@ -1,16 +1,20 @@
-"""Options that several commands share, and how their words become values."""
+"""Options that several commands share. Their defaults are those of `model/options`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
 from typing import Any, TypeVar
 
 import click
 
-from joulediff.model.units import parse_share
+from joulediff.model.options import DiffOptions, MeasureOptions, RecordOptions
+from joulediff.model.units import format_share, parse_share
 
 _OWN = "joulediff.program.arguments"
 _F = TypeVar("_F", bound=Callable[..., Any])
+_Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def read_share(text: str) -> float:
@@ -21,21 +25,84 @@ def read_share(text: str) -> float:
         raise click.BadParameter(f"{text!r} is not a share; write 2% or 0.02") from None
 
 
-def meter_options(command: _F) -> _F:
-    """Add the options that choose and tune meters."""
-    for option in (
-        click.option("--clock-offset", default=0.0, metavar="S", help="Seconds to add to a power log's time stamps."),
-        click.option("--cpu-watts", type=float, metavar="W", help="Watts of a busy core, for the estimate."),
-        click.option(
+def share_option(flag: str, default: float | None, text: str) -> _Option:
+    """Return an option for a share, whose help ends with its default."""
+    if default is None:
+        return click.option(flag, type=read_share, metavar="SHARE", help=text)
+    shown = format_share(default)
+    return click.option(flag, type=read_share, default=shown, metavar="SHARE", help=f"{text}  [{shown}]")
+
+
+def gather(name: str, defaults: MeasureOptions | DiffOptions, **options: _Option) -> Callable[[_F], _F]:
+    """Add options, each under the field of `defaults` that it changes; the command gets them as one record, `name`."""
+
+    def add(command: _F) -> _F:
+        @wraps(command)
+        def gathering(*args: Any, **given: Any) -> Any:
+            found = {field: given.pop(field) for field in options}
+            return command(*args, **{name: replace(defaults, **found)}, **given)
+
+        with_options: Any = gathering
+        for option in reversed(options.values()):
+            with_options = option(with_options)
+        found: _F = with_options
+        return found
+
+    return add
+
+
+def meter_options() -> dict[str, _Option]:
+    """Return the options that choose and tune meters."""
+    return {
+        "meter": click.option(
             "--meter",
-            default="auto",
+            default=MeasureOptions.meter,
             show_default=True,
             metavar="M",
             help="auto, or names with commas: nvml rapl amdsmi apple estimated powerlog:FILE.csv scripted:FILE.json",
         ),
-    ):
-        command = option(command)
-    return command
+        "cpu_watts": click.option(
+            "--cpu-watts",
+            type=float,
+            default=MeasureOptions.cpu_watts,
+            metavar="W",
+            help="Watts of a busy core, for the estimate.",
+        ),
+        "clock_offset_s": click.option(
+            "--clock-offset",
+            "clock_offset_s",
+            default=MeasureOptions.clock_offset_s,
+            metavar="S",
+            help="Seconds to add to a power log's time stamps.",
+        ),
+    }
+
+
+def tolerance_option(text: str) -> _Option:
+    """Return the option for the tolerance of matching."""
+    return click.option("--tolerance", default=DiffOptions.tolerance, show_default=True, metavar="T", help=text)
+
+
+def seconds_option(default: float, text: str, *flags: str) -> _Option:
+    """Return an option for a number of seconds, under `flags`; the last may be the name of its parameter."""
+    return click.option(*flags, default=default, show_default=True, metavar="S", help=text)
+
+
+def wait_option(default: float) -> _Option:
+    """Return the option for the longest wait for a quiet machine."""
+    return seconds_option(default, "Longest wait for quiet.", "--wait", "wait_s")
+
+
+def recording_options(defaults: RecordOptions) -> Callable[[_F], _F]:
+    """Add the options of commands that record two programs; they get a `RecordOptions` as `options`."""
+    return gather(
+        "options",
+        defaults,
+        seconds=seconds_option(defaults.seconds, "Time to measure a program for, at most.", "--seconds"),
+        replay_seconds=seconds_option(defaults.replay_seconds, "Time to replay operators for.", "--replay-seconds"),
+        wait_s=wait_option(defaults.wait_s),
+        **meter_options(),
+    )
 
 
 def output_options(command: _F) -> _F:

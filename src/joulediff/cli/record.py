@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from joulediff.cli.options import ProgramCommand, meter_options, program_arguments
+from joulediff.cli.options import (
+    ProgramCommand,
+    gather,
+    meter_options,
+    program_arguments,
+    seconds_option,
+    wait_option,
+)
+from joulediff.model.options import RecordOptions
 
 if TYPE_CHECKING:
     from joulediff.energy.ledger import Books
@@ -25,18 +33,27 @@ NAME_CHARS = 60
 @click.option("-o", "--output", metavar="RUN.jd", help="File to write.  [LABEL.jd in this folder]")
 @click.option("--label", metavar="TEXT", help="Name of the program in reports.  [its file]")
 @click.option("--python", metavar="PATH", help="Python of the environment to run the program in.  [this one]")
-@click.option(
-    "--step-seconds", "--seconds", default=4.0, show_default=True, metavar="S", help="Time to measure for, at most."
-)
-@click.option("--wait", "wait_s", default=30.0, show_default=True, metavar="S", help="Longest wait for quiet.")
 @click.option("--no-replay", is_flag=True, help="Do not run each operator again alone for its energy.")
-@click.option(
-    "--replay-seconds", default=60.0, show_default=True, metavar="S", help="Time to replay operators for, at most."
-)
 @click.option("--no-source", is_flag=True, help="Keep no lines of source code in the file.")
-@click.option("--cpp", is_flag=True, help="Keep C++ frames of every operator; recording is slower.")
 @click.option("--strict", is_flag=True, help="Exit with 2 if much of the energy is unexplained, too.")
-@meter_options
+@gather(
+    "options",
+    RecordOptions(),
+    seconds=seconds_option(
+        RecordOptions.seconds, "Time to measure for, at most.", "--step-seconds", "--seconds", "seconds"
+    ),
+    wait_s=wait_option(RecordOptions.wait_s),
+    replay_seconds=seconds_option(
+        RecordOptions.replay_seconds, "Time to replay operators for, at most.", "--replay-seconds"
+    ),
+    cpp=click.option(
+        "--cpp",
+        is_flag=True,
+        default=RecordOptions.cpp,
+        help="Keep C++ frames of every operator; recording is slower.",
+    ),
+    **meter_options(),
+)
 @click.option("-v", "--verbose", count=True, help="-vv shows tracebacks.")
 @click.pass_context
 def command(
@@ -45,16 +62,10 @@ def command(
     output: str | None,
     label: str | None,
     python: str | None,
-    step_seconds: float,
-    wait_s: float,
+    options: RecordOptions,
     no_replay: bool,  # noqa: FBT001
-    replay_seconds: float,
     no_source: bool,  # noqa: FBT001
-    cpp: bool,  # noqa: FBT001
     strict: bool,  # noqa: FBT001
-    clock_offset: float,
-    meter: str,
-    cpu_watts: float | None,
     verbose: int,
 ) -> int:
     """Record a program in a process of its own, and write a file that holds its run.
@@ -71,25 +82,12 @@ def command(
     from joulediff.process.request import Request, file_of
     from joulediff.pysource.programs import label_of
 
-    if not no_replay and not 0 < replay_seconds < float("inf"):
-        raise JoulediffError(f"cannot replay for {replay_seconds:g} seconds", fix="give seconds, or --no-replay")
     label = label or label_of(program)
+    options = replace(options, label=label, source=not no_source, replay=not no_replay)
+    options.check_replay()
     file = _File(output or name_file(label))
     refuse_output(file.shown, file_of(program))
-    request = Request(
-        program,
-        label,
-        step_seconds,
-        wait_s,
-        program_arguments(ctx),
-        meter=meter,
-        cpu_watts=cpu_watts,
-        clock_offset_s=clock_offset,
-        source=not no_source,
-        cpp=cpp,
-        replay=not no_replay,
-        replay_seconds=replay_seconds,
-    )
+    request = Request(program, options, program_arguments(ctx))
     interpreter = find_interpreter(python)
     try:
         run = record_in_child(request, interpreter=interpreter, keep=file.keep, listener=StageLines())

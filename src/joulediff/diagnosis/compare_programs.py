@@ -12,6 +12,7 @@ from joulediff.diagnosis.interleaved_recording import Program, record_fixed, rec
 from joulediff.model.diff import Diff, Thresholds
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import Confirmation, Finding, WholeRun
+from joulediff.model.options import DiffOptions
 from joulediff.model.pair import SideName
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run
@@ -21,29 +22,27 @@ from joulediff.process.client import RemoteProgram
 def compare_programs(
     programs: Mapping[SideName, Program],
     runs: Mapping[SideName, Run],
+    options: DiffOptions,
     *,
-    thresholds: Thresholds,
-    tolerance: float,
-    confirm: bool,
     listener: ProgressListener,
     ahead: Mapping[SideName, RemoteProgram] | None = None,
 ) -> Diff:
     """Return the diff of two sides: those of `programs` are recorded now, those of `runs` are taken as they are.
 
-    `ahead` are their processes, where they were started before. With `confirm`, each whole program is measured again
-    with every fix that can be put in force from outside.
+    `ahead` are their processes, where they were started before. With `options.confirm`, each whole program is measured
+    again with every fix that can be put in force from outside.
     """
     with recorded(programs, runs, listener=listener, ahead=ahead) as found:
         diff = diagnose(
             found.runs["a"],
             found.runs["b"],
-            thresholds=thresholds,
-            tolerance=tolerance,
+            thresholds=Thresholds.of(options),
+            tolerance=options.tolerance,
             live=found.live,
             listener=listener,
             interleaved=found.interleaved,
         )
-        return confirm_findings(diff, programs, listener=listener) if confirm else diff
+        return confirm_findings(diff, programs, listener=listener) if options.confirm else diff
 
 
 def confirm_findings(diff: Diff, programs: Mapping[SideName, Program], *, listener: ProgressListener) -> Diff:

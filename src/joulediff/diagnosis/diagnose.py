@@ -30,6 +30,7 @@ from joulediff.frameworks.framework import is_read
 from joulediff.matching import TOLERANCE, is_view, match
 from joulediff.model.diff import Diff, RowVerdict, Thresholds
 from joulediff.model.finding import Finding, Region
+from joulediff.model.options import DiffOptions
 from joulediff.model.pair import SIDES, SideName, other_side
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run
@@ -74,10 +75,10 @@ def diff(
     a: Run | str | Path,
     b: Run | str | Path,
     *,
-    threshold: float = 0.05,
-    slower: float = 0.01,
-    difference: float = 0.01,
-    tolerance: float = TOLERANCE,
+    threshold: float = DiffOptions.threshold,
+    slower: float = DiffOptions.slower,
+    difference: float = DiffOptions.difference,
+    tolerance: float = DiffOptions.tolerance,
 ) -> Diff:
     """Return what differs between two runs, or the recordings in two files, and why.
 

@@ -106,7 +106,7 @@ def _named(program: Program) -> Iterator[None]:
     try:
         yield
     except ProgramError as error:
-        error.what = f"{program.request.label}: {error.what}"
+        error.what = f"{program.request.options.label}: {error.what}"
         raise
 
 
@@ -134,7 +134,7 @@ def _take_turns(programs: Mapping[SideName, Program], live: dict[SideName, Remot
             if turn < len(programs):
                 live[side].meter(kin)
             else:
-                live[side].meter_again(programs[side].request.seconds / 2)
+                live[side].meter_again(programs[side].request.options.seconds / 2)
     return len(live) > 1
 
 
@@ -161,7 +161,8 @@ def _record(side: SideName, program: Program, live: dict[SideName, RemoteProgram
 
 def record_fixed(program: Program, fix: Mapping[str, Setting], *, listener: ProgressListener) -> Run:
     """Return the record of a program with a fix: its energy and its outputs, without single operators."""
-    request = replace(program.request, replay=False, serve=False, fix=dict(fix))
+    options = replace(program.request.options, replay=False)
+    request = replace(program.request, options=options, serve=False, fix=dict(fix))
     return record_in_child(request, interpreter=program.interpreter, keep=_keep_nothing, listener=listener)
 
 

@@ -17,11 +17,11 @@ from joulediff.energy.load_energy import LoadMeter, name_domain
 from joulediff.frameworks.recorder import Replayer
 from joulediff.measuring.meters.meter import Clock
 from joulediff.model.errors import JoulediffError
+from joulediff.model.options import RecordOptions
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Replay, Run
 from joulediff.model.units import format_time
 
-SECONDS = 60.0
 # Measuring takes this long for each operator on average, and at least and at most so long.
 MEAN_WINDOW_S = 0.3
 MIN_WINDOW_S, MAX_WINDOW_S = 0.15, 1.0
@@ -42,7 +42,7 @@ class Replaying:
     bench: BurstMeter
     clock: Clock
     listener: ProgressListener
-    seconds: float = SECONDS
+    seconds: float = RecordOptions.replay_seconds
     pace: Pace | None = None
     """The same pace for all, whatever clock that gives; to show what it costs."""
     _rows: list[Replay] = field(default_factory=list)

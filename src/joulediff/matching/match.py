@@ -17,10 +17,11 @@ from joulediff.matching.joint_graph import look_through_parts, to_joint
 from joulediff.matching.regions import find_regions
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import Region
+from joulediff.model.options import DiffOptions
 from joulediff.model.run import Run
 
 # How far the features of equal tensors may lie apart, beside the rounding of their float types.
-TOLERANCE = 1e-3
+TOLERANCE = DiffOptions.tolerance
 
 
 def match(a: Run, b: Run, *, tolerance: float = TOLERANCE) -> list[Region]:

@@ -18,18 +18,18 @@ from joulediff.measuring.sampler import Sampler
 from joulediff.measuring.sensor_cache import Memory
 from joulediff.model.errors import MeterFailed, MeterUnavailable
 from joulediff.model.measurement import Checkup, Condition, Domain, Learned, MeterReport, Quiet, Reading
+from joulediff.model.options import DOCTOR_OPTIONS
 from joulediff.model.progress import ProgressListener
 
 # A checkup reports what is; it does not wait long for better times.
-WAIT_S = 3.0
 
 
 def check_machine(
     *,
-    meter: str = "auto",
-    wait_s: float = WAIT_S,
-    cpu_watts: float | None = None,
-    clock_offset_s: float = 0.0,
+    meter: str = DOCTOR_OPTIONS.meter,
+    wait_s: float = DOCTOR_OPTIONS.wait_s,
+    cpu_watts: float | None = DOCTOR_OPTIONS.cpu_watts,
+    clock_offset_s: float = DOCTOR_OPTIONS.clock_offset_s,
     memory: Memory | None = None,
     clock: Clock | None = None,
     listener: ProgressListener | None = None,

@@ -14,6 +14,7 @@ from joulediff.measuring.meters.meter import Clock
 from joulediff.measuring.sampler import Sampler
 from joulediff.model.errors import JoulediffError, NotCovered
 from joulediff.model.measurement import Condition, Domain, IdlePower, Quiet
+from joulediff.model.options import MeasureOptions
 from joulediff.model.progress import ProgressListener
 from joulediff.model.stats import half_width
 
@@ -27,14 +28,13 @@ COVERED_SHARE = 0.6
 SPREAD_LIMIT = 0.03
 # Below this an idle power is as good as none, and its spread says nothing.
 NEGLIGIBLE_W = 1.0
-WAIT_S = 30.0
 
 
 def wait_until_quiet(
     sampler: Sampler,
     *,
     clock: Clock,
-    wait_s: float = WAIT_S,
+    wait_s: float = MeasureOptions.wait_s,
     listener: ProgressListener | None = None,
     look_at_cpu: bool = True,
 ) -> Quiet:

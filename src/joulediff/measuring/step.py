@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 
 from joulediff.measuring.conditions import judge_devices
-from joulediff.measuring.idle import WAIT_S, wait_until_quiet
+from joulediff.measuring.idle import wait_until_quiet
 from joulediff.measuring.meters import MeterSet, open_meters
 from joulediff.measuring.meters.meter import Clock, RealClock
 from joulediff.measuring.repeater import Repeater, Step
@@ -22,9 +22,9 @@ from joulediff.measuring.sensor_cache import Memory
 from joulediff.measuring.windows import cpu_per_step, mean_clocks
 from joulediff.model.errors import JoulediffError
 from joulediff.model.measurement import Condition, DeviceState, Measurement, Quiet
+from joulediff.model.options import MeasureOptions
 from joulediff.model.progress import ProgressListener
 
-SECONDS = 4.0
 # Half width of the interval at which more repeats are not worth their time.
 AIM_SHARE = 0.01
 # More windows cannot beat the spread between runs; this close to it they are not worth their time either.
@@ -36,14 +36,14 @@ FIRST_LOOK = 4
 def measure(
     step: Step,
     *,
-    label: str = "step",
-    seconds: float = SECONDS,
-    meter: str | MeterSet = "auto",
-    precision: float | None = None,
-    wait_s: float = WAIT_S,
+    label: str = MeasureOptions.label,
+    seconds: float = MeasureOptions.seconds,
+    meter: str | MeterSet = MeasureOptions.meter,
+    precision: float | None = MeasureOptions.precision,
+    wait_s: float = MeasureOptions.wait_s,
     idle: Quiet | None = None,
-    cpu_watts: float | None = None,
-    clock_offset_s: float = 0.0,
+    cpu_watts: float | None = MeasureOptions.cpu_watts,
+    clock_offset_s: float = MeasureOptions.clock_offset_s,
     clock: Clock | None = None,
     listener: ProgressListener | None = None,
     read_cpu_s: Callable[[], float] | None = None,
@@ -94,7 +94,7 @@ def _tell_failure(repeater: Repeater, listener: ProgressListener) -> None:
         listener.failed(repeater.failure, repeater.calls)
 
 
-def measure_idle(meters: MeterSet, *, wait_s: float = WAIT_S, clock: Clock | None = None) -> Quiet:
+def measure_idle(meters: MeterSet, *, wait_s: float = MeasureOptions.wait_s, clock: Clock | None = None) -> Quiet:
     """Return the idle power and conditions of this machine, to be shared by several `measure` calls."""
     clock = clock or RealClock()
     with Sampler(meters.meters, clock=clock) as sampler:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from joulediff.model.energy import Energy
 from joulediff.model.finding import Finding
+from joulediff.model.options import DiffOptions
 from joulediff.model.pair import Pair
 from joulediff.model.run import Setting
 
@@ -127,12 +128,17 @@ class ConditionDifference:
 class Thresholds:
     """What counts as a finding, and as a waste."""
 
-    threshold: float = 0.05
+    threshold: float = DiffOptions.threshold
     """By how much the energies must differ."""
-    slower: float = 0.01
+    slower: float = DiffOptions.slower
     """By how much the cheap side may be slower."""
-    difference: float = 0.01
+    difference: float = DiffOptions.difference
     """How far the outputs may lie apart."""
+
+    @classmethod
+    def of(cls, options: DiffOptions) -> Thresholds:
+        """Return the thresholds among the options of a comparison."""
+        return cls(options.threshold, options.slower, options.difference)
 
 
 @dataclass(frozen=True, slots=True)

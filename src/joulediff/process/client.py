@@ -43,7 +43,7 @@ class RemoteProgram:
         self.stays = False
         """Whether the recorded program can be asked for more; one without operators has nothing to try."""
         self._closed = self._is_metered = self._is_done = False
-        self._seconds, self._wait_s = request.seconds, request.wait_s
+        self._seconds, self._wait_s = request.options.seconds, request.options.wait_s
         self._is_held = request.hold
 
     def __enter__(self) -> RemoteProgram:

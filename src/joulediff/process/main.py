@@ -113,7 +113,7 @@ def _load_frameworks() -> None:
 
 def _record(request: Request, teller: _Teller, commands: Commands | None) -> None:
     from joulediff.process.server import await_build, await_start, serve, take_turns
-    from joulediff.session.record import record
+    from joulediff.session.record import record_step
 
     root = Path.cwd()  # building the program may change it
     build = load_builder(request.program)
@@ -127,19 +127,10 @@ def _record(request: Request, teller: _Teller, commands: Commands | None) -> Non
         step = fixed_step(step, lambda: load_step(request.program), request.fix)
     if commands is not None:
         await_start(teller.sender, commands)
-    run = record(
+    run = record_step(
         step,
-        label=request.label,
+        request.options,
         program=request.program,
-        seconds=request.seconds,
-        meter=request.meter,
-        wait_s=request.wait_s,
-        cpu_watts=request.cpu_watts,
-        clock_offset_s=request.clock_offset_s,
-        source=request.source,
-        cpp=request.cpp,
-        replay=request.replay,
-        replay_seconds=request.replay_seconds,
         root=root,
         checkpoint=teller.checkpoint,
         listener=teller,

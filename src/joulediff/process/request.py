@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from joulediff.measuring.meters import FILE_METERS
+from joulediff.model.options import RecordOptions
 from joulediff.model.run import Setting
 
 
@@ -16,17 +17,8 @@ class Request:
     """One program to record, and how. `arguments` are the program's own."""
 
     program: str
-    label: str
-    seconds: float
-    wait_s: float
+    options: RecordOptions
     arguments: tuple[str, ...] = ()
-    meter: str = "auto"
-    cpu_watts: float | None = None
-    clock_offset_s: float = 0.0
-    source: bool = True
-    cpp: bool = False
-    replay: bool = True
-    replay_seconds: float = 60.0
     serve: bool = False
     """Wait to be told when to record, and for more to do afterwards."""
     hold: bool = False
@@ -37,13 +29,15 @@ class Request:
 
 def to_text(request: Request) -> str:
     """Return a request as JSON. Files are named in full: a program may change its folder."""
-    return json.dumps({**asdict(request), "meter": _absolute(request.meter)})
+    options = replace(request.options, meter=_absolute(request.options.meter))
+    return json.dumps(asdict(replace(request, options=options)))
 
 
 def from_text(text: str) -> Request:
     """Return the request that `to_text` wrote."""
     fields = json.loads(text)
-    return Request(**{**fields, "arguments": tuple(fields["arguments"])})
+    options, arguments = RecordOptions(**fields.pop("options")), tuple(fields.pop("arguments"))
+    return Request(options=options, arguments=arguments, **fields)
 
 
 def file_of(program: str) -> str:

@@ -18,19 +18,18 @@ from typing import TYPE_CHECKING
 from joulediff.archive import save, why_unwritable
 from joulediff.energy.burst_meter import BurstMeter
 from joulediff.energy.load_energy import LoadMeter
-from joulediff.energy.replay import SECONDS as REPLAY_SECONDS
 from joulediff.energy.replay import Replaying
 from joulediff.frameworks.recorder import Recorder, open_recorder
 from joulediff.frameworks.settings import collect_settings
-from joulediff.measuring.idle import WAIT_S
 from joulediff.measuring.meters import MeterSet, open_meters
 from joulediff.measuring.meters.meter import Clock, RealClock
 from joulediff.measuring.repeater import Step
 from joulediff.measuring.result import combine
 from joulediff.measuring.sensor_cache import Memory
-from joulediff.measuring.step import SECONDS, measure, resting
+from joulediff.measuring.step import measure, resting
 from joulediff.model.errors import JoulediffError, MeterFailed
 from joulediff.model.measurement import Measurement
+from joulediff.model.options import RecordOptions
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Pass, PassName, PassStatus, Run
 from joulediff.pysource.programs import describe
@@ -47,17 +46,17 @@ NO_FRAMEWORK = "the program has loaded no framework that joulediff records: ther
 def record(
     step: Step,
     *,
-    label: str = "step",
+    label: str = RecordOptions.label,
     program: str | None = None,
-    seconds: float = SECONDS,
-    meter: str | MeterSet = "auto",
-    wait_s: float = WAIT_S,
-    cpu_watts: float | None = None,
-    clock_offset_s: float = 0.0,
-    source: bool = True,
-    cpp: bool = False,
-    replay: bool = True,
-    replay_seconds: float = REPLAY_SECONDS,
+    seconds: float = RecordOptions.seconds,
+    meter: str | MeterSet = RecordOptions.meter,
+    wait_s: float = RecordOptions.wait_s,
+    cpu_watts: float | None = RecordOptions.cpu_watts,
+    clock_offset_s: float = RecordOptions.clock_offset_s,
+    source: bool = RecordOptions.source,
+    cpp: bool = RecordOptions.cpp,
+    replay: bool = RecordOptions.replay,
+    replay_seconds: float = RecordOptions.replay_seconds,
     path: str | Path | None = None,
     root: Path | None = None,
     checkpoint: Checkpoint | None = None,
@@ -77,7 +76,49 @@ def record(
     `between` is called after the metered pass, before anything is watched, with what measures the step again for so
     many seconds; `then` is given the recorded program while its meters are still open.
     """
-    run = Run(label, program, datetime.now(timezone.utc).isoformat(timespec="seconds"), __version__)
+    options = RecordOptions(
+        label=label,
+        seconds=seconds,
+        meter=meter if isinstance(meter, str) else RecordOptions.meter,
+        wait_s=wait_s,
+        cpu_watts=cpu_watts,
+        clock_offset_s=clock_offset_s,
+        source=source,
+        cpp=cpp,
+        replay=replay,
+        replay_seconds=replay_seconds,
+    )
+    return record_step(
+        step,
+        options,
+        program=program,
+        meters=meter if isinstance(meter, MeterSet) else None,
+        path=path,
+        root=root,
+        checkpoint=checkpoint,
+        clock=clock,
+        listener=listener,
+        between=between,
+        then=then,
+    )
+
+
+def record_step(
+    step: Step,
+    options: RecordOptions,
+    *,
+    program: str | None = None,
+    meters: MeterSet | None = None,
+    path: str | Path | None = None,
+    root: Path | None = None,
+    checkpoint: Checkpoint | None = None,
+    clock: Clock | None = None,
+    listener: ProgressListener | None = None,
+    between: Callable[[Callable[[float], None]], None] | None = None,
+    then: Callable[[LocalProgram], None] | None = None,
+) -> Run:
+    """Return the record of a step, as `record` does. `meters` are open ones to use instead of those in the options."""
+    run = Run(options.label, program, datetime.now(timezone.utc).isoformat(timespec="seconds"), __version__)
     place = _check_place(path) if path is not None else None
 
     def keep(run: Run) -> None:
@@ -90,15 +131,12 @@ def record(
     folder = root or Path.cwd()  # before the step can change it
 
     def open_watcher() -> Recorder | None:
-        return open_recorder(session.step, names=step, root=folder, source=source, cpp=cpp)
+        return open_recorder(session.step, names=step, root=folder, source=options.source, cpp=options.cpp)
 
-    if replay and not 0 < replay_seconds < float("inf"):
-        raise JoulediffError(f"cannot replay for {replay_seconds:g} seconds", fix="give seconds, or --no-replay")
+    options.check_replay()
     clock = clock or RealClock()
     with ExitStack() as stack:
-        if not isinstance(meter, MeterSet):
-            meter = open_meters(meter, clock=clock, cpu_watts=cpu_watts, clock_offset_s=clock_offset_s, memory=Memory())
-            stack.enter_context(meter)
+        meters = meters or stack.enter_context(_open_meters(options, clock))
         recorder = open_watcher()
         begin = session.seed(recorder, stack) if recorder else _do_nothing
 
@@ -108,17 +146,17 @@ def record(
             session.meter(
                 lambda keeper: measure(
                     step,
-                    label=label,
+                    label=options.label,
                     seconds=limit_s,
-                    meter=meter,
-                    wait_s=wait_s,
+                    meter=meters,
+                    wait_s=options.wait_s,
                     idle=None if known is None else resting(known),
                     clock=clock,
                     listener=keeper,
                 )
             )
 
-        measure_for(seconds)
+        measure_for(options.seconds)
         if between is not None:
             between(measure_for)
         if recorder is None and (recorder := open_watcher()) is not None:  # a step may load its framework itself
@@ -128,12 +166,22 @@ def record(
             session.skip(NO_FRAMEWORK)
         else:
             session.watch_through(recorder, begin)
-            if replay:
-                bench = BurstMeter(meter.meters, clock=clock)
-                session.replay(recorder, begin, bench, clock=clock, seconds=replay_seconds)
+            if options.replay:
+                bench = BurstMeter(meters.meters, clock=clock)
+                session.replay(recorder, begin, bench, clock=clock, seconds=options.replay_seconds)
             if then is not None:
-                then(_open_program(session, step, recorder, begin, meter, clock, folder))
+                then(_open_program(session, step, recorder, begin, meters, clock, folder))
     return session.run
+
+
+def _open_meters(options: RecordOptions, clock: Clock) -> MeterSet:
+    return open_meters(
+        options.meter,
+        clock=clock,
+        cpu_watts=options.cpu_watts,
+        clock_offset_s=options.clock_offset_s,
+        memory=Memory(),
+    )
 
 
 def _open_program(

@@ -15,6 +15,7 @@ from types import TracebackType
 from joulediff.measuring.meters.meter import Clock, Meter, RealClock
 from joulediff.measuring.sensor_cache import Memory
 from joulediff.model.errors import JoulediffError, MeterUnavailable
+from joulediff.model.options import MeasureOptions
 
 REAL_METERS = ("nvml", "amdsmi", "apple", "rapl")
 FILE_METERS = ("powerlog", "scripted")
@@ -41,11 +42,11 @@ class MeterSet:
 
 
 def open_meters(
-    spec: str = "auto",
+    spec: str = MeasureOptions.meter,
     *,
     clock: Clock | None = None,
-    cpu_watts: float | None = None,
-    clock_offset_s: float = 0.0,
+    cpu_watts: float | None = MeasureOptions.cpu_watts,
+    clock_offset_s: float = MeasureOptions.clock_offset_s,
     memory: Memory | None = None,
 ) -> MeterSet:
     """Return the meters that `spec` names: `auto`, or names separated by commas.
