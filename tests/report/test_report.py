@@ -24,7 +24,7 @@ from joulediff.model.measurement import (
     MeterReport,
     Quiet,
 )
-from joulediff.report.json import to_json
+from joulediff.report.json.measurement import to_json
 from joulediff.report.terminal.doctor import print_checkup
 from joulediff.report.terminal.measurement import print_measurement
 from joulediff.report.views.amounts import format_interval

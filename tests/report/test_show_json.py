@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from joulediff.model.run import Pass, Run
-from joulediff.report.json import to_json
-from joulediff.report.json.run import run_record, run_to_json
+from joulediff.report.json.measurement import to_json
+from joulediff.report.json.run import run_to_json
 from run_builders import PASSES, Gpt2, RunBuilder, domain_energy, gpt2_run, measurement
 from show_builders import replayed
 
@@ -142,6 +142,10 @@ def misfits(value: Any, form: Any, at: str = "") -> list[str]:
     return [] if isinstance(value, kind) and (form is bool or not isinstance(value, bool)) else [f"{at}: {value!r:.80}"]
 
 
+def read_run(run: Run) -> Any:
+    return json.loads(run_to_json(run))
+
+
 def bare() -> Run:
     return Run("bare", None, "2026-11-20T10:31:22+00:00", "0.2.0")
 
@@ -160,7 +164,7 @@ def test_the_schema(run: Run) -> None:
 
 
 def test_energies_of_operators_kernels_and_the_ledger_agree() -> None:
-    found = run_record(replayed())
+    found = read_run(replayed())
     operators = found["ledger"]["total"]["operators"]["joules"]
     for name in ("ops", "kernels"):
         joules = [entry["energy"]["joules"] for entry in found[name] if entry["energy"] is not None]
@@ -181,14 +185,14 @@ def test_energies_of_operators_kernels_and_the_ledger_agree() -> None:
 
 
 def test_what_is_not_known_of_the_books_is_null() -> None:
-    found = run_record(replace(gpt2_run(2), kernels=(), traced_s=None))
+    found = read_run(replace(gpt2_run(2), kernels=(), traced_s=None))
     assert {op["energy"] for op in found["ops"]} == {op["power_w"] for op in found["ops"]} == {None}
     assert found["replays"] is None
     ledger = found["ledger"]
     assert (ledger["split"], ledger["unexplained_share"], ledger["closed"]) == (None, None, None)
     for part in PARTS:
         assert ledger["domains"]["gpu0"][part] is None
-    assert run_record(replace(gpt2_run(1), passes=(*PASSES, Pass("replayed", "done", 1.0))))["replays"] == []
+    assert read_run(replace(gpt2_run(1), passes=(*PASSES, Pass("replayed", "done", 1.0))))["replays"] == []
 
 
 def test_the_step_is_told_as_measure_tells_it() -> None:
@@ -198,20 +202,18 @@ def test_the_step_is_told_as_measure_tells_it() -> None:
 
 
 def test_what_was_not_done_is_null() -> None:
-    found = run_record(bare())
+    found = read_run(bare())
     assert set(found["step"].values()) == {None}
     assert set(found["conditions"].values()) == {None}
     for name in ("ops", "kernels", "idle", "waits", "regions", "ledger", "traced_s"):
         assert found[name] is None
-    found = run_record(captured())
+    found = read_run(captured())
     assert {op["kernel_s"] for op in found["ops"]} == {None}
     assert found["kernels"] is None
 
 
 def test_a_step_without_operators_is_not_one_that_was_not_captured() -> None:
-    found = run_record(
-        replace(bare(), traced_s=0.1, passes=(Pass("captured", "done", 1.0), Pass("traced", "done", 1.0)))
-    )
+    found = read_run(replace(bare(), traced_s=0.1, passes=(Pass("captured", "done", 1.0), Pass("traced", "done", 1.0))))
     assert (found["ops"], found["kernels"], found["waits"], found["regions"]) == ([], [], [], [])
 
 
@@ -233,7 +235,7 @@ def test_an_operator_at_one_place_is_one_entry() -> None:
         made.op("aten::relu", **{"inputs": [x], "outputs": [y], "frame": here, "module": "m", **changes})
     for op in made.ops:
         made.kernel("k", 1e-3 if op.id else 5e-3, op=op.id)
-    ops = run_record(made.build())["ops"]
+    ops = read_run(made.build())["ops"]
     assert [op["calls"] for op in ops] == [3, 1, 1, 1, 1, 1]
     assert ops[0]["id"] == first
     assert ops[0]["kernel_s"] == pytest.approx(7e-3)
@@ -244,7 +246,7 @@ def test_an_operator_at_one_place_is_one_entry() -> None:
 
 def test_operators_are_in_the_order_of_their_time_and_lose_none() -> None:
     run = gpt2_run(3)
-    found = run_record(run)
+    found = read_run(run)
     times = [op["kernel_s"] for op in found["ops"]]
     assert times == sorted(times, reverse=True)
     assert sum(times) == pytest.approx(sum(k.duration_s for k in run.kernels))
@@ -256,7 +258,7 @@ def test_operators_are_in_the_order_of_their_time_and_lose_none() -> None:
 
 
 def test_lines_are_a_librarys_and_the_users_own() -> None:
-    gelu = next(op for op in run_record(gpt2_run(1))["ops"] if op["name"] == "aten::tanh")
+    gelu = next(op for op in read_run(gpt2_run(1))["ops"] if op["name"] == "aten::tanh")
     assert (gelu["file"], gelu["line"]) == ("transformers/activations.py", 56)
     assert (gelu["user_file"], gelu["user_line"]) == ("examples/gpt2.py", 12)
 
@@ -266,7 +268,7 @@ def test_an_operator_in_a_compiled_region_has_no_time_of_its_own() -> None:
     made.op("aten::relu", module="m", compiled=True)
     eager = made.op("aten::view", module="m")
     made.kernel("fused", 1e-3, module="m", join="module")
-    found = run_record(made.build())
+    found = read_run(made.build())
     assert {op["name"]: op["kernel_s"] for op in found["ops"]} == {"aten::relu": None, "aten::view": 0.0}
     assert found["kernels"][0]["joined"] == 0
     assert found["ops"][-1]["id"] == eager or found["ops"][0]["id"] == eager
@@ -276,12 +278,12 @@ def test_regions_hold_their_own_operators() -> None:
     made = RunBuilder()
     for region, duration_s in (("loss", 1e-3), ("loss/head", 2e-3), (None, 4e-3), ("loss", 8e-3)):
         made.kernel("k", duration_s, op=made.op("aten::mm", region=region))
-    assert run_record(made.build())["regions"] == [
+    assert read_run(made.build())["regions"] == [
         {"name": "loss", "calls": 2, "kernel_s": pytest.approx(9e-3), "energy": None},
         {"name": "loss/head", "calls": 1, "kernel_s": pytest.approx(2e-3), "energy": None},
     ]
     measured = made.build(measurement=measurement(step_s=20e-3))
-    loss, head = (region["energy"]["joules"] for region in run_record(measured)["regions"])
+    loss, head = (region["energy"]["joules"] for region in read_run(measured)["regions"])
     assert loss == pytest.approx(4.5 * head)
 
 
@@ -291,13 +293,13 @@ def test_kernels_keep_their_streams_and_sizes() -> None:
     made.kernel("a", 1e-3, stream=3)
     made.kernel("Memcpy", 1e-6, kind="memcpy", size_bytes=10)
     made.kernel("Memcpy", 1e-6, kind="memcpy", size_bytes=20)
-    a, copy = run_record(made.build())["kernels"]
+    a, copy = read_run(made.build())["kernels"]
     assert (a["streams"], a["size_bytes"]) == ([3, 7], None)
     assert copy["size_bytes"] == 30
 
 
 def test_the_gap_and_the_waits_name_their_places() -> None:
-    found = run_record(gpt2_run(1))
+    found = read_run(gpt2_run(1))
     (device,) = found["idle"]
     assert device["busy_s"] + device["idle_s"] == pytest.approx(device["span_s"])
     assert device["largest_gap"]["after"]["name"] == "aten::item"
@@ -317,7 +319,7 @@ def test_the_ledger_closes() -> None:
             }
         )
     )
-    found = run_record(run)["ledger"]
+    found = read_run(run)["ledger"]
     for domain in ("gpu0", "gpu1"):
         parts = found["domains"][domain]
         assert parts["idle"]["joules"] + parts["not_split"]["joules"] == pytest.approx(parts["metered"]["joules"])
@@ -337,11 +339,11 @@ def test_idle_energy_needs_a_trace_that_saw_the_card() -> None:
     run = gpt2_run(2)
     unseen = replace(run, kernels=())
     for each in (replace(run, kernels=(), traced_s=None), unseen):
-        account = run_record(each)["ledger"]["domains"]["gpu0"]
+        account = read_run(each)["ledger"]["domains"]["gpu0"]
         assert account["idle"] is None
         assert account["not_split"] is None
     no_idle = measurement(domains={"gpu0": domain_energy(3.0, 6.2e-3, None)})
-    account = run_record(replace(run, measurement=no_idle))["ledger"]["domains"]["gpu0"]
+    account = read_run(replace(run, measurement=no_idle))["ledger"]["domains"]["gpu0"]
     assert account["idle"] is None
 
 
@@ -349,7 +351,7 @@ def test_idle_energy_is_never_more_than_was_metered() -> None:
     made = Gpt2(1)
     made.now_s = 50e-3  # the card rests nearly all the time
     found = made.build(measurement=measurement(domains={"gpu0": domain_energy(0.45, 6.2e-3)}))
-    account = run_record(found)["ledger"]["domains"]["gpu0"]
+    account = read_run(found)["ledger"]["domains"]["gpu0"]
     assert account["idle"]["joules"] <= 0.45
     assert account["not_split"]["joules"] >= 0.0
 

@@ -35,22 +35,25 @@ class Document:
 _MANIFEST = Document()
 
 
-def to_plain(value: Any) -> Any:
-    """Return a dataclass, tuple, mapping or scalar as data that JSON can hold."""
+def to_plain(value: Any, *, keep_text: bool = False) -> Any:
+    """Return a dataclass, tuple, mapping or scalar as data that JSON can hold.
+
+    Text becomes valid Unicode; with `keep_text` it stays as it is, for a writer that escapes it.
+    """
     if is_dataclass(value):
-        return _from_record(value)
+        return _from_record(value, keep_text=keep_text)
     if isinstance(value, Mapping):
-        return {to_scalar(key): to_plain(each) for key, each in value.items()}
+        return {to_scalar(key, keep_text=keep_text): to_plain(each, keep_text=keep_text) for key, each in value.items()}
     if isinstance(value, tuple | list):
-        return [to_plain(each) for each in value]
-    return to_scalar(value)
+        return [to_plain(each, keep_text=keep_text) for each in value]
+    return to_scalar(value, keep_text=keep_text)
 
 
-def to_scalar(value: Any) -> Any:
+def to_scalar(value: Any, *, keep_text: bool = False) -> Any:
     """Return the plain Python number or text behind a subclass or a scalar of NumPy; text as valid Unicode."""
     if isinstance(value, str):
         text = str.__str__(value)
-        return text if is_unicode(text) else text.encode("utf-8", "replace").decode("utf-8")
+        return text if keep_text or is_unicode(text) else text.encode("utf-8", "replace").decode("utf-8")
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -111,11 +114,11 @@ def shown(value: object) -> str:
     return line if len(line) <= MAX_SHOWN_CHARS else line[: MAX_SHOWN_CHARS - 1] + "…"
 
 
-def _from_record(value: Any) -> dict[str, Any]:
+def _from_record(value: Any, *, keep_text: bool) -> dict[str, Any]:
     found: dict[str, Any] = {}
     kind: Any = type(value)
     for member in _members(kind):
-        plain = to_plain(getattr(value, member.field.name))
+        plain = to_plain(getattr(value, member.field.name), keep_text=keep_text)
         if member.is_inline:
             found |= plain
         else:

@@ -18,7 +18,7 @@ from joulediff.model.errors import JoulediffError
 from joulediff.model.measurement import Checkup, Measurement
 from joulediff.model.progress import ProgressListener
 from joulediff.model.units import format_share
-from joulediff.report.json import to_json
+from joulediff.report.json.measurement import to_json
 
 # A report in a pipe or a log is not wrapped to the width of a terminal that is not there.
 PIPE_WIDTH = 120

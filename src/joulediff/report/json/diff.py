@@ -26,6 +26,7 @@ _FAMILY = SCHEMA.rpartition("/")[0]
 
 def diff_to_json(diff: Diff) -> str:
     """Return a diff as JSON text, complete."""
+    # A diff is read back, and only valid Unicode is.
     return dump(to_plain(diff))
 
 

@@ -1,62 +1,91 @@
-"""A match as JSON: every region with its operators and tensors, and what has no counterpart."""
+"""A match as JSON (`joulediff.match/1`): every region with its operators and tensors, and operators left over.
+
+Operators and values are numbers of their own run.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from joulediff.report.json import dump, energy_record
+from joulediff.model.energy import Energy
+from joulediff.model.finding import RegionKind
+from joulediff.report.json import copy_fields, dump
 from joulediff.report.views.match_rows import MatchReport, MatchSide
 
 MATCH_SCHEMA = "joulediff.match/1"
 
 
+@dataclass(frozen=True, slots=True)
+class MatchSideRecord:
+    """One run of a match."""
+
+    label: str
+    ops: tuple[str, ...]
+    energy: Energy | None
+    share_of_ops: float = field(metadata={"name": "matched_share_of_ops"})
+    share_of_energy: float | None = field(metadata={"name": "matched_share_of_energy"})
+    matched_energy: Energy | None
+    unmatched_energy: Energy | None
+    unmatched: tuple[int, ...]
+    unmatched_names: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """Regions that are alike."""
+
+    name: str
+    where: str
+    kind: RegionKind
+    regions: tuple[int, ...]
+    energy_a: Energy | None
+    energy_b: Energy | None
+
+
+@dataclass(frozen=True, slots=True)
+class RegionRecord:
+    """One region, with the pairs of tensors at its borders."""
+
+    id: int
+    kind: RegionKind
+    ops_a: tuple[int, ...]
+    ops_b: tuple[int, ...]
+    inputs: tuple[tuple[int, ...], ...]
+    outputs: tuple[tuple[int, ...], ...]
+    energy_a: Energy | None
+    energy_b: Energy | None
+
+
+@dataclass(frozen=True, slots=True)
+class MatchRecord:
+    """The fields of `joulediff.match/1`."""
+
+    schema: str
+    a: MatchSideRecord
+    b: MatchSideRecord
+    groups: tuple[GroupRecord, ...]
+    regions: tuple[RegionRecord, ...]
+
+
 def match_to_json(report: MatchReport) -> str:
     """Return a match as JSON text."""
-    return dump(match_record(report))
+    groups = [copy_fields(GroupRecord, row.group, energy_a=row.energy_a, energy_b=row.energy_b) for row in report.rows]
+    regions = []
+    for region in report.regions:
+        energy_a, energy_b = report.energies[region.id]
+        regions.append(
+            copy_fields(RegionRecord, region, ops_a=region.a, ops_b=region.b, energy_a=energy_a, energy_b=energy_b)
+        )
+    sides = _side(report, report.a), _side(report, report.b)
+    return dump(MatchRecord(MATCH_SCHEMA, *sides, tuple(groups), tuple(regions)))
 
 
-def match_record(report: MatchReport) -> dict[str, Any]:
-    """Return the fields of `joulediff.match/1`. Operators and values are numbers of their own run."""
-    return {
-        "schema": MATCH_SCHEMA,
-        "a": _side(report, report.a),
-        "b": _side(report, report.b),
-        "groups": [
-            {
-                "name": row.group.name,
-                "where": row.group.where,
-                "kind": row.group.kind,
-                "regions": list(row.group.regions),
-                "energy_a": energy_record(row.energy_a),
-                "energy_b": energy_record(row.energy_b),
-            }
-            for row in report.rows
-        ],
-        "regions": [
-            {
-                "id": region.id,
-                "kind": region.kind,
-                "ops_a": list(region.a),
-                "ops_b": list(region.b),
-                "inputs": [list(pair) for pair in region.inputs],
-                "outputs": [list(pair) for pair in region.outputs],
-                "energy_a": energy_record(report.energies[region.id][0]),
-                "energy_b": energy_record(report.energies[region.id][1]),
-            }
-            for region in report.regions
-        ],
-    }
-
-
-def _side(report: MatchReport, side: MatchSide) -> dict[str, Any]:
-    return {
-        "label": side.run.label,
-        "ops": [op.name for op in side.run.ops],
-        "energy": energy_record(side.energy),
-        "matched_share_of_ops": side.share_of_ops,
-        "matched_share_of_energy": side.share_of_energy,
-        "matched_energy": energy_record(side.matched_energy),
-        "unmatched_energy": energy_record(side.unmatched_energy),
-        "unmatched": list(side.unmatched),
-        "unmatched_names": dict(report.unmatched_names(side)),
-    }
+def _side(report: MatchReport, side: MatchSide) -> MatchSideRecord:
+    return copy_fields(
+        MatchSideRecord,
+        side,
+        label=side.run.label,
+        ops=tuple(op.name for op in side.run.ops),
+        unmatched_names=dict(report.unmatched_names(side)),
+    )

@@ -1,41 +1,191 @@
-"""A run as JSON: everything the terminal report is made of, and complete where that folds.
+"""A run as JSON (`joulediff.run/1`): everything that the terminal report shows, without folding.
 
-What was not measured, traced or captured is null, never zero and never an empty list.
+A part that was not measured, traced or captured is null, never zero and never an empty list.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from dataclasses import dataclass, field
 
 from joulediff.energy.device_time import has_trace
 from joulediff.energy.ledger import Account, Books, open_books
 from joulediff.frameworks.framework import place_of
 from joulediff.model.energy import Energy, to_energy
-from joulediff.model.measurement import Measurement
-from joulediff.model.run import Kernel, Op, Run, work_of
-from joulediff.report.json import dump, energy_record, measure_record
+from joulediff.model.run import Frame, Kernel, Op, Pass, Replay, Run, Setting, work_of
+from joulediff.report.json import copy_fields, dump
+from joulediff.report.json.measurement import ConditionsRecord, StepRecord, conditions_record, step_record
 from joulediff.report.views.facts import busy_times, has_capture, line_of, op_times, power_of
-from joulediff.report.views.ledger import PARTS, add_accounts
+from joulediff.report.views.ledger import add_accounts
 from joulediff.report.views.timeline import Activity, Gap, WaitPlace, group_waits, trace_activity
 
 RUN_SCHEMA = "joulediff.run/1"
 
-_STEP = (
-    "energy",
-    "net_energy",
-    "step_s",
-    "repeats",
-    "steps",
-    "domains",
-    "idle_w",
-    "clocks_mhz",
-    "cpu_s",
-    "profiles",
-)
-_CONDITIONS = ("trustworthy", "warnings", "conditions", "devices", "sampling_share")
+
+@dataclass(frozen=True, slots=True)
+class AccountRecord:
+    """The energy of a step in one domain, or in all, and its parts."""
+
+    metered: Energy
+    operators: Energy | None
+    idle: Energy | None
+    host: Energy | None
+    waits: Energy | None
+    unexplained: Energy | None
+    not_split: Energy | None
+    """All but the idle part: recordings without replay have no finer split."""
+
+
+@dataclass(frozen=True, slots=True)
+class DomainAccountRecord:
+    """An account of one domain."""
+
+    account: AccountRecord = field(metadata={"inline": True})
+    in_total: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRecord:
+    """The ledger of a run."""
+
+    domains: Mapping[str, DomainAccountRecord]
+    total: AccountRecord | None
+    split: str | None
+    unexplained_share: float | None
+    is_closed: bool | None = field(metadata={"name": "closed"})
+
+
+@dataclass(frozen=True, slots=True)
+class RegionRecord:
+    """A named region with the operators directly in it, without those of regions inside it."""
+
+    name: str
+    calls: int
+    kernel_s: float | None
+    energy: Energy | None
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRecord:
+    """A tensor that an operator read or made."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    strides: tuple[int, ...]
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpRecord:
+    """Calls of one operator from one line with inputs of the same form; facts are those of the first call."""
+
+    id: int
+    name: str
+    overload: str
+    module: str | None
+    file: str | None
+    line: int | None
+    user_file: str | None
+    user_line: int | None
+    phase: str
+    compiled: bool
+    calls: int
+    kernel_s: float | None
+    energy: Energy | None
+    power_w: float | None
+    replay: int | None
+    arguments: str
+    inputs: tuple[ValueRecord, ...]
+    outputs: tuple[ValueRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRecord:
+    """A replayed operator, and the number of operators that it stands for."""
+
+    replay: Replay = field(metadata={"inline": True})
+    ops: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRecord:
+    """All launches of one kernel on one device."""
+
+    name: str
+    kind: str
+    device: str
+    streams: tuple[int, ...]
+    calls: int
+    kernel_s: float
+    energy: Energy | None
+    size_bytes: int | None
+    joined: int
+
+
+@dataclass(frozen=True, slots=True)
+class GapEndRecord:
+    """The kernel before or after a gap, and its operator."""
+
+    kernel: str
+    op: int | None
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class GapRecord:
+    """A time in which nothing ran on a device; null is the begin or the end of the step."""
+
+    start_s: float
+    duration_s: float
+    after: GapEndRecord | None
+    before: GapEndRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class ActivityRecord:
+    """One device in the traced step."""
+
+    device: str
+    span_s: float
+    busy_s: float
+    idle_s: float
+    largest_gap: GapRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitRecord:
+    """Waits of one kind at one line."""
+
+    name: str
+    file: str | None
+    line: int | None
+    calls: int
+    wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """The fields of `joulediff.run/1`."""
+
+    schema: str
+    label: str
+    program: str | None
+    created: str
+    tool: str
+    passes: tuple[Pass, ...]
+    notes: tuple[str, ...]
+    step: StepRecord
+    conditions: ConditionsRecord
+    traced_s: float | None
+    ledger: LedgerRecord | None
+    regions: tuple[RegionRecord, ...] | None
+    ops: tuple[OpRecord, ...] | None
+    replays: tuple[ReplayRecord, ...] | None
+    kernels: tuple[KernelRecord, ...] | None
+    idle: tuple[ActivityRecord, ...] | None
+    waits: tuple[WaitRecord, ...] | None
+    settings: Mapping[str, Setting]
 
 
 def run_to_json(run: Run) -> str:
@@ -43,127 +193,93 @@ def run_to_json(run: Run) -> str:
     return dump(run_record(run))
 
 
-def run_record(run: Run) -> dict[str, Any]:
+def run_record(run: Run) -> RunRecord:
     """Return the fields of `joulediff.run/1`."""
     traced, captured, books = has_trace(run), has_capture(run), open_books(run)
-    return {
-        "schema": RUN_SCHEMA,
-        "label": run.label,
-        "program": run.program,
-        "created": run.created,
-        "tool": run.tool,
-        "passes": [asdict(each) for each in run.passes],
-        "notes": list(run.notes),
-        "step": _part(run.measurement, _STEP),
-        "conditions": _part(run.measurement, _CONDITIONS),
-        "traced_s": run.traced_s,
-        "ledger": None if run.measurement is None else _ledger(books),
-        "regions": _regions(run, books) if captured else None,
-        "ops": _ops(run, books) if captured else None,
-        "replays": _replays(run) if _has_replays(run) else None,
-        "kernels": _kernels(run.kernels, books) if traced else None,
-        "idle": [_activity(run, each) for each in trace_activity(run)] if traced else None,
-        "waits": [_wait(each) for each in group_waits(run)] if traced else None,
-        "settings": dict(run.settings),
-    }
+    found = run.measurement
+    return copy_fields(
+        RunRecord,
+        run,
+        schema=RUN_SCHEMA,
+        step=StepRecord() if found is None else step_record(found),
+        conditions=ConditionsRecord() if found is None else conditions_record(found),
+        ledger=None if found is None else _ledger(books),
+        regions=_regions(run, books) if captured else None,
+        ops=_ops(run, books) if captured else None,
+        replays=_replays(run) if _has_replays(run) else None,
+        kernels=_kernels(run.kernels, books) if traced else None,
+        idle=tuple(_activity(run, each) for each in trace_activity(run)) if traced else None,
+        waits=tuple(_wait(each) for each in group_waits(run)) if traced else None,
+    )
 
 
-def _part(found: Measurement | None, names: Sequence[str]) -> dict[str, Any]:
-    if found is None:
-        return dict.fromkeys(names)
-    record = measure_record(found)
-    return {name: record[name] for name in names}
-
-
-def _ledger(books: Books) -> dict[str, Any]:
+def _ledger(books: Books) -> LedgerRecord:
     total = add_accounts(books.accounts)
-    return {
-        "domains": {a.domain: {**_account(a), "in_total": a.counted} for a in books.accounts},
-        "total": None if total is None else _account(total),
-        "split": books.split,
-        "unexplained_share": books.unexplained_share,
-        "closed": books.is_closed,
-    }
+    domains = {a.domain: DomainAccountRecord(_account(a), a.counted) for a in books.accounts}
+    return copy_fields(LedgerRecord, books, domains=domains, total=None if total is None else _account(total))
 
 
-def _account(account: Account) -> dict[str, Any]:
-    parts = {part: energy_record(getattr(account, part)) for part in PARTS}
-    return {"metered": energy_record(account.metered), **parts, "not_split": energy_record(_not_idle(account))}
+def _account(account: Account) -> AccountRecord:
+    return copy_fields(AccountRecord, account, not_split=_not_idle(account))
 
 
 def _not_idle(account: Account) -> Energy | None:
-    """Return what was metered besides the idle part: all that recordings told before operators were replayed."""
     whole, part = account.metered, account.idle
     if part is None:
         return None
     return to_energy(whole.joules - part.joules, whole.low - part.high, whole.high - part.low, part.source)
 
 
-def _ops(run: Run, books: Books) -> list[dict[str, Any]]:
+def _ops(run: Run, books: Books) -> tuple[OpRecord, ...]:
     groups: dict[object, list[Op]] = {}
     for op in run.ops:
-        frame = line_of(run, op.id)
-        place = None if frame is None else (frame.file, frame.line)
         work = work_of(run, op.id, alignment=False, kernels=False)
-        groups.setdefault((op.module, place, work), []).append(op)
+        groups.setdefault((op.module, _file_and_line(line_of(run, op.id)), work), []).append(op)
     times, kernels, busy_s = op_times(run), run.index.kernels, busy_times(run, books)
     found = []
     for ops in groups.values():
         indices = [i for op in ops for i in kernels[op.id]]
         energy = books.total(indices)
-        cost = {
-            "kernel_s": _sum_times([times[op.id] for op in ops]),
-            "energy": energy_record(energy),
-            "power_w": power_of(energy, sum(busy_s[i] for i in indices)),
-        }
-        found.append(_op(run, ops, cost))
-    return sorted(found, key=lambda op: (-_joules(op), -(op["kernel_s"] or 0.0), op["id"]))
+        power_w = power_of(energy, sum(busy_s[i] for i in indices))
+        found.append(_op(run, ops, _sum_times([times[op.id] for op in ops]), energy, power_w))
+    return tuple(sorted(found, key=lambda op: (-_joules(op.energy), -(op.kernel_s or 0.0), op.id)))
 
 
-def _joules(entry: Mapping[str, Any]) -> float:
-    return 0.0 if entry["energy"] is None else float(entry["energy"]["joules"])
+def _op(run: Run, ops: Sequence[Op], kernel_s: float | None, energy: Energy | None, power_w: float | None) -> OpRecord:
+    first = ops[0]
+    file, line = _file_and_line(line_of(run, first.id))
+    user_file, user_line = _file_and_line(place_of(run, first.id))
+    return copy_fields(
+        OpRecord,
+        first,
+        file=file,
+        line=line,
+        user_file=user_file,
+        user_line=user_line,
+        calls=len(ops),
+        kernel_s=kernel_s,
+        energy=energy,
+        power_w=power_w,
+        inputs=tuple(copy_fields(ValueRecord, run.values[i]) for i in first.inputs),
+        outputs=tuple(copy_fields(ValueRecord, run.values[i]) for i in first.outputs),
+    )
 
 
-def _op(run: Run, ops: Sequence[Op], cost: Mapping[str, Any]) -> dict[str, Any]:
-    first, frame, own = ops[0], line_of(run, ops[0].id), place_of(run, ops[0].id)
-    return {
-        "id": first.id,
-        "name": first.name,
-        "overload": first.overload,
-        "module": first.module,
-        "file": None if frame is None else frame.file,
-        "line": None if frame is None else frame.line,
-        "user_file": None if own is None else own.file,
-        "user_line": None if own is None else own.line,
-        "phase": first.phase,
-        "compiled": first.compiled,
-        "calls": len(ops),
-        **cost,
-        "replay": first.replay,
-        "arguments": first.arguments,
-        "inputs": [_value(run, i) for i in first.inputs],
-        "outputs": [_value(run, i) for i in first.outputs],
-    }
+def _joules(energy: Energy | None) -> float:
+    return 0.0 if energy is None else energy.joules
+
+
+def _file_and_line(frame: Frame | None) -> tuple[str | None, int | None]:
+    return (None, None) if frame is None else (frame.file, frame.line)
 
 
 def _has_replays(run: Run) -> bool:
     return bool(run.replays) or any(p.name == "replayed" and p.status in ("done", "partial") for p in run.passes)
 
 
-def _replays(run: Run) -> list[dict[str, Any]]:
-    """Return each replay with how many operators are calls of its kind."""
-    kinds = Counter(run.replays[op.replay].op for op in run.ops if op.replay is not None)
-    return [{**asdict(replay), "ops": kinds[replay.op]} for replay in run.replays]
-
-
-def _value(run: Run, index: int) -> dict[str, Any]:
-    value = run.values[index]
-    return {
-        "shape": list(value.shape),
-        "dtype": value.dtype,
-        "strides": list(value.strides),
-        "device": value.device,
-    }
+def _replays(run: Run) -> tuple[ReplayRecord, ...]:
+    counts = Counter(run.replays[op.replay].op for op in run.ops if op.replay is not None)
+    return tuple(ReplayRecord(replay, counts[replay.op]) for replay in run.replays)
 
 
 def _sum_times(times: Sequence[float | None]) -> float | None:
@@ -171,74 +287,56 @@ def _sum_times(times: Sequence[float | None]) -> float | None:
     return sum(known) if known else None
 
 
-def _regions(run: Run, books: Books) -> list[dict[str, Any]]:
-    """Return each named region with the operators right in it, not those of regions within."""
+def _regions(run: Run, books: Books) -> tuple[RegionRecord, ...]:
     times, kernels, groups = op_times(run), run.index.kernels, dict[str, list[int]]()
     for op in run.ops:
         if op.region is not None:
             groups.setdefault(op.region, []).append(op.id)
-    return [
-        {
-            "name": name,
-            "calls": len(ids),
-            "kernel_s": _sum_times([times[i] for i in ids]),
-            "energy": energy_record(books.total(i for op in ids for i in kernels[op])),
-        }
+    return tuple(
+        RegionRecord(
+            name, len(ids), _sum_times([times[i] for i in ids]), books.total(i for op in ids for i in kernels[op])
+        )
         for name, ids in groups.items()
-    ]
+    )
 
 
-def _kernels(kernels: Sequence[Kernel], books: Books) -> list[dict[str, Any]]:
+def _kernels(kernels: Sequence[Kernel], books: Books) -> tuple[KernelRecord, ...]:
     groups: dict[tuple[str, str, str], list[int]] = {}
     for i, kernel in enumerate(kernels):
         groups.setdefault((kernel.name, kernel.kind, kernel.device), []).append(i)
     found = [_kernel([kernels[i] for i in indices], books.total(indices)) for indices in groups.values()]
-    return sorted(found, key=lambda kernel: (-_joules(kernel), -kernel["kernel_s"], kernel["name"]))
+    return tuple(sorted(found, key=lambda kernel: (-_joules(kernel.energy), -kernel.kernel_s, kernel.name)))
 
 
-def _kernel(group: Sequence[Kernel], energy: Energy | None) -> dict[str, Any]:
-    return {
-        "name": group[0].name,
-        "kind": group[0].kind,
-        "device": group[0].device,
-        "streams": sorted({k.stream for k in group}),
-        "calls": len(group),
-        "kernel_s": sum(k.duration_s for k in group),
-        "energy": energy_record(energy),
-        "size_bytes": sum(k.size_bytes for k in group if k.size_bytes is not None) if _sized(group) else None,
-        "joined": sum(k.op is not None for k in group),
-    }
+def _kernel(group: Sequence[Kernel], energy: Energy | None) -> KernelRecord:
+    sizes = [kernel.size_bytes for kernel in group if kernel.size_bytes is not None]
+    return copy_fields(
+        KernelRecord,
+        group[0],
+        streams=tuple(sorted({k.stream for k in group})),
+        calls=len(group),
+        kernel_s=sum(k.duration_s for k in group),
+        energy=energy,
+        size_bytes=sum(sizes) if len(sizes) == len(group) else None,
+        joined=sum(k.op is not None for k in group),
+    )
 
 
-def _sized(kernels: Sequence[Kernel]) -> bool:
-    return all(kernel.size_bytes is not None for kernel in kernels)
-
-
-def _activity(run: Run, found: Activity) -> dict[str, Any]:
+def _activity(run: Run, found: Activity) -> ActivityRecord:
     gap = None if found.largest_gap is None else _gap(run, found.largest_gap)
-    parts = {"span_s": found.span_s, "busy_s": found.busy_s, "idle_s": found.idle_s}
-    return {"device": found.device, **parts, "largest_gap": gap}
+    return copy_fields(ActivityRecord, found, largest_gap=gap)
 
 
-def _gap(run: Run, gap: Gap) -> dict[str, Any]:
-    ends: Mapping[str, Kernel | None] = {"after": gap.after, "before": gap.before}
-    return {
-        "start_s": gap.start_s,
-        "duration_s": gap.duration_s,
-        **{name: None if kernel is None else _end(run, kernel) for name, kernel in ends.items()},
-    }
+def _gap(run: Run, gap: Gap) -> GapRecord:
+    return copy_fields(GapRecord, gap, after=_gap_end(run, gap.after), before=_gap_end(run, gap.before))
 
 
-def _end(run: Run, kernel: Kernel) -> dict[str, Any]:
-    return {"kernel": kernel.name, "op": kernel.op, "name": None if kernel.op is None else run.ops[kernel.op].name}
+def _gap_end(run: Run, kernel: Kernel | None) -> GapEndRecord | None:
+    if kernel is None:
+        return None
+    return GapEndRecord(kernel.name, kernel.op, None if kernel.op is None else run.ops[kernel.op].name)
 
 
-def _wait(place: WaitPlace) -> dict[str, Any]:
-    frame = place.frame
-    return {
-        "name": place.name,
-        "file": None if frame is None else frame.file,
-        "line": None if frame is None else frame.line,
-        "calls": place.calls,
-        "wait_s": place.wait_s,
-    }
+def _wait(place: WaitPlace) -> WaitRecord:
+    file, line = _file_and_line(place.frame)
+    return copy_fields(WaitRecord, place, file=file, line=line)
