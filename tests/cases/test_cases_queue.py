@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_child_launch import Told
 
 from case_builders import write_case
 from diff_builders import gpt2_diff
@@ -19,6 +18,7 @@ from joulediff.cli import main
 from joulediff.cli.cases_run import ROOMY, _Queue, _Watching
 from joulediff.model.errors import JoulediffError
 from joulediff.model.progress import ProgressListener
+from process_builders import StageListener
 from run_builders import gpt2_run
 
 
@@ -143,7 +143,7 @@ def test_nothing_is_started_where_nobody_tells_the_cores(processes: Processes, m
 
 
 def test_the_next_one_is_started_when_the_first_watched_pass_begins() -> None:
-    shown, calls = Told(), []
+    shown, calls = StageListener(), []
     listener = _Watching(shown, lambda: calls.append(len(shown.stages)))
     for text in ("A: metered 1/4: measuring", "B: metered 1/4: measuring"):
         listener.stage(text, 0.5)

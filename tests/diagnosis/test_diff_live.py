@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from test_child_launch import Told, is_alive
 
 from energy_builders import gpu_run
 from joulediff.archive import to_wire
@@ -36,6 +35,7 @@ from joulediff.pysource.line_trace import LineTrace, Target
 from joulediff.session.live_program import LocalProgram
 from joulediff.session.record import record
 from pairs.common import marked_line
+from process_builders import StageListener, is_alive
 
 # Windows are so short that a machine that is busy with something else may hide a waste once.
 TRIES = 3
@@ -353,7 +353,7 @@ def test_held_programs_build_at_the_same_time(programs: Any, tmp_path: Path) -> 
 
 def test_stages_of_programs_that_were_held_say_whose_they_are(programs: Any) -> None:
     made, _, _ = programs(STAY, STAY)
-    listener = Told()
+    listener = StageListener()
     with started(made, hold=True) as served, recorded(made, {}, listener=listener, ahead=served):
         pass
     assert sorted(listener.stages) == ["A: building the program", "B: building the program"]

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from test_matching import Step, V, W, X, draw, matched, names, shown
 
 from joulediff.matching.anchor_support import Origin, Origins, _are_alike
 from joulediff.matching.joint_graph import Joint
 from joulediff.matching.regions import _read
+from matching_builders import Step, V, W, X, draw, matched, names, shown
 
 MEAN = draw(32, seed=9)
 NO_SIDES: Any = (None, None)

@@ -24,6 +24,7 @@ from joulediff.process.exit_reasons import ChildTraceback, ProgramRaised, Stoppe
 from joulediff.process.interpreter import Interpreter
 from joulediff.process.process import record_in_child
 from joulediff.process.request import Request, from_text, to_text
+from process_builders import StageListener, is_alive
 
 REQUEST = Request("program.py", RecordOptions(label="program", seconds=0.3, wait_s=0.0))
 METERED = Run("program", "program.py", "2026-01-01T00:00:00+00:00", "0.1.0", passes=(Pass("metered", "done", 1.0),))
@@ -34,19 +35,6 @@ from joulediff.process.protocol import Failure, Sender
 fd = int(sys.argv[-2])
 wire = open({wire!r}, "rb").read()
 """
-
-
-class Told(ProgressListener):
-    """Does something at a stage, in the parent, while the child waits."""
-
-    def __init__(self, text: str = "", act: Callable[[], None] | None = None) -> None:
-        self.stages: list[str] = []
-        self._text, self._act = text, act
-
-    def stage(self, text: str, share: float | None = None) -> None:
-        self.stages.append(text)
-        if text == self._text and self._act is not None:
-            self._act()
 
 
 @pytest.fixture
@@ -77,17 +65,9 @@ def broken(name: PassName, why: str) -> Run:
     return replace(METERED, passes=(*METERED.passes, Pass(name, "failed", 0.0, why)))
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def test_a_complete_run(child: Callable[[str], Interpreter]) -> None:
     kept: list[Run] = []
-    listener = Told()
+    listener = StageListener()
     body = "s = Sender(fd); s.stage('metered 1/3: measuring', 0.4); s.run(wire); s.done()"
     run = record_in_child(REQUEST, interpreter=child(body), keep=kept.append, listener=listener)
     assert run == METERED
@@ -261,7 +241,7 @@ def test_ctrl_c_stops_the_child_and_keeps_what_it_sends(
             s.failed(Failure("stopped", "stopped"))
     """
     before = signal.getsignal(signal.SIGINT)
-    error, kept = ended(child(body), Told("measuring", send_to_myself(signal.SIGINT)))
+    error, kept = ended(child(body), StageListener("measuring", send_to_myself(signal.SIGINT)))
     assert isinstance(error, Stopped)
     assert error.exit_code == 130
     assert kept == [METERED, broken("traced", "stopped")]
@@ -273,7 +253,7 @@ def test_ctrl_c_of_a_terminal_is_not_sent_twice(
 ) -> None:
     monkeypatch.setattr("joulediff.process.process._terminal_tells_all", lambda: True)
     body = "s = Sender(fd); s.stage('measuring'); time.sleep(0.5); s.run(wire); s.done()"
-    listener = Told("measuring", send_to_myself(signal.SIGINT))
+    listener = StageListener("measuring", send_to_myself(signal.SIGINT))
     assert record_in_child(REQUEST, interpreter=child(body), keep=lambda _: None, listener=listener) == METERED
 
 
@@ -308,7 +288,7 @@ def test_sigterm_ends_the_child_too(
         s = Sender(fd); s.run(wire); s.stage("captured 3/3: running")
         time.sleep(60)
     """
-    error, kept = ended(child(body), Told("captured 3/3: running", send_to_myself(signal.SIGTERM)))
+    error, kept = ended(child(body), StageListener("captured 3/3: running", send_to_myself(signal.SIGTERM)))
     assert error.what == "ended by SIGTERM"
     assert error.exit_code == 143
     assert kept == [METERED, broken("captured", "ended by SIGTERM")]

@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_child_launch import Told, is_alive
 
 from joulediff.archive import to_wire
 from joulediff.archive.codec import to_plain
@@ -35,6 +34,7 @@ from joulediff.process.interpreter import Interpreter
 from joulediff.process.protocol import Answer, Commands, Disconnected, Garbled, Inbox, RunSoFar, Sender, to_command
 from joulediff.process.request import Request, from_text, to_text
 from joulediff.process.server import await_build, await_start, serve
+from process_builders import StageListener, is_alive
 
 HEADER = struct.Struct("!2sBI")
 RUN, ANSWER = 2, 5
@@ -413,7 +413,7 @@ def test_ctrl_c_ends_both_programs(
         except KeyboardInterrupt:
             s.failed(Failure("stopped", "stopped"))
     """
-    listener = Told("metered 1/4: measuring", lambda: os.kill(os.getpid(), signal.SIGINT))
+    listener = StageListener("metered 1/4: measuring", lambda: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(Stopped) as caught, ExitStack() as stack:
         interpreter = child(body)
         first = stack.enter_context(
@@ -473,7 +473,7 @@ def test_a_program_that_is_held_builds_when_it_begins(child: Callable[[str], Int
         print(json.dumps(told), file=open("{tmp_path}/told", "w"), flush=True)
         record()
     """
-    listener = Told()
+    listener = StageListener()
     with RemoteProgram(HELD, interpreter=child(body), keep=lambda _: None, listener=listener) as program:
         program.begin()
         assert listener.stages == ["importing"]
@@ -506,7 +506,7 @@ def test_a_program_that_is_not_held_has_begun(child: Callable[[str], Interpreter
 
 
 def test_another_one_is_told_from_then_on(child: Callable[[str], Interpreter]) -> None:
-    first, second = Told(), Told()
+    first, second = StageListener(), StageListener()
     with RemoteProgram(HELD, interpreter=child(f"{READY}; record()"), keep=lambda _: None, listener=first) as program:
         program.begin()
         program.tell(second)
