@@ -1,4 +1,4 @@
-"""Rooms import downwards only, and a framework or a vendor's library stays behind its door."""
+"""Imports point downwards only, a framework or a vendor's library is imported in one place, folders stay small."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ RANKS = (
     ("energy",),
     ("session",),
     ("process",),
-    ("diagnosis", "instrument"),
+    ("diagnosis",),
     ("report",),
     ("cases",),
     ("cli",),
@@ -33,6 +34,8 @@ RANKS = (
 RANK = {room: rank for rank, rooms in enumerate(RANKS) for room in rooms}
 # The package's own names are loaded when first used, so they may come from any room.
 LAZY = ("__init__.py", "__main__.py")
+# A folder with more modules needs folders of its own.
+MOST_MODULES = 15
 # Programs that are looked at, not code of the package: they use whatever they are about.
 PROGRAMS = "cases/library/"
 DOORS = {
@@ -55,7 +58,7 @@ class Import:
 
 def broken_fences(source: Path) -> list[str]:
     """Return a sentence for each breach in the package at `source`."""
-    found = []
+    found = large_folders(source)
     for path in sorted(source.rglob("*.py")):
         place = path.relative_to(source).as_posix()
         if place.startswith(PROGRAMS):
@@ -71,6 +74,16 @@ def broken_fences(source: Path) -> list[str]:
                     f"{place}: the room {room_of(place)!r} has no rank; give it one in RANKS and in the design"
                 )
     return found
+
+
+def large_folders(source: Path) -> list[str]:
+    modules = [path.relative_to(source) for path in source.rglob("*.py")]
+    counts = Counter(each.parent.as_posix() for each in modules if not each.as_posix().startswith(PROGRAMS))
+    return [
+        f"{folder}: {count} modules in one folder, which may hold {MOST_MODULES}"
+        for folder, count in sorted(counts.items())
+        if count > MOST_MODULES
+    ]
 
 
 def room_of(place: str) -> str:
@@ -138,6 +151,7 @@ def rank_breach(place: str, each: Import) -> str | None:
 
 
 def test_the_package_keeps_its_fences() -> None:
+    assert len(list(SOURCE.rglob("*.py"))) > len(RANK)
     breaches = broken_fences(SOURCE)
     assert not breaches, "\n" + "\n".join(breaches)
 
@@ -146,6 +160,22 @@ def test_every_door_exists() -> None:
     """A renamed file would leave its rule guarding nothing."""
     for library, door in DOORS.items():
         assert (SOURCE / door).is_dir() or (SOURCE / f"{door}.py").is_file(), f"{library}: there is no {door}"
+
+
+def test_every_room_exists() -> None:
+    """A rank for a room that is gone would allow a new room of that name anywhere."""
+    for room in RANK:
+        assert (SOURCE / room).is_dir() or (SOURCE / f"{room}.py").is_file(), f"there is no {room}"
+
+
+def test_a_large_folder_is_a_breach(tmp_path: Path) -> None:
+    for number in range(MOST_MODULES):
+        package(tmp_path, f"report/x{number}.py", "")
+    package(tmp_path, "cases/library/tf32/lean.py", "")
+    assert broken_fences(tmp_path / "joulediff") == []
+    assert broken_fences(package(tmp_path, "report/one_more.py", "")) == [
+        f"report: {MOST_MODULES + 1} modules in one folder, which may hold {MOST_MODULES}"
+    ]
 
 
 @pytest.mark.parametrize(
