@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from joulediff.diagnosis.evidence.key_variable import KeyVariable, find_key_variable
+from joulediff.frameworks.framework import source_hints
 from joulediff.model.place import Place
-from joulediff.pysource.line_trace import Line, Step
+from joulediff.pysource.line_trace import TraceLine, TraceStep
 from joulediff.pysource.line_tracer import LineTrace, Target, watch_lines
 
 HERE = Path(__file__)
@@ -25,7 +26,7 @@ Program = Callable[[], object]
 
 
 def trace_lines(step: Program, function: str, line: int | None = None, file: str = HERE.name) -> LineTrace:
-    found = watch_lines(step, Target(file, function, line), root=HERE.parent)
+    found = watch_lines(step, Target(file, function, line), root=HERE.parent, hints=source_hints())
     assert found is not None
     return found
 
@@ -307,9 +308,9 @@ def test_two_versions_of_a_file_are_compared_by_their_text(tmp_path: Path) -> No
 
 
 def test_an_atom_of_one_side_alone_differs_from_none() -> None:
-    step = Step("config", "config.x", "config.x", "config.x", 3, True, Place("m.py", 2, "f"))
-    a = LineTrace("m.py", "f", 1, (), (Line(2, "if config.x:", True, (0,)), Line(3, "a()", False)), (step,))
-    b = LineTrace("m.py", "f", 1, (), (Line(2, "if config.x:", True), Line(4, "b()", False)), ())
+    step = TraceStep("config", "config.x", "config.x", "config.x", 3, True, Place("m.py", 2, "f"))
+    a = LineTrace("m.py", "f", 1, (), (TraceLine(2, "if config.x:", True, (0,)), TraceLine(3, "a()", False)), (step,))
+    b = LineTrace("m.py", "f", 1, (), (TraceLine(2, "if config.x:", True), TraceLine(4, "b()", False)), ())
     found = find_key_variable(a, b)
     assert found == KeyVariable(
         "config.x",

@@ -18,7 +18,7 @@ from joulediff.diagnosis.lead import Lead, Subject, add_evidence, make_subject
 from joulediff.diagnosis.merge import join_leads
 from joulediff.model.place import Place
 from joulediff.model.run import Frame, Run
-from joulediff.pysource.line_trace import Line, LineTrace, Step
+from joulediff.pysource.line_trace import LineTrace, TraceLine, TraceStep
 from rewrites.nodes import gelu_decomposed
 
 X, W = draw(16, 32), draw(32, 32, seed=1)
@@ -261,8 +261,8 @@ def test_several_entries_point_to_none_of_them() -> None:
 
 
 def trace_lines(value: bool, line: int) -> LineTrace:
-    decision = Step("config", "self.config.fused", "config.fused", "self.config.fused", value, True, None)
-    lines = (Line(29, "if self.config.fused:", True, (0,)), Line(line, f"return way_{line}(x)", False))
+    decision = TraceStep("config", "self.config.fused", "config.fused", "self.config.fused", value, True, None)
+    lines = (TraceLine(29, "if self.config.fused:", True, (0,)), TraceLine(line, f"return way_{line}(x)", False))
     return LineTrace(MODEL, "forward", 28, ("def forward(self, x):",), lines, (decision,), led=1)
 
 

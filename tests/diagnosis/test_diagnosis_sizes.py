@@ -15,10 +15,11 @@ from joulediff.diagnosis.diagnose import diagnose
 from joulediff.diagnosis.evidence.call_path import NOT_TRIED
 from joulediff.diagnosis.evidence.find_leads import find_leads
 from joulediff.diagnosis.lead import Lead, make_subject
+from joulediff.frameworks.framework import source_hints
 from joulediff.model.diff import Diff
 from joulediff.model.finding import Finding
 from joulediff.model.run import Frame, Run
-from joulediff.pysource.line_trace import Line, LineTrace, Step, Target
+from joulediff.pysource.line_trace import LineTrace, Target, TraceLine, TraceStep
 from joulediff.pysource.line_tracer import watch_lines
 
 HERE = Path(__file__)
@@ -76,7 +77,10 @@ LEAN = in_library(record(last_tokens, costs({"mm": 1.0})))
 
 def walks_of(step: Program) -> dict[str, LineTrace]:
     """Return what one call of each function read, line by line."""
-    found = {name: watch_lines(step, Target(HERE.name, name), root=HERE.parent) for name in ("forward", "project")}
+    found = {
+        name: watch_lines(step, Target(HERE.name, name), root=HERE.parent, hints=source_hints())
+        for name in ("forward", "project")
+    }
     assert all(found.values())
     return {name: walk for name, walk in found.items() if walk is not None}
 
@@ -110,9 +114,9 @@ def test_logits_that_are_thrown_away() -> None:
 
 def project_walk(name: str, value: Any) -> LineTrace:
     """Return a walk through `project` that knows nothing but one argument."""
-    argument = Step("argument", name, name, name, value, not str(value).startswith("tensor"), None)
+    argument = TraceStep("argument", name, name, name, value, not str(value).startswith("tensor"), None)
     text = "return torch.tanh(x @ W)"
-    return LineTrace(LIBRARY, "project", 1, ("def project(x):", text), (Line(2, text, False, (0,)),), (argument,))
+    return LineTrace(LIBRARY, "project", 1, ("def project(x):", text), (TraceLine(2, text, False, (0,)),), (argument,))
 
 
 def key_of(*inner: LineTrace, forward: bool = True) -> str | None:

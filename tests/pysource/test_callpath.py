@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import joulediff
+from joulediff.frameworks.framework import source_hints
 from joulediff.frameworks.named_regions import current_region, region
 from joulediff.frameworks.torch.capture.capture import Captured, capture_step
 from joulediff.model.run import Frame, Run
@@ -163,7 +164,7 @@ def test_recursion_and_generators_have_full_paths() -> None:
 )
 @pytest.mark.skipif(os.sep != "/", reason="written with slashes")
 def test_files_are_named_from_their_package_or_the_programs_folder_on(file: str, shown: str, owner: str | None) -> None:
-    assert name_file(file, "/home/me/project/") == (shown, owner)
+    assert name_file(file, "/home/me/project/", source_hints()) == (shown, owner)
 
 
 def test_the_standard_library_is_pythons() -> None:

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from joulediff.archive.codec import from_plain, to_plain
-from joulediff.pysource.line_trace import Step
+from joulediff.frameworks.framework import source_hints
+from joulediff.pysource.line_trace import TraceStep
 from joulediff.pysource.line_tracer import LineTrace, Target, watch_lines
 
 HERE = Path(__file__)
@@ -23,7 +24,7 @@ LIMIT = 3
 
 
 def listener(step: Callable[[], object], function: str, line: int | None = None, **options: Any) -> LineTrace:
-    found = watch_lines(step, Target(HERE.name, function, line), root=HERE.parent, **options)
+    found = watch_lines(step, Target(HERE.name, function, line), root=HERE.parent, hints=source_hints(), **options)
     assert found is not None
     return found
 
@@ -38,12 +39,12 @@ def texts(walk: LineTrace) -> list[str]:
     return [line.text for line in walk.lines]
 
 
-def read(walk: LineTrace, name: str) -> Step:
+def read(walk: LineTrace, name: str) -> TraceStep:
     """Return the first step of a name among what the statements read."""
     return next(walk.steps[at] for line in walk.lines for at in line.atoms if walk.steps[at].name == name)
 
 
-def origin(walk: LineTrace, name: str) -> list[Step]:
+def origin(walk: LineTrace, name: str) -> list[TraceStep]:
     """Return the steps from a name back to its first source, and so on."""
     found = [read(walk, name)]
     while found[-1].sources:

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from joulediff.model.run import Frame, Run, Setting
+from joulediff.pysource.framework_hints import FrameworkHints
 
 if TYPE_CHECKING:
     from joulediff.frameworks.recorder import Recorder
@@ -93,6 +94,12 @@ class Framework:
     switches: Switches | None = None
     libraries: tuple[str, ...] = ()
     """Packages whose files are the framework's code, not the code that chose an operator."""
+    generated: tuple[str, ...] = ()
+    """Begins of the names that generated code has in place of a file."""
+    describe_value: Callable[[Any], str | None] | None = None
+    """As in `FrameworkHints`."""
+    is_predicate: Callable[[str, Any], bool] | None = None
+    """As in `FrameworkHints`."""
     open_recorder: OpenRecorder | None = None
     open_sync: Callable[[], Sync | None] | None = None
     fixed_step: FixedStep | None = None
@@ -181,6 +188,25 @@ def short_name(op_name: str) -> str:
 def library_packages() -> frozenset[str]:
     """Return the packages that hold code of a framework."""
     return frozenset(name for each in frameworks() for name in each.libraries)
+
+
+def source_hints() -> FrameworkHints:
+    """Return what `pysource` must know of all frameworks."""
+    known = frameworks()
+
+    def describe_value(value: Any) -> str | None:
+        texts = (each.describe_value(value) for each in known if each.describe_value is not None)
+        return next((text for text in texts if text is not None), None)
+
+    def is_predicate(name: str, function: Any) -> bool:
+        return any(each.is_predicate(name, function) for each in known if each.is_predicate is not None)
+
+    return FrameworkHints(
+        packages=tuple(each.name for each in known),
+        generated=tuple((begin, each.name) for each in known for begin in each.generated),
+        describe_value=describe_value,
+        is_predicate=is_predicate,
+    )
 
 
 def switches_of(setting: str) -> Switches | None:

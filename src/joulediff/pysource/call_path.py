@@ -17,6 +17,7 @@ from types import CodeType, FrameType
 from joulediff.model.place import Place
 from joulediff.model.run import Frame, SourceText
 from joulediff.pysource.code_owner import is_ours, name_case_file
+from joulediff.pysource.framework_hints import NO_HINTS, FrameworkHints
 
 STANDARD_LIBRARY = "python"
 
@@ -31,8 +32,10 @@ def _folders(*kinds: str) -> tuple[str, ...]:
 
 _SITES = _folders("purelib", "platlib")
 _STANDARD = _folders("stdlib", "platstdlib")
-# What generates code says so in place of a file: Python's import system, torch.fx.
-_GENERATED = (("<frozen", STANDARD_LIBRARY), ("<eval_with_key>", "torch"), ("<torch_package", "torch"))
+# Modules of Python's import system have this in place of a file.
+_FROZEN = ("<frozen", STANDARD_LIBRARY)
+# Libraries that are often installed from a folder of their own.
+_LIBRARIES = ("transformers", "diffusers", "vllm", "sglang", "megatron")
 
 
 class Base:
@@ -57,9 +60,15 @@ class CallPaths:
     """
 
     def __init__(
-        self, stop: CodeType, *, root: Path | None = None, hidden: Callable[[CodeType], bool] | None = None
+        self,
+        stop: CodeType,
+        *,
+        root: Path | None = None,
+        hidden: Callable[[CodeType], bool] | None = None,
+        hints: FrameworkHints = NO_HINTS,
     ) -> None:
         self._stop = stop
+        self._hints = hints
         self._hidden = hidden or _never
         self._root = str(root or Path.cwd()) + os.sep
         self._paths: dict[tuple[int, ...], int | None] = {}
@@ -142,7 +151,7 @@ class CallPaths:
         name = getattr(code, "co_qualname", code.co_name)  # from Python 3.11
         file = code.co_filename
         if file not in self._named:
-            self._named[file] = name_file(file, self._root)
+            self._named[file] = name_file(file, self._root, self._hints)
         shown, owner = self._named[file]
         return Frame(shown, frame.f_lineno or code.co_firstlineno, name, owner, parent)
 
@@ -151,10 +160,10 @@ def _never(_: CodeType) -> bool:
     return False
 
 
-def name_file(file: str, root: str) -> tuple[str, str | None]:
+def name_file(file: str, root: str, hints: FrameworkHints = NO_HINTS) -> tuple[str, str | None]:
     """Return how a file is called in a record, and the library it belongs to; None for the user's own code."""
     if file.startswith("<"):
-        return file, next((owner for begin, owner in _GENERATED if file.startswith(begin)), None)
+        return file, next((owner for begin, owner in (_FROZEN, *hints.generated) if file.startswith(begin)), None)
     if (case := name_case_file(file)) is not None:
         return case, None
     for folder in (*_SITES, *_PACKAGE_FOLDERS):
@@ -164,7 +173,7 @@ def name_file(file: str, root: str) -> tuple[str, str | None]:
     for folder in _STANDARD:
         if file.startswith(folder):
             return file.removeprefix(folder), STANDARD_LIBRARY
-    for name, folder in _unpacked_libraries():
+    for name, folder in _unpacked_libraries(hints.packages):
         if file.startswith(folder):
             return name + os.sep + file.removeprefix(folder), name
     inside = file.removeprefix(root)
@@ -177,9 +186,9 @@ def _without_home(file: str) -> str:
     return f"~{os.sep}{file.removeprefix(home)}" if file.startswith(home) else file
 
 
-def _unpacked_libraries() -> Iterator[tuple[str, str]]:
+def _unpacked_libraries(packages: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield known libraries and their folders, for those that lie outside of any site-packages."""
-    for name in ("torch", "transformers", "diffusers", "jax", "tensorflow", "vllm", "sglang", "megatron"):
+    for name in (*packages, *_LIBRARIES):
         place = getattr(sys.modules.get(name), "__file__", None)
         if place:
             yield name, str(Path(place).parent) + os.sep

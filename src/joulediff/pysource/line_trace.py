@@ -26,7 +26,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TraceStep:
     """One thing that was read, and one step back to where its value came from."""
 
     kind: OriginKind
@@ -45,7 +45,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TraceLine:
     """One executed statement; of a compound one its head alone."""
 
     line: int
@@ -70,8 +70,8 @@ class LineTrace:
     first: int
     """The number of the function's first line."""
     source: tuple[str, ...]
-    lines: tuple[Line, ...]
-    steps: tuple[Step, ...]
+    lines: tuple[TraceLine, ...]
+    steps: tuple[TraceStep, ...]
     led: int | None = None
     """The place in `lines` of the statement that leads on, where one was asked for."""
     complete: bool = True

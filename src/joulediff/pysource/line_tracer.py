@@ -17,7 +17,8 @@ from typing import Any
 
 from joulediff.pysource.call_path import name_file
 from joulediff.pysource.expression_reads import atoms_of
-from joulediff.pysource.line_trace import Line, LineTrace, Target
+from joulediff.pysource.framework_hints import NO_HINTS, FrameworkHints
+from joulediff.pysource.line_trace import LineTrace, Target, TraceLine
 from joulediff.pysource.scopes import FrameScope, function_name
 from joulediff.pysource.statements import FunctionNode, Statement, first_line, function_of, statement_at
 from joulediff.pysource.value_origin import Binding, Origins
@@ -38,6 +39,7 @@ def watch_lines(
     begin: Callable[[], None] | None = None,
     root: Path | None = None,
     calls: int = 1,
+    hints: FrameworkHints = NO_HINTS,
 ) -> LineTrace | None:
     """Run `step` once and return the way through one call of the target; None where there was no such call.
 
@@ -46,7 +48,7 @@ def watch_lines(
     """
     if begin is not None:
         begin()
-    listener = _Watch(target, root, calls)
+    listener = _Tracer(target, root, calls, hints)
     before = sys.gettrace()
     sys.settrace(listener.on_call)
     try:
@@ -54,17 +56,18 @@ def watch_lines(
     finally:
         sys.settrace(before)
         listener.over = True
-    return listener.found.to_walk(target) if listener.found else None
+    return listener.found.to_trace(target) if listener.found else None
 
 
-class _Watch:
+class _Tracer:
     """Decides which calls are followed. A call is kept by its own frame, so that it goes when the frame goes."""
 
-    def __init__(self, target: Target, root: Path | None, calls: int) -> None:
+    def __init__(self, target: Target, root: Path | None, calls: int, hints: FrameworkHints) -> None:
         self.target = target
         self.over = False
         self.found: _Call | None = None
         self.root = root
+        self.hints = hints
         self._prefix = str(root or Path.cwd()) + os.sep
         self._left = calls
         self._wanted: dict[CodeType, FunctionNode | None] = {}
@@ -100,7 +103,7 @@ class _Watch:
     def _node(self, code: CodeType) -> FunctionNode | None:
         if code not in self._wanted:
             named = function_name(code) == self.target.function
-            here = named and name_file(code.co_filename, self._prefix)[0] == self.target.file
+            here = named and name_file(code.co_filename, self._prefix, self.hints)[0] == self.target.file
             self._wanted[code] = function_of(code) if here else None
         return self._wanted[code]
 
@@ -108,12 +111,12 @@ class _Watch:
 class _Call:
     """Notes one call. Holds no frame: its own frame holds it."""
 
-    def __init__(self, listener: _Watch, code: CodeType, node: FunctionNode) -> None:
-        self._watch = listener
+    def __init__(self, listener: _Tracer, code: CodeType, node: FunctionNode) -> None:
+        self._tracer = listener
         self._code = code
         self._node = node
-        self._origins = Origins(listener.root)
-        self._lines: list[Line] = []
+        self._origins = Origins(listener.root, listener.hints)
+        self._lines: list[TraceLine] = []
         self._bound: dict[str, Binding] = {}
         self._running: Statement | None = None
         self._bindings: dict[str, Binding] = {}
@@ -122,7 +125,7 @@ class _Call:
 
     def on_line(self, frame: FrameType, event: str, _argument: Any) -> Tracer | None:
         """Note a line before it runs: what `sys.settrace` asks for."""
-        listener = self._watch
+        listener = self._tracer
         if listener.over or self._full or (listener.found is not None and listener.found is not self):
             frame.f_trace = None
             return None
@@ -147,13 +150,13 @@ class _Call:
         read = [at for at in self._origins.read(atoms, scope) if at not in called]
         names = tuple(bind.name for bind in statement.binds)
         line_atoms = (*called, *read)
-        self._lines.append(Line(statement.first, statement.text, statement.branch, line_atoms, len(called), names))
+        self._lines.append(TraceLine(statement.first, statement.text, statement.branch, line_atoms, len(called), names))
         self._running = statement
         self._bindings = {bind.name: self._binding(statement, bind.value, scope) for bind in statement.binds}
-        line = self._watch.target.line
+        line = self._tracer.target.line
         if line is not None and self._led is None and statement_at(self._node, line) is statement:
             self._led = len(self._lines) - 1
-            self._watch.choose(self)
+            self._tracer.choose(self)
         self._full = len(self._lines) >= MAX_LINES or len(self._origins.steps) >= MAX_STEPS
 
     def _binding(self, statement: Statement, value: ast.expr | None, scope: FrameScope) -> Binding:
@@ -171,7 +174,7 @@ class _Call:
             self._lines[-1] = replace(line, atoms=tuple(dict.fromkeys((*line.atoms, *atoms))))
         self._running, self._bindings = None, {}
 
-    def to_walk(self, target: Target) -> LineTrace:
+    def to_trace(self, target: Target) -> LineTrace:
         """Return what was noted."""
         first, last = first_line(self._node), self._node.end_lineno or self._node.lineno
         source = tuple(each.rstrip("\n") for each in linecache.getlines(self._code.co_filename)[first - 1 : last])

@@ -9,7 +9,7 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
@@ -25,8 +25,6 @@ CONFIG = re.compile(r"(.*_)?(config|cfg|configuration)|hparams|args")
 MAX_FRAMES = 60
 
 RECEIVERS = ("self", "cls")
-# Asked for without arguments, these only read a flag.
-_PREDICATE = re.compile(r"(is|are|has)_\w+|get_\w*(enabled|precision|dtype|mode|threads)\w*|\w+_enabled|\w+_allowed")
 
 
 @dataclass(frozen=True)
@@ -167,15 +165,16 @@ def _item(thing: Any, key: str | int) -> Any:
     return MISSING
 
 
-def ask(atom: Atom, scope: Scope) -> Any:
-    """Return what a predicate of a framework says now; `MISSING` for any other function, which is never called."""
+def ask(atom: Atom, scope: Scope, is_predicate: Callable[[str, Any], bool]) -> Any:
+    """Return what a predicate of a framework returns now; `MISSING` for any other function, which is never called."""
     found = evaluate(atom.links, scope)
-    if not found or not _PREDICATE.fullmatch(str(atom.links[-1].name)):
+    if not found:
         return MISSING
     function = found[-1]
-    home = getattr(function, "__module__", None) or ""
-    known = home.partition(".")[0] == "torch" and not inspect.ismethod(function) and not isinstance(function, type)
-    if not known or (len(found) > 1 and not inspect.ismodule(found[-2])):
+    is_plain = not inspect.ismethod(function) and not isinstance(function, type)
+    if not is_plain or not is_predicate(str(atom.links[-1].name), function):
+        return MISSING
+    if len(found) > 1 and not inspect.ismodule(found[-2]):
         return MISSING
     with suppress(Exception):  # a flag of a device that is not there
         return function()

@@ -20,6 +20,7 @@ from joulediff.model.place import Place
 from joulediff.model.run import Frame, Setting
 from joulediff.pysource.call_path import name_file
 from joulediff.pysource.code_owner import is_ours, name_case_file
+from joulediff.pysource.framework_hints import NO_HINTS, FrameworkHints
 
 MAX_FILES = 200
 MAX_FILE_BYTES = 1_000_000
@@ -102,7 +103,9 @@ def find_places(settings: Mapping[str, Setting], files: Mapping[str, Path], sett
     return {name: best[name].place for name in settings if name in best}
 
 
-def own_files(frames: Iterable[Frame], files: Mapping[str, str], root: Path) -> dict[str, Path]:
+def own_files(
+    frames: Iterable[Frame], files: Mapping[str, str], root: Path, hints: FrameworkHints = NO_HINTS
+) -> dict[str, Path]:
     """Return the program's own source files by the names they are shown by: of its frames, and modules below `root`
     or of a case.
 
@@ -115,7 +118,7 @@ def own_files(frames: Iterable[Frame], files: Mapping[str, str], root: Path) -> 
         if not isinstance(file, str) or not file.endswith(".py") or is_ours(file):
             continue
         if file.startswith(base) or name_case_file(file) is not None:
-            shown, owner = name_file(file, base)
+            shown, owner = name_file(file, base, hints)
             if owner is None:
                 found.setdefault(shown, file)
     return dict(reversed(_affordable(found).items()))

@@ -24,7 +24,8 @@ from joulediff.model.run import MAX_SETTING_CHARS, Setting, to_setting
 from joulediff.pysource.call_path import name_file
 from joulediff.pysource.code_owner import is_ours
 from joulediff.pysource.expression_reads import Atom, Link, atoms_of
-from joulediff.pysource.line_trace import OriginKind, Step
+from joulediff.pysource.framework_hints import NO_HINTS, FrameworkHints
+from joulediff.pysource.line_trace import OriginKind, TraceStep
 from joulediff.pysource.scopes import (
     CONFIG,
     MAX_FRAMES,
@@ -83,8 +84,9 @@ class Seen:
 class Origins:
     """Collects the steps of one walk. Holds no frame and no value of the program."""
 
-    def __init__(self, root: Path | None = None) -> None:
-        self.steps: list[Step] = []
+    def __init__(self, root: Path | None = None, hints: FrameworkHints = NO_HINTS) -> None:
+        self.steps: list[TraceStep] = []
+        self._hints = hints
         self._root = str(root or Path.cwd()) + os.sep
         self._known: dict[object, int | None] = {}
         self._open: set[object] = set()
@@ -104,11 +106,13 @@ class Origins:
         value, exact = describe(literal)
         text = ast.unparse(expression)[:MAX_SETTING_CHARS]
         place = self.place(scope.file, expression.lineno, scope.function)
-        return (self._add(Step("constant", text, text, text, value, exact, place)),)
+        return (self._add(TraceStep("constant", text, text, text, value, exact, place)),)
 
     def place(self, file: str, line: int, function: str) -> Place:
         """Return a line of a file, named as call paths name it."""
-        return Place(name_file(file, self._root)[0], line, function, linecache.getline(file, line).strip() or None)
+        return Place(
+            name_file(file, self._root, self._hints)[0], line, function, linecache.getline(file, line).strip() or None
+        )
 
     def _all(self, atoms: Iterable[Atom], scope: Scope, depth: int, *, fresh: bool = False) -> tuple[int, ...]:
         found: list[int] = []
@@ -118,7 +122,7 @@ class Origins:
             found += self._resolve(atom, scope, depth)
         return tuple(dict.fromkeys(found))
 
-    def _add(self, step: Step) -> int:
+    def _add(self, step: TraceStep) -> int:
         known = self._known.get(step)
         if known is None:
             known = self._known[step] = len(self.steps)
@@ -132,19 +136,19 @@ class Origins:
         if atom.kind == "environment":
             return (self._add(self._leaf("environment", atom, scope, os.environ.get(atom.text))),)
         if atom.kind == "call":
-            value = ask(atom, scope)
+            value = ask(atom, scope, self._hints.is_predicate)
             return () if value is MISSING else (self._add(self._leaf("call", atom, scope, value)),)
         objects = evaluate(atom.links, scope)
         if not objects:
             return self._through_local(atom, scope, depth)
-        seen = Seen(atom, scope, objects[-2] if len(objects) > 1 else None, *describe(objects[-1]), depth)
+        seen = Seen(atom, scope, objects[-2] if len(objects) > 1 else None, *describe(objects[-1], self._hints), depth)
         found = self._once(seen)
         return () if found is None else (found,)
 
-    def _leaf(self, kind: OriginKind, atom: Atom, scope: Scope, value: object) -> Step:
-        setting, exact = describe(value)
+    def _leaf(self, kind: OriginKind, atom: Atom, scope: Scope, value: object) -> TraceStep:
+        setting, exact = describe(value, self._hints)
         place = self.place(scope.file, scope.line, scope.function)
-        return Step(kind, atom.text, atom.text.removesuffix("()"), atom.text, setting, exact, place)
+        return TraceStep(kind, atom.text, atom.text.removesuffix("()"), atom.text, setting, exact, place)
 
     def _through_local(self, atom: Atom, scope: Scope, depth: int) -> tuple[int, ...]:
         """Return what a local name of a method that has returned was made of, as the name itself is gone."""
@@ -191,7 +195,7 @@ class Origins:
         self, seen: Seen, kind: OriginKind, key: str, text: str, place: Place | None, sources: tuple[int, ...] = ()
     ) -> int:
         return self._add(
-            Step(kind, seen.atom.text, key, text[:MAX_SETTING_CHARS], seen.value, seen.exact, place, sources)
+            TraceStep(kind, seen.atom.text, key, text[:MAX_SETTING_CHARS], seen.value, seen.exact, place, sources)
         )
 
     def _here(self, seen: Seen) -> Place:
@@ -455,18 +459,15 @@ MAX_ITEMS = 8
 MAX_INT = 2**64
 
 _FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, type)
-# PyTorch's classes by name, so that this file does not load it.
-_TENSOR = "torch.Tensor"
-_MODULE = "torch.nn.modules.module.Module"
 
 
-def describe(value: Any) -> tuple[Setting, bool]:
+def describe(value: Any, hints: FrameworkHints = NO_HINTS) -> tuple[Setting, bool]:
     """Return a value as a setting, and whether it is the value itself rather than a description of it."""
     text = f"<{type(value).__name__}>"
     with suppress(Exception):  # a class of the program's own may raise anything
         if (found := _exact(value)) is not NotImplemented:
             return (found[:MAX_SETTING_CHARS] if isinstance(found, str) else found), True
-        text = _description(value) or text
+        text = hints.describe_value(value) or _description(value) or text
     return str(to_setting(text))[:MAX_SETTING_CHARS], False
 
 
@@ -489,12 +490,6 @@ def _exact(value: Any) -> Any:
 
 
 def _description(value: Any) -> str | None:
-    kinds = {qualified(kind) for kind in type(value).__mro__}
-    if _TENSOR in kinds:
-        shape = "x".join(map(str, value.shape)) or "scalar"
-        return f"tensor({shape}, {to_setting(value.dtype)}, {value.device})"
-    if _MODULE in kinds:
-        return qualified(type(value))
     if isinstance(value, ModuleType):
         return value.__name__
     return qualified(value) if isinstance(value, _FUNCTIONS) else None

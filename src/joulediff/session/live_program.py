@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from joulediff.energy.load_energy import LoadMeter
+from joulediff.frameworks.framework import source_hints
 from joulediff.frameworks.jobs import Job, JobCost, TrialRunner
 from joulediff.measuring.meters import MeterSet
 from joulediff.measuring.meters.meter import Clock
@@ -92,7 +93,7 @@ class LocalProgram:
 
     def trace_lines(self, target: Target) -> LineTrace | None:
         """Return the lines of a function that the step takes, with the values that decide them."""
-        return watch_lines(self.step, target, begin=self.begin, root=self.root)
+        return watch_lines(self.step, target, begin=self.begin, root=self.root, hints=source_hints())
 
     def _gross(self, rows: list[Replay], time_s: float) -> Energy | None:
         """Return the joules in the domains that count, with the resting power of the time."""

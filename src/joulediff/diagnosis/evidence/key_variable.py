@@ -13,7 +13,7 @@ from difflib import SequenceMatcher
 
 from joulediff.model.place import Place
 from joulediff.model.run import Setting
-from joulediff.pysource.line_trace import Line, LineTrace, OriginKind, Step
+from joulediff.pysource.line_trace import LineTrace, OriginKind, TraceLine, TraceStep
 
 # A decision made by a decision before it, and so on: `why_not_fast = "..."` under an `if`.
 MAX_PARTINGS = 8
@@ -116,7 +116,7 @@ def _explain_line(
     return earlier or _key_variable(trail, _place(a, a.lines[at_a]), _place(b, b.lines[at_b]))
 
 
-def _atoms(walk: LineTrace, at: int, *, callees: bool) -> list[Step]:
+def _atoms(walk: LineTrace, at: int, *, callees: bool) -> list[TraceStep]:
     line = walk.lines[at]
     return [walk.steps[step] for step in (line.atoms[: line.callees] if callees else line.atoms)]
 
@@ -135,13 +135,13 @@ def _explain_two_settings(
     return None
 
 
-def _own_setting(walk: LineTrace, step: Step | None, before: int, other: LineTrace) -> int | None:
+def _own_setting(walk: LineTrace, step: TraceStep | None, before: int, other: LineTrace) -> int | None:
     """Return the place in a walk of the statement that gave a name its value, where the other walk has no such one."""
     at = _setting(walk, step, before)
     return None if at is None or walk.lines[at].text in _texts(other) else at
 
 
-def _setting(walk: LineTrace, step: Step | None, before: int) -> int | None:
+def _setting(walk: LineTrace, step: TraceStep | None, before: int) -> int | None:
     if step is None or step.kind != "assignment" or step.place is None or step.place.function != walk.function:
         return None
     at = range(before - 1, -1, -1)
@@ -158,7 +158,7 @@ def _key_variable(trail: Trail, at_a: Place | None, at_b: Place | None) -> KeyVa
     )
 
 
-def _place(walk: LineTrace, line: Line) -> Place:
+def _place(walk: LineTrace, line: TraceLine) -> Place:
     at = line.line - walk.first
     text = walk.source[at].strip() if 0 <= at < len(walk.source) else line.text
     return Place(walk.file, line.line, walk.function, text)
@@ -175,8 +175,8 @@ _BY_HAND: tuple[OriginKind, ...] = ("config", "environment", "call")
 class Pair:
     """One thing as both sides read it; None on a side that does not."""
 
-    a: Step | None
-    b: Step | None
+    a: TraceStep | None
+    b: TraceStep | None
 
     @property
     def value_a(self) -> Setting:
@@ -204,7 +204,7 @@ class Pair:
         return (self.a is None) != (self.b is None) or self.value_a != self.value_b
 
     @property
-    def step(self) -> Step:
+    def step(self) -> TraceStep:
         """Return the side that is there, a's first."""
         found = self.a or self.b
         assert found is not None
@@ -225,7 +225,7 @@ class Pair:
 Trail = tuple[Pair, ...]
 
 
-def pair_atoms(a: Sequence[Step], b: Sequence[Step]) -> list[Pair]:
+def pair_atoms(a: Sequence[TraceStep], b: Sequence[TraceStep]) -> list[Pair]:
     """Return what two equal statements read, paired by name; what one side alone could read has no partner."""
     return [
         *_same_names(a, b),
@@ -278,16 +278,16 @@ def _behind(a: LineTrace, b: LineTrace, pair: Pair) -> Iterator[Pair]:
         yield from (Pair(each, pair.b) for each in rest_a if _handed_on(pair.a, each, len(rest_a)))
 
 
-def _handed_on(step: Step, source: Step, count: int) -> bool:
+def _handed_on(step: TraceStep, source: TraceStep, count: int) -> bool:
     return count == 1 and source.value == step.value
 
 
-def _same_names(a: Sequence[Step], b: Sequence[Step]) -> list[Pair]:
+def _same_names(a: Sequence[TraceStep], b: Sequence[TraceStep]) -> list[Pair]:
     by_name = {each.name: each for each in reversed(b)}
     return [Pair(each, by_name[each.name]) for each in a if each.name in by_name]
 
 
-def _rest(mine: Sequence[Step], others: Sequence[Step]) -> list[Step]:
+def _rest(mine: Sequence[TraceStep], others: Sequence[TraceStep]) -> list[TraceStep]:
     names = {each.name for each in others}
     return [each for each in mine if each.name not in names]
 
@@ -310,7 +310,7 @@ def _values(pair: Pair) -> str:
     return f"{_value(pair.a)} ↔ {_value(pair.b)}"
 
 
-def _value(step: Step | None) -> str:
+def _value(step: TraceStep | None) -> str:
     if step is None:
         return "not there"
     return repr(step.value) if step.exact else f"`{step.value}`"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joulediff.frameworks.framework import Framework, Switches
+from joulediff.frameworks.torch import source_hints
 from joulediff.frameworks.torch.operators import OPERATORS
 from joulediff.frameworks.torch.switches import table
 from joulediff.frameworks.torch.switches.aliases import group_aliases
@@ -75,6 +76,9 @@ FRAMEWORK = Framework(
         advice=_advice,
     ),
     libraries=("torch", "torchvision", "functorch", "triton"),
+    generated=source_hints.GENERATED,
+    describe_value=source_hints.describe_value,
+    is_predicate=source_hints.is_predicate,
     open_recorder=_open_recorder,
     open_sync=_open_sync,
     fixed_step=_fixed_step,

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from joulediff.frameworks.framework import source_hints
 from joulediff.frameworks.jobs import TrialRunner
 from joulediff.frameworks.recorder import Replayer
 from joulediff.frameworks.settings import collect_settings
@@ -90,7 +91,7 @@ class TorchRecorder:
         found = capture_step(self._step, holdings=holdings, begin=seed, root=self._root, cpp=self._cpp)
         self._addresses = found.addresses
         spans, notes_on_spans = to_spans(found.flags, run.settings)
-        own = own_files(found.frames, found.files, self._root) if self._source else {}
+        own = own_files(found.frames, found.files, self._root, source_hints()) if self._source else {}
         places = find_places(run.settings, own, SETTERS)
         files = {**found.files, **{shown: str(path) for shown, path in own.items()}}
         run = replace(

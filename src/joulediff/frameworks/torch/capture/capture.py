@@ -17,6 +17,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
+from joulediff.frameworks.framework import source_hints
 from joulediff.frameworks.named_regions import current_region
 from joulediff.frameworks.torch.capture import dispatch_mode as mode
 from joulediff.frameworks.torch.capture.arguments import Encoder, Facts, named
@@ -100,7 +101,7 @@ class _Recorder:
         self._holdings = holdings
         self._signers = Signers()
         self._values = Values(self._signers)
-        self._paths = CallPaths(_Recorder.call.__code__, root=root, hidden=_is_module_call)
+        self._paths = CallPaths(_Recorder.call.__code__, root=root, hidden=_is_module_call, hints=source_hints())
         self._encoder = Encoder()
         self._flags = Flags()
         self._drafts: list[Draft] = []

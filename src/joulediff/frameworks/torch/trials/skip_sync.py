@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from joulediff.frameworks.framework import source_hints
 from joulediff.model.errors import JoulediffError
 from joulediff.pysource.call_path import name_file
 
@@ -78,5 +79,5 @@ class _Memory:
     def _is_here(self, frame: Any) -> bool:
         real = frame.f_code.co_filename
         if real not in self._files:
-            self._files[real] = name_file(real, self._root)[0]
+            self._files[real] = name_file(real, self._root, source_hints())[0]
         return (self._files[real], frame.f_lineno) == self._place
