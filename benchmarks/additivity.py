@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from joulediff.energy.burst_meter import BurstMeter
+from joulediff.energy.load_energy import BurstMeter
 from joulediff.frameworks.torch.replay.bursts import spin, time_on_device
 from joulediff.measuring.meters import open_meters
 from joulediff.measuring.meters.meter import RealClock
@@ -104,7 +104,7 @@ def time_call(call):
     return min(time_on_device(graph.replay, DEVICE) for _ in range(5)) / rounds
 
 
-def measure(bench, rest_w, window_s, name, calls, busy_s, rest_s):
+def measure(burst_meter, rest_w, window_s, name, calls, busy_s, rest_s):
     """Return the joules of a round: `calls` and then a rest; `rest_s` may be one for each call."""
     held = []
     rests = rest_s if isinstance(rest_s, list) else [0.0] * (len(calls) - 1) + [rest_s]
@@ -119,16 +119,16 @@ def measure(bench, rest_w, window_s, name, calls, busy_s, rest_s):
     # Every copy takes its turn as often as the others.
     rounds = COPIES * max(1, round(GRAPH_S / (busy_s + sum(rests)) / COPIES))
     graph = capture(work, rounds)
-    shot = bench.measure(graph.replay, {"gpu0": rest_w}, window_s=window_s)
-    per = shot.domains["gpu0"]
+    found = burst_meter.measure(graph.replay, {"gpu0": rest_w}, window_s=window_s)
+    burst = found.domains["gpu0"]
     return Row(
         name,
         len(calls),
         1e6 * sum(rests),
-        1e3 * per.energy_j / rounds,
-        per.half_j / per.energy_j,
-        1e6 * per.step_s / rounds,
-        shot.clocks_mhz.get("gpu0"),
+        1e3 * burst.energy.joules / rounds,
+        burst.energy.half_width_share,
+        1e6 * burst.step_s / rounds,
+        found.clocks_mhz.get("gpu0"),
     )
 
 
@@ -139,8 +139,8 @@ def main():
     options = parser.parse_args()
     rows = []
     with torch.inference_mode(), open_meters("auto", clock=RealClock()) as meters:
-        bench = BurstMeter(meters.meters, clock=RealClock())
-        rest = bench.measure(lambda: spin(DEVICE, 1e-3), {"gpu0": 0.0}, window_s=options.window)
+        burst_meter = BurstMeter(meters.meters, clock=RealClock())
+        rest = burst_meter.measure(lambda: spin(DEVICE, 1e-3), {"gpu0": 0.0}, window_s=options.window)
         rest_w = rest.domains["gpu0"].power_w
         print(f"rest {rest_w:.1f} W")
         operators = make_operators()
@@ -151,7 +151,7 @@ def main():
             counts = [*(count for count in COUNTS if count < most), most]
             print(f"\n{name}, {1e6 * times_s[name]:.1f} us a call")
             for count in counts:
-                row = measure(bench, rest_w, options.window, name, [call] * count, *[count * times_s[name]] * 2)
+                row = measure(burst_meter, rest_w, options.window, name, [call] * count, *[count * times_s[name]] * 2)
                 rows.append(row)
                 alone[name, count == most] = row.energy_mj / count
                 print(
@@ -171,7 +171,7 @@ def main():
             ("rest of 20 us after each call", [2e-5] * len(calls)),
             ("rest of 60 us after each call", [6e-5] * len(calls)),
         ):
-            row = measure(bench, rest_w, 2 * options.window, f"layer, {title}", calls, layer_s, rest_s)
+            row = measure(burst_meter, rest_w, 2 * options.window, f"layer, {title}", calls, layer_s, rest_s)
             rows.append(row)
             print(
                 f"  {title}: {row.energy_mj:.2f} mJ ±{row.half_share:.1%}, {row.energy_mj / burst_mj - 1:+.1%} against",

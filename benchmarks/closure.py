@@ -23,9 +23,8 @@ from pathlib import Path
 import torch
 
 from joulediff.archive import load, save
-from joulediff.energy.burst_meter import BurstMeter
-from joulediff.energy.gpu_clock import Pace
 from joulediff.energy.ledger import open_books
+from joulediff.energy.load_energy import BurstMeter
 from joulediff.energy.replay import Replaying
 from joulediff.frameworks.torch.capture.capture import capture_step
 from joulediff.frameworks.torch.replay.replayer import TorchReplayer
@@ -224,10 +223,10 @@ def energies(run):
 
 def replay_at_full_load(step, run, seconds):
     with open_meters("auto", clock=RealClock()) as meters:
-        bench = BurstMeter(meters.meters, clock=RealClock())
+        burst_meter = BurstMeter(meters.meters, clock=RealClock())
         addresses = capture_step(step).addresses
         replayer = TorchReplayer(step, run, begin=lambda: torch.manual_seed(0), addresses=addresses)
-        replaying = Replaying(run, replayer, bench, RealClock(), ProgressListener(), seconds, pace=Pace(0.0))
+        replaying = Replaying(run, replayer, burst_meter, RealClock(), ProgressListener(), seconds, rest_share=0.0)
         replaying.go()
     return replaying.result()
 

@@ -1,4 +1,4 @@
-"""What the kept traces of an H200 show: samples against counter, short windows, the governor, the sensor's lag.
+"""What the stored traces of an H200 show: samples against counter, short windows, the governor, the sensor's lag.
 
     python benchmarks/traces.py
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import mean
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "measuring"))
 from test_golden_h200 import TRACES, progress_of, sample_curve, tick_curve
 
 from joulediff.measuring.windows import joules_per_step
@@ -23,8 +24,8 @@ def joules(make_curve, run, start_s: float, end_s: float, *, capped: bool = Fals
 
 def off(make_curve, runs, end_s: float, start_s: float = 0.3) -> list[float]:
     """Return how far each short run is from the long one, in percent."""
-    reference_j = joules(make_curve, runs[0], 0.5, 4.5).energy_j
-    return [100 * (joules(make_curve, run, start_s, end_s).energy_j / reference_j - 1) for run in runs[1:]]
+    reference_j = joules(make_curve, runs[0], 0.5, 4.5).energy.joules
+    return [100 * (joules(make_curve, run, start_s, end_s).energy.joules / reference_j - 1) for run in runs[1:]]
 
 
 def rise_ms(run) -> float:
@@ -36,7 +37,8 @@ def rise_ms(run) -> float:
 
 def main() -> None:
     for name, runs in TRACES.items():
-        ratio = joules(sample_curve, runs[0], 0.5, 4.5).energy_j / joules(tick_curve, runs[0], 0.5, 4.5).energy_j
+        by_samples, by_ticks = (joules(curve, runs[0], 0.5, 4.5).energy.joules for curve in (sample_curve, tick_curve))
+        ratio = by_samples / by_ticks
         rises = ", ".join(f"{rise_ms(run):.0f}" for run in runs[1:])
         print(f"{name:11} samples over counter, 4 s: {100 * (ratio - 1):+.3f}%   ms to show 95% of a load: {rises}")
     for name, make_curve in (("samples", sample_curve), ("counter at its ticks", tick_curve)):
@@ -46,7 +48,7 @@ def main() -> None:
     for end_s in (0.75, 0.8, 0.85, 0.9, 0.95, 1.0):
         values = off(sample_curve, TRACES["mm"], end_s, start_s=0.25)
         widths = [joules(sample_curve, run, 0.25, end_s, capped=True) for run in TRACES["mm"][1:]]
-        half = mean(100 * w.half_j / w.energy_j for w in widths)
+        half = mean(100 * w.energy.half_width_share for w in widths)
         print(f"mm at the power limit, 0.25 to {end_s:.2f} s: " + " ".join(f"{v:+.1f}%" for v in values), end="")
         print(f"   interval ±{half:.1f}%")
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fakes import GPU, DeviceMeter, FakeDevice
-from joulediff.energy.burst_meter import BurstMeter
 from joulediff.energy.distinct_ops import Distances
-from joulediff.energy.gpu_clock import Card, Facts, Pace
+from joulediff.energy.gpu_clock import ProgramGpu
+from joulediff.energy.load_energy import BurstMeter, GpuMeter
 from joulediff.energy.replay import Replaying
 from joulediff.measuring.meters.scripted import FakeClock
 from joulediff.model.errors import JoulediffError
@@ -219,21 +219,22 @@ class LiveProgram:
         self.clock = FakeClock()
         self.card = FakeCard(self.clock, limit_w=limit_w)
         self.meter = CardMeter(self.card, domain, **meter)
-        self.bench = BurstMeter([self.meter], clock=self.clock)
+        self.burst_meter = BurstMeter([self.meter], clock=self.clock)
 
     def load(self, work: Work, **options: Any) -> FakeLoad:
         return FakeLoad(self.card, work, **options)
 
-    def on_card(self, *, pace: Pace | None = None, open_rest: Any = None, **facts: Any) -> Card:
-        """Return the card under replay; without `facts`, for a program at full clock."""
+    def gpu_meter(self, *, rest_share: float | None = None, open_rest: Any = None, **facts: Any) -> GpuMeter:
+        """Return the meter of the card; without `facts`, for a program at full clock."""
         known = {"clock_mhz": FULL_MHZ, "power_w": 400.0, "limit_w": self.card.limit_w, **facts}
         rest = open_rest or (lambda: FakeLoad(self.card, None))
-        return Card(Facts("cuda:0", "gpu0", **known), self.bench, open_rest=rest, clock=self.clock, pace=pace)
+        gpu = ProgramGpu("cuda:0", "gpu0", **known)
+        return GpuMeter(gpu, self.burst_meter, open_rest=rest, clock=self.clock, rest_share=rest_share)
 
     def replay(self, run: Run, works: Mapping[str, Work], **options: Any) -> tuple[Replaying, FakeReplayer]:
         replayer = FakeReplayer(run, works, {"cuda:0": self.card})
         return Replaying(
-            run, replayer, self.bench, self.clock, options.pop("listener", ProgressListener()), **options
+            run, replayer, self.burst_meter, self.clock, options.pop("listener", ProgressListener()), **options
         ), replayer
 
 

@@ -1,4 +1,4 @@
-"""The bench on a card that knows the truth: energy above rest, whatever the pace, the meter and the gaps."""
+"""The burst_meter on a card that knows the truth: energy above rest, whatever the pace, the meter and the gaps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes import GPU, counter_domain
-from joulediff.energy.burst_meter import MIN_PARTS, PART_S, BurstMeter, Shot
+from joulediff.energy.load_energy import MIN_WINDOWS, WINDOW_S, BurstEnergy, BurstMeter
 from joulediff.model.errors import JoulediffError, MeterFailed, NotCovered
 from replay_fakes import ADD, FULL_MHZ, LIMIT_W, MM, REST_W, FakeLoad, LiveProgram, Work
 
@@ -19,13 +19,13 @@ REST = {"gpu0": REST_W}
 NOBODY = 2**30
 
 
-def shoot(lab: LiveProgram, load: FakeLoad, *, rest_s: float = 0.0, window_s: float = 0.5) -> Shot:
-    return lab.bench.measure(lambda: load.run(rest_s), REST, window_s=window_s)
+def measure(lab: LiveProgram, load: FakeLoad, *, rest_s: float = 0.0, window_s: float = 0.5) -> BurstEnergy:
+    return lab.burst_meter.measure(lambda: load.run(rest_s), REST, window_s=window_s)
 
 
-def energy_of(shot: Shot, load: FakeLoad) -> tuple[float, float]:
-    per = shot.domains["gpu0"]
-    return per.energy_j / load.calls, per.half_j / load.calls
+def energy_of(found: BurstEnergy, load: FakeLoad) -> tuple[float, float]:
+    per = found.domains["gpu0"]
+    return per.energy.joules / load.calls, per.energy.half_j / load.calls
 
 
 @settings(deadline=None, max_examples=30)
@@ -40,7 +40,7 @@ def test_rest_is_taken_off_whatever_the_pace_and_the_gaps(
 ) -> None:
     lab, work = LiveProgram(), Work(power_w, call_s)
     load = lab.load(work, gap_s=gap_share * 1e-3)
-    joules, half_j = energy_of(shoot(lab, load, rest_s=rest_share * load.burst_s), load)
+    joules, half_j = energy_of(measure(lab, load, rest_s=rest_share * load.burst_s), load)
     # An interval of 95 % may miss by a little.
     assert abs(joules - work.energy_j()) <= 1.2 * half_j
 
@@ -48,15 +48,15 @@ def test_rest_is_taken_off_whatever_the_pace_and_the_gaps(
 def test_a_resting_card_is_its_power_times_time() -> None:
     lab = LiveProgram()
     rest = FakeLoad(lab.card, None)
-    found = lab.bench.measure(lambda: rest.run(1e-3), {"gpu0": 0.0}, window_s=0.4).domains["gpu0"]
+    found = lab.burst_meter.measure(lambda: rest.run(1e-3), {"gpu0": 0.0}, window_s=0.4).domains["gpu0"]
     assert found.power_w == pytest.approx(REST_W)
-    assert found.half_j < 0.02 * found.energy_j
+    assert found.energy.half_j < 0.02 * found.energy.joules
 
 
 def test_work_that_draws_nothing_above_rest_has_an_interval_around_nothing() -> None:
     lab, work = LiveProgram(), Work(REST_W, 1e-4)
     load = lab.load(work)
-    joules, half_j = energy_of(shoot(lab, load), load)
+    joules, half_j = energy_of(measure(lab, load), load)
     assert joules == pytest.approx(0.0, abs=1e-9)
     assert half_j >= 0.0
 
@@ -64,7 +64,7 @@ def test_work_that_draws_nothing_above_rest_has_an_interval_around_nothing() -> 
 def test_what_draws_little_above_rest_is_known_no_better_than_the_whole_power() -> None:
     lab, work = LiveProgram(), Work(REST_W + 10.0, 1e-4)
     load = lab.load(work)
-    joules, half_j = energy_of(shoot(lab, load), load)
+    joules, half_j = energy_of(measure(lab, load), load)
     assert abs(joules - work.energy_j()) <= half_j
     assert half_j >= 1.96 * GPU.repeat_share * work.power_w * work.call_s
 
@@ -72,16 +72,16 @@ def test_what_draws_little_above_rest_is_known_no_better_than_the_whole_power() 
 def test_readings_that_come_late_are_waited_for() -> None:
     lab = LiveProgram(lag_s=0.4)
     load = lab.load(ADD)
-    joules, half_j = energy_of(shoot(lab, load, window_s=0.2), load)
+    joules, half_j = energy_of(measure(lab, load, window_s=0.2), load)
     assert abs(joules - ADD.energy_j()) <= half_j
 
 
 class Stalled(BurstMeter):
-    """A bench on a machine that stops now and then: the first windows are lost."""
+    """A burst_meter on a machine that stops now and then: the first windows are lost."""
 
     lost = 1
 
-    def _measure(self, repeater: Any, sampler: Any, domains: Any, window_s: float) -> Shot:
+    def _measure(self, repeater: Any, sampler: Any, domains: Any, window_s: float) -> BurstEnergy:
         self.lost -= 1
         if self.lost >= 0:
             raise NotCovered("gpu0: no whole step was covered by the meter")
@@ -90,9 +90,9 @@ class Stalled(BurstMeter):
 
 def test_what_the_meter_did_not_cover_is_measured_once_more_and_for_longer() -> None:
     lab = LiveProgram()
-    once, load = shoot(lab, lab.load(ADD)), lab.load(ADD)
-    lab.bench = Stalled([lab.meter], clock=lab.clock)
-    again = shoot(lab, load)
+    once, load = measure(lab, lab.load(ADD)), lab.load(ADD)
+    lab.burst_meter = Stalled([lab.meter], clock=lab.clock)
+    again = measure(lab, load)
     joules, half_j = energy_of(again, load)
     assert abs(joules - ADD.energy_j()) <= half_j
     assert again.bursts > 2 * once.bursts
@@ -100,18 +100,18 @@ def test_what_the_meter_did_not_cover_is_measured_once_more_and_for_longer() -> 
 
 def test_what_is_never_covered_says_so() -> None:
     lab = LiveProgram()
-    lab.bench = Stalled([lab.meter], clock=lab.clock)
-    lab.bench.lost = 2
+    lab.burst_meter = Stalled([lab.meter], clock=lab.clock)
+    lab.burst_meter.lost = 2
     with pytest.raises(NotCovered):
-        shoot(lab, lab.load(ADD))
+        measure(lab, lab.load(ADD))
 
 
 def test_a_call_that_is_longer_than_the_window() -> None:
     lab, work = LiveProgram(), Work(400.0, 0.7)
     load = lab.load(work)
-    shot = shoot(lab, load, window_s=0.15)
-    joules, half_j = energy_of(shot, load)
-    assert shot.bursts >= 2
+    found = measure(lab, load, window_s=0.15)
+    joules, half_j = energy_of(found, load)
+    assert found.bursts >= 2
     assert abs(joules - work.energy_j()) <= half_j
 
 
@@ -119,42 +119,42 @@ def test_a_call_that_is_longer_than_the_window() -> None:
 def test_a_counter_that_ticks_every_100_ms(rest_share: float) -> None:
     lab = LiveProgram(counter_domain(0.1), poll_s=0.01)
     load = lab.load(ADD)
-    joules, half_j = energy_of(shoot(lab, load, rest_s=rest_share * load.burst_s, window_s=0.2), load)
+    joules, half_j = energy_of(measure(lab, load, rest_s=rest_share * load.burst_s, window_s=0.2), load)
     assert abs(joules - ADD.energy_j()) <= half_j
 
 
 def test_a_shot_tells_its_clock_its_bursts_and_its_cpu_time() -> None:
     lab = LiveProgram()
-    bench = BurstMeter([lab.meter], clock=lab.clock, cpu_s=lambda: 0.25 * lab.clock.now())
+    burst_meter = BurstMeter([lab.meter], clock=lab.clock, cpu_s=lambda: 0.25 * lab.clock.now())
     load = lab.load(ADD)
-    shot = bench.measure(lambda: load.run(0.0), REST, window_s=0.5)
-    assert shot.clocks_mhz == {"gpu0": FULL_MHZ}
-    assert shot.bursts * load.burst_s == pytest.approx(0.5, rel=0.05)
-    assert shot.cpu_s == pytest.approx(0.25 * load.burst_s, rel=0.01)
-    assert shot.doubts == ()
+    found = burst_meter.measure(lambda: load.run(0.0), REST, window_s=0.5)
+    assert found.clocks_mhz == {"gpu0": FULL_MHZ}
+    assert found.bursts * load.burst_s == pytest.approx(0.5, rel=0.05)
+    assert found.cpu_s == pytest.approx(0.25 * load.burst_s, rel=0.01)
+    assert found.warnings == ()
 
 
 def test_a_window_is_at_least_a_few_parts() -> None:
     lab = LiveProgram()
     load = lab.load(ADD)
-    shot = shoot(lab, load, window_s=0.01)
-    assert shot.bursts * load.burst_s >= MIN_PARTS * 3 * GPU.period_s
-    assert shot.bursts * load.burst_s < MIN_PARTS * PART_S
+    found = measure(lab, load, window_s=0.01)
+    assert found.bursts * load.burst_s >= MIN_WINDOWS * 3 * GPU.period_s
+    assert found.bursts * load.burst_s < MIN_WINDOWS * WINDOW_S
 
 
 def test_heavy_work_without_rests_loses_its_clock() -> None:
     lab = LiveProgram()
     load = lab.load(MM)
-    shot = shoot(lab, load)
-    assert shot.domains["gpu0"].power_w + REST_W == pytest.approx(LIMIT_W, rel=0.01)
-    assert shot.clocks_mhz["gpu0"] < 0.85 * FULL_MHZ
-    assert energy_of(shot, load)[0] == pytest.approx(MM.energy_j(shot.clocks_mhz["gpu0"]), rel=0.01)
+    found = measure(lab, load)
+    assert found.domains["gpu0"].power_w + REST_W == pytest.approx(LIMIT_W, rel=0.01)
+    assert found.clocks_mhz["gpu0"] < 0.85 * FULL_MHZ
+    assert energy_of(found, load)[0] == pytest.approx(MM.energy_j(found.clocks_mhz["gpu0"]), rel=0.01)
 
 
 def test_company_on_the_card_is_a_doubt() -> None:
     lab = LiveProgram()
     lab.card.others = (NOBODY,)
-    (doubt,) = shoot(lab, lab.load(ADD)).doubts
+    (doubt,) = measure(lab, lab.load(ADD)).warnings
     assert str(NOBODY) in doubt
 
 
@@ -162,14 +162,14 @@ def test_a_domain_that_no_meter_sees() -> None:
     lab = LiveProgram()
     load = lab.load(ADD)
     with pytest.raises(JoulediffError, match="no meter sees gpu7"):
-        lab.bench.measure(lambda: load.run(0.0), {"gpu7": 0.0}, window_s=0.2)
+        lab.burst_meter.measure(lambda: load.run(0.0), {"gpu7": 0.0}, window_s=0.2)
     assert load.rests_s == []
 
 
 def test_a_meter_that_dies_says_so() -> None:
     lab = LiveProgram(dies_at_s=0.0)
     with pytest.raises(MeterFailed, match="unplugged"):
-        shoot(lab, lab.load(ADD))
+        measure(lab, lab.load(ADD))
 
 
 @pytest.mark.parametrize("look", ["measure", "probe"])
@@ -178,9 +178,9 @@ def test_what_a_device_raises_is_told_in_one_line(look: str) -> None:
     load = lab.load(ADD, fails=RuntimeError("CUDA error: an illegal memory access\nCompile with TORCH_USE_CUDA_DSA"))
     with pytest.raises(JoulediffError, match=r"illegal memory access$"):
         if look == "measure":
-            shoot(lab, load)
+            measure(lab, load)
         else:
-            lab.bench.probe(lambda: load.run(0.0), "gpu0")
+            lab.burst_meter.probe(lambda: load.run(0.0), "gpu0")
 
 
 @pytest.mark.parametrize("look", ["measure", "probe"])
@@ -189,9 +189,9 @@ def test_an_interrupt_passes_and_sampling_ends(look: str) -> None:
     load = lab.load(ADD, fails=KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         if look == "measure":
-            shoot(lab, load)
+            measure(lab, load)
         else:
-            lab.bench.probe(lambda: load.run(0.0), "gpu0")
+            lab.burst_meter.probe(lambda: load.run(0.0), "gpu0")
     assert lab.clock._beats == {}
 
 
@@ -199,7 +199,7 @@ def test_an_interrupt_passes_and_sampling_ends(look: str) -> None:
 def test_a_probe_tells_power_and_clock(work: Work) -> None:
     lab = LiveProgram()
     load = lab.load(work)
-    power_w, clock_mhz = lab.bench.probe(lambda: load.run(load.burst_s), "gpu0")
+    power_w, clock_mhz = lab.burst_meter.probe(lambda: load.run(load.burst_s), "gpu0")
     assert power_w == pytest.approx((work.power_w + REST_W) / 2, rel=0.06)
     assert clock_mhz == FULL_MHZ
 
@@ -208,21 +208,21 @@ def test_a_probe_tells_power_and_clock(work: Work) -> None:
 def test_a_probe_with_a_slow_meter_tells_the_clock_alone(domain: object) -> None:
     lab = LiveProgram(domain)  # type: ignore[arg-type]
     load = lab.load(ADD)
-    assert lab.bench.probe(lambda: load.run(0.0), "gpu0") == (None, FULL_MHZ)
+    assert lab.burst_meter.probe(lambda: load.run(0.0), "gpu0") == (None, FULL_MHZ)
 
 
 def test_a_probe_of_what_no_meter_sees() -> None:
     lab = LiveProgram(tells_clock=False)
     load = lab.load(ADD)
-    assert lab.bench.probe(lambda: load.run(0.0), "gpu7") == (None, None)
+    assert lab.burst_meter.probe(lambda: load.run(0.0), "gpu7") == (None, None)
 
 
 def test_two_meters_of_which_one_is_asked() -> None:
     lab = LiveProgram()
     other = LiveProgram(replace(GPU, name="gpu1"))
     other.card.others = (NOBODY,)
-    bench = BurstMeter([other.meter, lab.meter], clock=lab.clock)
+    burst_meter = BurstMeter([other.meter, lab.meter], clock=lab.clock)
     load = lab.load(ADD)
-    shot = bench.measure(lambda: load.run(0.0), REST, window_s=0.3)
-    assert list(shot.domains) == ["gpu0"]
-    assert shot.doubts == ()
+    found = burst_meter.measure(lambda: load.run(0.0), REST, window_s=0.3)
+    assert list(found.domains) == ["gpu0"]
+    assert found.warnings == ()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from energy_builders import runs
-from joulediff.energy.distinct_ops import find_kinds
+from joulediff.energy.distinct_ops import find_distinct_ops
 from joulediff.model.run import Run
 from run_builders import RunBuilder, gpt2_run
 
@@ -24,7 +24,7 @@ def count_kinds(*, value: Changes | None = None, op: Changes | None = None, kern
         made.values.append(replace(made.values[made.value((64, 32))], **of_value, id=len(made.values)))
         number = made.op(**{"name": "aten::add", "inputs": [len(made.values) - 1], **of_op})
         made.kernel(**{"name": "add_kernel", "duration_s": 1e-5, "op": number, **of_kernel})
-    return len(find_kinds(made.build()))
+    return len(find_distinct_ops(made.build()))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_the_call_of_median_time_stands_for_its_kind(times_s: list[float]) -> No
         op = made.op("aten::mm", inputs=[value])
         made.kernel("gemm", time_s / 4, op=op)
         made.kernel("reduce", 3 * time_s / 4, op=op)
-    (kind,) = find_kinds(made.build())
+    (kind,) = find_distinct_ops(made.build())
     assert kind.ops == tuple(range(len(times_s)))
     assert kind.call_s == pytest.approx(sorted(times_s)[len(times_s) // 2])
     assert kind.call_s == pytest.approx(times_s[kind.op])
@@ -82,7 +82,7 @@ def test_the_call_of_median_time_stands_for_its_kind(times_s: list[float]) -> No
 @given(runs())
 @settings(deadline=None, max_examples=50)
 def test_every_operator_that_a_device_worked_on_is_in_exactly_one_kind(run: Run) -> None:
-    kinds = find_kinds(run)
+    kinds = find_distinct_ops(run)
     working = sorted({kernel.op for kernel in run.kernels if kernel.op is not None})
     assert sorted(op for kind in kinds for op in kind.ops) == working
     assert all(kind.op in kind.ops for kind in kinds)
@@ -92,7 +92,7 @@ def test_every_operator_that_a_device_worked_on_is_in_exactly_one_kind(run: Run)
 
 
 def test_the_layers_of_a_model_share_their_kinds() -> None:
-    small, large = find_kinds(gpt2_run(2)), find_kinds(gpt2_run(12))
+    small, large = find_distinct_ops(gpt2_run(2)), find_distinct_ops(gpt2_run(12))
     assert len(small) == len(large)
     assert max(len(kind.ops) for kind in large) > max(len(kind.ops) for kind in small)
 
@@ -101,7 +101,7 @@ def test_a_run_without_kernels_has_no_kinds() -> None:
     made = RunBuilder()
     made.op("aten::view", inputs=[made.value()])
     made.kernel("stray", 1e-5)
-    assert find_kinds(made.build()) == ()
+    assert find_distinct_ops(made.build()) == ()
 
 
 @pytest.mark.parametrize(

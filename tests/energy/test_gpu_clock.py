@@ -1,4 +1,4 @@
-"""Pace and the factors for another clock or another cache: bounds, and the identity where nothing differs."""
+"""Rests between bursts; factors for another clock or another cache: bounds, and no change where nothing differs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from joulediff.energy.gpu_clock import (
     ALIKE_SHARE,
-    EVEN,
+    HALF_BUSY,
     MAX_CACHE_SHARE,
     MAX_REST_SHARE,
     cache_factor,
-    choose_pace,
+    choose_rest_share,
     clock_factor,
 )
 from joulediff.energy.replay import MAX_WINDOW_S, MEAN_WINDOW_S, MIN_WINDOW_S, share_time
@@ -25,16 +25,16 @@ SECONDS = st.floats(1e-7, 1.0)
 
 
 @given(power_w=WATTS, rest_w=WATTS, mean_w=WATTS)
-def test_a_pace_gives_the_mean_power_or_comes_as_near_as_it_may(power_w: float, rest_w: float, mean_w: float) -> None:
-    pace = choose_pace(power_w, rest_w=rest_w, mean_w=mean_w)
+def test_rests_give_the_mean_power_or_come_as_near_as_they_may(power_w: float, rest_w: float, mean_w: float) -> None:
+    rest_share = choose_rest_share(power_w, rest_w=rest_w, mean_w=mean_w)
     if mean_w <= rest_w:
-        assert pace == EVEN
+        assert rest_share == HALF_BUSY
         return
-    assert 0.0 <= pace.rest_share <= MAX_REST_SHARE
-    drawn_w = rest_w + (power_w - rest_w) / (1 + pace.rest_share)
-    if pace.rest_share == 0.0:
+    assert 0.0 <= rest_share <= MAX_REST_SHARE
+    drawn_w = rest_w + (power_w - rest_w) / (1 + rest_share)
+    if rest_share == 0.0:
         assert drawn_w <= mean_w * (1 + 1e-9)
-    elif pace.rest_share < MAX_REST_SHARE:
+    elif rest_share < MAX_REST_SHARE:
         assert drawn_w == pytest.approx(mean_w)
     else:
         assert drawn_w >= mean_w * (1 - 1e-9)
@@ -42,8 +42,8 @@ def test_a_pace_gives_the_mean_power_or_comes_as_near_as_it_may(power_w: float, 
 
 @given(powers_w=st.lists(WATTS, min_size=2, max_size=2), rest_w=st.floats(1.0, 300.0), mean_w=st.floats(301.0, 900.0))
 def test_the_more_an_operator_draws_the_longer_it_rests(powers_w: list[float], rest_w: float, mean_w: float) -> None:
-    light, heavy = (choose_pace(power_w, rest_w=rest_w, mean_w=mean_w) for power_w in sorted(powers_w))
-    assert light.rest_share <= heavy.rest_share
+    light, heavy = (choose_rest_share(power_w, rest_w=rest_w, mean_w=mean_w) for power_w in sorted(powers_w))
+    assert light <= heavy
 
 
 @given(MHZ, MHZ)
@@ -86,10 +86,10 @@ def test_calls_that_take_about_as_long_change_nothing(call_s: float, ratio: floa
 
 
 @given(SECONDS, st.floats(1.0, 2.0), st.floats(0.0, 1.0))
-def test_time_that_a_lower_clock_explains_is_not_the_caches(call_s: float, slower: float, part: float) -> None:
-    aim_s = call_s * (1 + (slower - 1) * part)
-    assert cache_factor(call_s, aim_s, slower=slower) == (1.0, 0.0)
-    assert cache_factor(call_s, call_s / 2, slower=slower) == cache_factor(call_s, call_s / 2)
+def test_time_that_a_lower_clock_explains_is_not_the_caches(call_s: float, slowdown: float, part: float) -> None:
+    aim_s = call_s * (1 + (slowdown - 1) * part)
+    assert cache_factor(call_s, aim_s, slowdown=slowdown) == (1.0, 0.0)
+    assert cache_factor(call_s, call_s / 2, slowdown=slowdown) == cache_factor(call_s, call_s / 2)
 
 
 @pytest.mark.parametrize("pair", [(None, 1.0), (1.0, None), (None, None), (0.0, 1.0), (1.0, 0.0)])

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from fakes import GPU, counter_domain
-from joulediff.energy.distinct_ops import find_distances, find_kinds
-from joulediff.energy.gpu_clock import CLOCK_SHARE, Pace
+from joulediff.energy.distinct_ops import find_distances, find_distinct_ops
+from joulediff.energy.gpu_clock import CLOCK_SHARE
 from joulediff.energy.ledger import open_books
-from joulediff.energy.replay import MAX_LOTS, NEGLIGIBLE_SHARE
+from joulediff.energy.replay import MAX_BATCHES, NEGLIGIBLE_SHARE
 from joulediff.model.errors import JoulediffError
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run
@@ -107,7 +107,7 @@ def test_a_program_at_the_limit() -> None:
     assert heavy.clock_mhz is not None
     assert heavy.note is not None or abs(heavy.clock_mhz / clock_mhz - 1) <= CLOCK_SHARE
     assert holds(heavy, MM.energy_j(clock_mhz))
-    assert light.note is not None and "no pace" in light.note
+    assert light.note is not None and "the program ran at" in light.note
     assert holds(light, ADD.energy_j(clock_mhz), times=1.05)
 
 
@@ -120,9 +120,9 @@ def test_a_program_at_the_limit_that_was_traced_there() -> None:
 
 
 def test_a_forced_pace_is_marked_where_it_costs_the_clock() -> None:
-    run, replayer = replayed(pace=Pace(0.0))
+    run, replayer = replayed(rest_share=0.0)
     assert {rest for load in replayer.loads.values() for rest in load.rests_s} == {0.0}
-    assert "no pace" in (replay_of(run, "mm").note or "")
+    assert "the program ran at" in (replay_of(run, "mm").note or "")
     assert replay_of(run, "add").note is None
 
 
@@ -130,7 +130,7 @@ def test_when_the_time_is_spent_the_longest_operators_were_measured() -> None:
     run, replayer = replayed(make_program(CALLS, WORKS, gap_s=1e-3), seconds=1.0)
     measured = [replay.op for replay in run.replays if replay.energy_j is not None]
     assert 0 < len(measured) < len(WORKS)
-    assert measured == [kind.op for kind in find_kinds(run)][: len(measured)]
+    assert measured == [kind.op for kind in find_distinct_ops(run)][: len(measured)]
     for row in run.replays[len(measured) :]:
         assert row.energy_j is None and row.note == "the 1.000 s for replay were spent"
     assert all(op.replay is not None for op in run.ops)
@@ -156,7 +156,7 @@ def test_an_interrupt_keeps_what_was_done(name: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         going.go()
     run = going.result()
-    order = [run.ops[kind.op].name for kind in find_kinds(run)]
+    order = [run.ops[kind.op].name for kind in find_distinct_ops(run)]
     assert [run.ops[row.op].name for row in run.replays] == order
     assert going.measured == order.index(name)
     assert {row.note for row in run.replays if row.energy_j is None} == {"replay ended before its turn"}
@@ -285,14 +285,16 @@ def test_company_is_marked() -> None:
         assert row.note is not None and str(2**30) in row.note
 
 
-@pytest.mark.parametrize(("values", "lots"), [(4, [4]), (3, [3, 1]), (2, [2, 2]), (1, [1, 1, 1, 1]), (0, [1, 1, 1, 1])])
-def test_inputs_are_collected_in_lots_that_fit(values: int, lots: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("values", "batches"), [(4, [4]), (3, [3, 1]), (2, [2, 2]), (1, [1, 1, 1, 1]), (0, [1, 1, 1, 1])]
+)
+def test_inputs_are_collected_in_batches_that_fit(values: int, batches: list[int]) -> None:
     going, replayer = LiveProgram().replay(make_program(CALLS, WORKS), WORKS)
     replayer.budget = values * VALUE_BYTES
     going.go()
-    assert [len(lot) for lot in replayer.collected] == lots
-    kinds = find_kinds(going.run)
-    assert [op for lot in replayer.collected for op in lot] == [kind.op for kind in kinds]
+    assert [len(batch) for batch in replayer.collected] == batches
+    kinds = find_distinct_ops(going.run)
+    assert [op for batch in replayer.collected for op in batch] == [kind.op for kind in kinds]
     assert {row.inputs for row in going.result().replays} == {"real"}
 
 
@@ -308,11 +310,11 @@ def test_what_a_lot_takes_is_its_inputs_each_once() -> None:
     assert replayer.collected == [[0, 1]]
 
 
-def test_beyond_a_few_lots_values_are_drawn() -> None:
-    works = {f"op{i}": Work(400.0, (20 - i) * 1e-6) for i in range(MAX_LOTS + 3)}
+def test_beyond_a_few_batches_values_are_drawn() -> None:
+    works = {f"op{i}": Work(400.0, (20 - i) * 1e-6) for i in range(MAX_BATCHES + 3)}
     going, replayer = LiveProgram().replay(make_program(list(works), works), works)
     replayer.budget = VALUE_BYTES
     going.go()
-    assert [len(lot) for lot in replayer.collected] == [1] * MAX_LOTS + [0]
+    assert [len(batch) for batch in replayer.collected] == [1] * MAX_BATCHES + [0]
     kinds = [row.inputs for row in going.result().replays]
-    assert kinds == ["real"] * MAX_LOTS + ["drawn"] * 3
+    assert kinds == ["real"] * MAX_BATCHES + ["drawn"] * 3

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulediff.energy.gpu_clock import Pace
 from joulediff.energy.ledger import Account, Books, open_books
 from joulediff.model.run import Run
 from replay_fakes import ADD, FULL_MHZ, MM, REST_W, LiveProgram, Work, make_program
@@ -15,8 +14,8 @@ WORKS = {"mm": MM, "add": ADD, "norm": Work(380.0, 20e-6), "gelu": Work(500.0, 1
 CALLS = ("mm", "add", "norm", "mm", "gelu", "add")
 
 
-def books_of(run: Run, works: dict[str, Work], *, seconds: float = 60.0, pace: Pace | None = None) -> Books:
-    going, _ = LiveProgram().replay(run, works, seconds=seconds, pace=pace)
+def books_of(run: Run, works: dict[str, Work], *, seconds: float = 60.0, rest_share: float | None = None) -> Books:
+    going, _ = LiveProgram().replay(run, works, seconds=seconds, rest_share=rest_share)
     going.go()
     return open_books(going.result())
 
@@ -47,7 +46,7 @@ def test_replay_at_the_power_limit_does_not_fake_closed_books() -> None:
     """A program below the limit, replayed without rests: what is lost is shown."""
     run = make_program(["mm"] * 4, WORKS, gap_s=2e-3)
     assert run.measurement is not None and run.measurement.clocks_mhz == {"gpu0": FULL_MHZ}
-    paced, forced = (only(books_of(run, WORKS, pace=pace)).unexplained for pace in (None, Pace(0.0)))
+    paced, forced = (only(books_of(run, WORKS, rest_share=share)).unexplained for share in (None, 0.0))
     assert paced is not None and forced is not None
     assert abs(paced.joules) < abs(forced.joules)
     assert forced.low > 0.0

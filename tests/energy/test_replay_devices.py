@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fakes import GPU
-from joulediff.energy.burst_meter import BurstMeter
+from joulediff.energy.load_energy import BurstMeter
 from joulediff.energy.replay import Replaying
 from joulediff.measuring.meters.scripted import FakeClock
 from joulediff.model.measurement import IdlePower
@@ -30,8 +30,8 @@ def replay_on_host(**facts: Any) -> tuple[Run, int]:
     domains = {name: domain_energy(1.0, 1e-2, HOST_REST_W, **facts) for name in ("cpu0", "dram0")}
     run = made.build(measurement=measurement(1e-2, domains={**domains, "gpu0": domain_energy(1.0, 1e-2)}))
     meters = [CardMeter(host, replace(GPU, name=name)) for name in domains]
-    bench = BurstMeter(meters, clock=clock, cpu_s=lambda: 2 * clock.now())
-    going = Replaying(run, FakeReplayer(run, {"mm": WORK}, {"cpu": host}), bench, clock, ProgressListener())
+    burst_meter = BurstMeter(meters, clock=clock, cpu_s=lambda: 2 * clock.now())
+    going = Replaying(run, FakeReplayer(run, {"mm": WORK}, {"cpu": host}), burst_meter, clock, ProgressListener())
     going.go()
     return going.result(), going.measured
 

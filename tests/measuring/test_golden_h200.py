@@ -40,23 +40,25 @@ def test_samples_and_counter_agree_over_four_seconds(name):
     stretch = [[0.5, 1.5, 2.5, 3.5, 4.5]]
     by_samples = joules_per_step(sample_curve(run), progress_of(run), stretch)
     by_ticks = joules_per_step(tick_curve(run), progress_of(run), stretch)
-    assert by_samples.energy_j == pytest.approx(by_ticks.energy_j, rel=0.003)
+    assert by_samples.energy.joules == pytest.approx(by_ticks.energy.joules, rel=0.003)
 
 
 @pytest.mark.parametrize("name", TRACES)
 def test_less_than_a_second_is_within_two_percent_of_four(name):
-    reference_j = joules_per_step(sample_curve(TRACES[name][0]), progress_of(TRACES[name][0]), [[0.5, 4.5]]).energy_j
+    reference_j = joules_per_step(
+        sample_curve(TRACES[name][0]), progress_of(TRACES[name][0]), [[0.5, 4.5]]
+    ).energy.joules
     for run in TRACES[name][1:]:
         found = joules_per_step(sample_curve(run), progress_of(run), [[0.3, 0.95]], capped=name == "mm")
-        assert found.energy_j == pytest.approx(reference_j, rel=0.02)
-        assert abs(found.energy_j - reference_j) <= found.half_j
+        assert found.energy.joules == pytest.approx(reference_j, rel=0.02)
+        assert abs(found.energy.joules - reference_j) <= found.energy.half_j
 
 
 def test_a_plain_window_from_rest_is_far_too_low():
     """Why this is done at all: counter before, 0.2 s of work, counter after."""
     ratios = []
     for runs in TRACES.values():
-        reference_j = joules_per_step(sample_curve(runs[0]), progress_of(runs[0]), [[0.5, 4.5]]).energy_j
+        reference_j = joules_per_step(sample_curve(runs[0]), progress_of(runs[0]), [[0.5, 4.5]]).energy.joules
         for run in runs[1:]:
             shown_j, after_j = ([j for _, late_s, j in run["ticks"] if late_s <= edge_s][-1] for edge_s in (0.0, 0.2))
             ratios.append((after_j - shown_j) / float(progress_of(run).steps_at(0.2)) / reference_j)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from joulediff.energy.device_time import Work, find_work, is_gpu
-from joulediff.model.energy import Energy, Source, scale, to_energy
+from joulediff.model.energy import Energy, Source, at_most, scale, to_energy
 from joulediff.model.measurement import DomainEnergy
 from joulediff.model.run import Run
 
@@ -78,9 +78,7 @@ def idle_energy(metered: Energy, work: Work) -> Energy | None:
         return to_energy(0.0, 0.0, 0.0, source)
     if work.rest is None:
         return None
-    watts = (work.rest.power_w, work.rest.low_w, work.rest.high_w)
-    joules, low, high = (min(each_w * work.idle_s, max(0.0, metered.joules)) for each_w in watts)
-    return to_energy(joules, low, high, source)
+    return at_most(work.rest.over(work.idle_s, source), max(0.0, metered.joules))
 
 
 def _attribute_work(run: Run, domain: str, work: Work) -> dict[int, Energy]:

@@ -1,7 +1,7 @@
 """The distinct operators of a run: calls that ask the device for the same work, whatever their values.
 
-Two calls are of one kind if function, arguments, shapes, strides, types, alignment and the kernels they launched are
-the same. Settings are those of the whole run, so they need not be compared.
+Two calls are calls of one distinct operator if function, arguments, shapes, strides, types, alignment and the kernels
+they launched are equal. Settings hold for the whole run, so they need not be compared.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from joulediff.model.run import Op, Run, work_of
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """Calls of one distinct operator; `op` is the one whose device time is the median."""
+class DistinctOp:
+    """The calls of one distinct operator; `op` is the call with the median device time."""
 
     op: int
     ops: tuple[int, ...]
@@ -25,10 +25,10 @@ class Kind:
     time_s: float
     """Device time of all calls in the traced step."""
     call_s: float
-    """That of the call `op`."""
+    """Device time of the call `op`."""
 
 
-def find_kinds(run: Run) -> tuple[Kind, ...]:
+def find_distinct_ops(run: Run) -> tuple[DistinctOp, ...]:
     """Return the distinct operators that a device worked on, the longest device time first."""
     times_s: dict[int, float] = {}
     groups: defaultdict[object, list[int]] = defaultdict(list)
@@ -36,14 +36,14 @@ def find_kinds(run: Run) -> tuple[Kind, ...]:
         if kernels:
             times_s[op] = sum(run.kernels[at].duration_s for at in kernels)
             groups[work_of(run, op)].append(op)
-    found = [_kind(run, ops, times_s) for ops in groups.values()]
-    return tuple(sorted(found, key=lambda kind: (-kind.time_s, kind.op)))
+    found = [_distinct_op(run, ops, times_s) for ops in groups.values()]
+    return tuple(sorted(found, key=lambda each: (-each.time_s, each.op)))
 
 
-def _kind(run: Run, ops: list[int], times_s: dict[int, float]) -> Kind:
+def _distinct_op(run: Run, ops: list[int], times_s: dict[int, float]) -> DistinctOp:
     by_time = sorted(ops, key=lambda op: (times_s[op], op))
     middle = by_time[len(by_time) // 2]
-    return Kind(middle, tuple(ops), run.ops[middle].device, sum(times_s[op] for op in ops), times_s[middle])
+    return DistinctOp(middle, tuple(ops), run.ops[middle].device, sum(times_s[op] for op in ops), times_s[middle])
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +57,13 @@ class Distances:
     outputs: float = math.inf
 
 
-def find_distances(run: Run, kinds: Sequence[Sequence[int]], addresses: Sequence[int]) -> list[Distances]:
-    """Return what is typical of the calls of each kind, which are given by their operators: the median distances.
+def find_distances(run: Run, groups: Sequence[Sequence[int]], addresses: Sequence[int]) -> list[Distances]:
+    """Return the median distances of each group of operators.
 
-    `addresses` tells where each storage began; 0 where it is not known.
+    `addresses` holds the address of each storage; 0 if it is not known.
     """
-    found = _find_all(run, {op for kind in kinds for op in kind}, addresses)
-    return [_median([found[op] for op in kind if op in found]) for kind in kinds]
+    found = _find_all(run, {op for group in groups for op in group}, addresses)
+    return [_median([found[op] for op in group if op in found]) for group in groups]
 
 
 def _median(calls: Sequence[Distances]) -> Distances:
@@ -99,7 +99,7 @@ def _find_all(run: Run, ops: Collection[int], addresses: Sequence[int]) -> Mappi
 
 
 def traffic_bytes(run: Run, op: Op) -> int:
-    """Return the bytes of all tensors that an operator reads and makes, each once."""
+    """Return the bytes of all tensors that an operator reads and writes, each once."""
     return sum(run.values[number].size_bytes for number in _touched(op))
 
 

@@ -24,9 +24,9 @@ from typing import Literal
 
 from joulediff.energy.attribution import attribute_rest, idle_energy
 from joulediff.energy.device_time import Work, find_replays, find_work, is_gpu
-from joulediff.model.energy import Energy, Source, add, scale, to_energy, weakest
+from joulediff.model.energy import Energy, Source, add, add_common, around, scale, subtract, to_energy, widen
 from joulediff.model.measurement import DomainEnergy
-from joulediff.model.run import Replay, Run, Wait
+from joulediff.model.run import Run, Wait
 
 Split = Literal["replayed", "attributed"]
 
@@ -178,13 +178,15 @@ def _open_page(run: Run, name: str, domain: DomainEnergy) -> _Page:
     # Attributed alone, the parts are made to fit the meter: there is nothing to be unsure about in what is left.
     fitted = bool(others) and not replayed and (is_gpu(name) or host is not None)
     alone_j = sum(energy.joules for energy in replayed.values()) if is_gpu(name) else 0.0
-    known = _or_nothing(None if spent is None else _widen(spent, ALONE_SHARE * alone_j), work)
-    operators = _less(metered, [idle]) if fitted and is_gpu(name) and idle is not None else known
-    unexplained = None if operators is None else _less(metered, _known(operators, idle, host, waits))
+    known = _or_nothing(widen(spent, ALONE_SHARE * alone_j), work)
+    operators = subtract(metered, [idle]) if fitted and is_gpu(name) and idle is not None else known
+    unexplained = None if operators is None else subtract(metered, _known(operators, idle, host, waits))
     if fitted and unexplained is not None:
         unexplained = replace(unexplained, low=unexplained.joules, high=unexplained.joules)
     # CPU time that operators did not take was the host's: in what is left their errors cancel, in its own they do not.
-    host = host if host is None or spent is None else _less_sure(host, spent)
+    if spent is not None and host is not None:
+        wider = widen(host, spent.above_j, spent.below_j)
+        host = None if wider is None else wider.not_negative()
     account = Account(name, metered, operators, idle, host, waits, unexplained, domain.counted, domain.rested)
     _check(account)
     return _Page(account, {**replayed, **others}, replays, spent if fitted and is_gpu(name) else None)
@@ -196,27 +198,6 @@ def _or_nothing(spent: Energy | None, work: Work) -> Energy | None:
 
 def _known(*parts: Energy | None) -> list[Energy]:
     return [part for part in parts if part is not None]
-
-
-def _less(whole: Energy, parts: Sequence[Energy]) -> Energy | None:
-    """Return what parts leave of a whole, its interval by quadrature."""
-    joules = whole.joules - sum(part.joules for part in parts)
-    below = math.hypot(whole.joules - whole.low, *(part.high - part.joules for part in parts))
-    above = math.hypot(whole.high - whole.joules, *(part.joules - part.low for part in parts))
-    return to_energy(joules, joules - below, joules + above, weakest([*parts, whole]))
-
-
-def _widen(energy: Energy, by_j: float) -> Energy | None:
-    """Return an energy that may also err by so much for another reason."""
-    below, above = math.hypot(energy.joules - energy.low, by_j), math.hypot(energy.high - energy.joules, by_j)
-    return to_energy(energy.joules, energy.joules - below, energy.joules + above, energy.source)
-
-
-def _less_sure(part: Energy, other: Energy) -> Energy | None:
-    """Return a part that has what another one has too little, and lacks what that has too much."""
-    below = math.hypot(part.joules - part.low, other.high - other.joules)
-    above = math.hypot(part.high - part.joules, other.joules - other.low)
-    return to_energy(part.joules, max(0.0, part.joules - below), part.joules + above, part.source)
 
 
 def _check(account: Account) -> None:
@@ -257,25 +238,19 @@ def find_calls(run: Run, domain: str, work: Work) -> list[Call]:
 
 
 def _call(run: Run, replay: int, times_s: Mapping[int, float], work: Work, spread: float) -> Call | None:
-    net, rest, time_s = _net_energy(run.replays[replay]), work.rest, sum(times_s.values())
-    if net is None or rest is None:
+    net, time_s = run.replays[replay].energy, sum(times_s.values())
+    rest = None if net is None or work.rest is None else work.rest.over(time_s, net.source)
+    gross = None if net is None or rest is None else add_common((net, rest))
+    if gross is None:
         return None
-    joules = max(0.0, net.joules + rest.power_w * time_s)
-    # Calls of one kind are not quite alike; how unlike, their times in the trace tell.
-    below = math.hypot(net.joules - net.low + (rest.power_w - rest.low_w) * time_s, spread * joules)
-    above = math.hypot(net.high - net.joules + (rest.high_w - rest.power_w) * time_s, spread * joules)
-    energy = to_energy(joules, max(0.0, joules - below), joules + above, net.source)
-    if energy is None:
+    # The calls of a distinct operator differ a little; the spread of their traced times shows how much.
+    wider = widen(gross.not_negative(), spread * max(0.0, gross.joules))
+    if wider is None:
         return None
+    energy = wider.not_negative()
     shares = {i: part_s / time_s if time_s > 0.0 else 1.0 / len(times_s) for i, part_s in times_s.items()}
     kernels = {i: part for i, share in shares.items() if (part := scale(energy, share)) is not None}
     return Call(replay, energy, kernels, run.replays[replay].cpu_s)
-
-
-def _net_energy(replay: Replay) -> Energy | None:
-    if replay.energy_j is None or replay.low_j is None or replay.high_j is None:
-        return None
-    return to_energy(replay.energy_j, replay.low_j, replay.high_j, replay.source)
 
 
 def _spread_of_times(
@@ -310,11 +285,11 @@ def split_host(
     waits_s = min(_waiting_time(run.waits), work.step_s, left_s)
     source: Source = "estimated" if metered.source == "estimated" else "attributed"
     rest_half_w = max(work.rest.high_w - work.rest.power_w, work.rest.power_w - work.rest.low_w)
-    half_j = math.hypot(max(metered.high - metered.joules, metered.joules - metered.low), rest_half_w * work.step_s)
+    above = around(above_j, math.hypot(metered.half_j, rest_half_w * work.step_s), source)
 
     def spend(time_s: float) -> Energy | None:
-        joules, each_half_j = above_j * (time_s / cpu_s), half_j * (time_s / cpu_s)
-        return to_energy(joules, max(0.0, joules - each_half_j), joules + each_half_j, source)
+        part = scale(above, time_s / cpu_s)
+        return None if part is None else part.not_negative()
 
     return spend(left_s - waits_s), spend(waits_s)
 

@@ -1,8 +1,8 @@
 """Energy over time, from the readings of one domain.
 
-The one trick: energy is exact only at the moments a sensor speaks, so windows begin and end
-there (`window`), and the caller asks how much work ran in between. A counter's tick is known to
-lie between two reads; that uncertainty of time travels in the `Span`, not in the joules.
+Energy is known exactly only at the moments of a sensor's readings, so windows begin and end there
+(`window`), and the caller counts the work that ran in between. A counter ticked between two reads:
+that uncertainty of time is kept in the `Window`, not in the joules.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from itertools import pairwise
 
 import numpy as np
 
+from joulediff.model.energy import Energy
 from joulediff.model.errors import MeterFailed, NotCovered
 from joulediff.model.measurement import Domain, Reading
 from joulediff.model.stats import CONFIDENCE_SIGMAS
 
 # A sample later than this many periods after the one before means that samples were lost.
 GAP_PERIODS = 2.5
-# A window with more of its time in gaps than this has no energy worth telling.
+# A window with more of its time in gaps than this is refused.
 GAP_SHARE_LIMIT = 0.25
 # A tick may come this much later than the period says (H200: 97 to 103 ms for 100 ms).
 TICK_JITTER = 1.1
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class Window:
     """A stretch of time with its energy. Each edge is known to within its `_err_s`."""
 
     start_s: float
     end_s: float
     start_err_s: float
     end_err_s: float
-    energy_j: float
-    low_j: float
-    high_j: float
+    energy: Energy
 
     @property
     def duration_s(self) -> float:
+        """Return the seconds between the two edges."""
         return self.end_s - self.start_s
 
 
@@ -50,44 +50,40 @@ class Curve:
     time_s: np.ndarray
     err_s: np.ndarray
     energy_j: np.ndarray
-    doubt_j: np.ndarray
-    """How far the energy since the moment before may be off, as one sigma (power samples)."""
+    error_j: np.ndarray
+    """Standard error of the energy since the moment before (power samples)."""
 
     @classmethod
     def from_readings(cls, domain: Domain, readings: Sequence[Reading]) -> Curve:
-        """Return the curve of one domain. Raises where the readings contradict themselves."""
+        """Return the curve of one domain. Raises if the readings contradict themselves."""
         build = _from_counter if domain.kind == "counter" else _from_power
         return build(domain, readings)
 
-    def window(self, start_s: float, end_s: float) -> Span:
-        """Return the span between the last known moments before `start_s` and before `end_s`.
+    def window(self, start_s: float, end_s: float) -> Window:
+        """Return the window between the last known moments before `start_s` and before `end_s`.
 
-        Neighbouring windows share their edge, and none reaches beyond its end, where the load may have gone.
+        Neighbouring windows share their edge. No window reaches beyond `end_s`, where the load may have stopped.
         """
         first, last = np.searchsorted(self.time_s, [start_s, end_s], side="right") - 1
         first, last = max(0, int(first)), int(last)
         if first >= last or self.time_s[last] <= start_s:
             raise NotCovered(
-                f"{self.domain.name}: the meter did not speak twice in {end_s - start_s:.3f} s",
+                f"{self.domain.name}: the meter gave fewer than two readings in {end_s - start_s:.3f} s",
                 fix=f"give it more time: it has a new value every {self.domain.period_s * 1e3:.3g} ms",
             )
-        return self._span(first, last)
-
-    def _span(self, first: int, last: int) -> Span:
         energy_j = float(self.energy_j[last] - self.energy_j[first])
-        doubt_j = self._doubt(first, last)
+        error_j = self._error(first, last)
+        least_j = min(energy_j, max(0.0, energy_j - error_j))
         self._refuse_gaps(first, last)
-        return Span(
+        return Window(
             start_s=float(self.time_s[first]),
             end_s=float(self.time_s[last]),
             start_err_s=float(self.err_s[first]),
             end_err_s=float(self.err_s[last]),
-            energy_j=energy_j,
-            low_j=max(0.0, energy_j - doubt_j),
-            high_j=energy_j + doubt_j,
+            energy=Energy(energy_j, least_j, energy_j + error_j, self.domain.source),
         )
 
-    def between(self, start_s: float, end_s: float) -> Span:
+    def between(self, start_s: float, end_s: float) -> Window:
         """Return the energy between any two moments, bounded by the known moments around them.
 
         Energy never decreases, so its value at a moment lies between the values before and after.
@@ -98,34 +94,26 @@ class Curve:
         self._refuse_gaps(first, min(last + 1, len(self.time_s) - 1))
         edge_j = np.interp([start_s, end_s], self.time_s, self.energy_j)
         low_j, high_j = self._bounds(np.array([start_s, end_s]))
-        doubt_j = self._doubt(first, last)
+        error_j = self._error(first, last)
         energy_j = float(edge_j[1] - edge_j[0])
-        return Span(
-            start_s,
-            end_s,
-            0.0,
-            0.0,
-            energy_j,
-            low_j=min(energy_j, max(0.0, float(low_j[1] - high_j[0]) - doubt_j)),
-            high_j=max(energy_j, float(high_j[1] - low_j[0]) + doubt_j),
-        )
+        least_j = min(energy_j, max(0.0, float(low_j[1] - high_j[0]) - error_j))
+        most_j = max(energy_j, float(high_j[1] - low_j[0]) + error_j)
+        return Window(start_s, end_s, 0.0, 0.0, Energy(energy_j, least_j, most_j, self.domain.source))
 
-    def _doubt(self, first: int, last: int) -> float:
+    def _error(self, first: int, last: int) -> float:
         # The steps err independently of each other: a 95 % bound of their sum.
-        return (
-            CONFIDENCE_SIGMAS * float(np.sqrt((self.doubt_j[first + 1 : last + 1] ** 2).sum()))
-            + self.domain.resolution_j
-        )
+        steps_j = float(np.sqrt((self.error_j[first + 1 : last + 1] ** 2).sum()))
+        return CONFIDENCE_SIGMAS * steps_j + self.domain.resolution_j
 
     def _bounds(self, at_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         surely_before = np.searchsorted(self.time_s + self.err_s, at_s, side="right") - 1
         surely_after = np.searchsorted(self.time_s - self.err_s, at_s, side="left")
         last = len(self.time_s) - 1
         if self.domain.kind == "power":
-            # Between two samples the energy strays no further than the step between them may be off.
+            # Between two samples the energy errs no more than over the whole step between them.
             here_j = np.interp(at_s, self.time_s, self.energy_j)
-            stray_j = self.doubt_j[np.clip(surely_before + 1, 0, last)]
-            return here_j - stray_j, here_j + stray_j
+            step_j = self.error_j[np.clip(surely_before + 1, 0, last)]
+            return here_j - step_j, here_j + step_j
         return self.energy_j[np.clip(surely_before, 0, last)], self.energy_j[np.clip(surely_after, 0, last)]
 
     def _refuse_gaps(self, first: int, last: int) -> None:
@@ -136,8 +124,8 @@ class Curve:
         whole_s = float(self.time_s[last] - self.time_s[first])
         if lost_s > GAP_SHARE_LIMIT * whole_s:
             raise NotCovered(
-                f"{self.domain.name}: the meter was silent for {lost_s:.2f} of {whole_s:.2f} s",
-                fix="measure again; if it stays so, the meter or its log drops samples",
+                f"{self.domain.name}: the meter gave no readings for {lost_s:.2f} of {whole_s:.2f} s",
+                fix="measure again; if this repeats, the meter or its log drops samples",
             )
 
 
@@ -158,13 +146,13 @@ def _from_counter(domain: Domain, readings: Sequence[Reading]) -> Curve:
     if len(time_s) < 2:
         raise NotCovered(
             f"{domain.name}: the counter of {domain.device} changed {len(time_s)} times in {len(readings)} reads",
-            fix="give it more time; if it never changes, `joulediff doctor` says whether this counter works",
+            fix="give it more time; if it never changes, `joulediff doctor` shows whether this counter works",
         )
     return Curve(domain, np.array(time_s), np.array(err_s), np.array(energy_j), np.zeros(len(time_s)))
 
 
 def rise(domain: Domain, before: Reading, now: Reading) -> float:
-    """Return the joules a counter gained between two reads, over a wrap-around too."""
+    """Return the joules a counter gained between two reads, also across a wrap-around."""
     rise_j = now.value - before.value
     if rise_j >= 0:
         return rise_j
@@ -173,16 +161,16 @@ def rise(domain: Domain, before: Reading, now: Reading) -> float:
         return rise_j + domain.wrap_j
     raise MeterFailed(
         f"{domain.name}: the counter of {domain.device} went backwards, from {before.value:.3f} to {now.value:.3f} J",
-        fix="measure again; a driver reset or a suspended machine does this",
+        fix="measure again; a driver reset or a suspended machine causes this",
     )
 
 
 def check_order(domain: Domain, before: Reading, now: Reading) -> None:
-    """Raise where a reading cannot follow the one before: time or a counter that runs backwards."""
+    """Raise if a reading cannot follow the one before: time or a counter runs backwards."""
     if now.time_s < before.time_s or (domain.kind == "power" and now.time_s == before.time_s):
         raise MeterFailed(
             f"{domain.name}: the time stamps of {domain.device} run backwards",
-            fix="measure again; if it stays so, the meter's clock was set meanwhile",
+            fix="measure again; if this repeats, something keeps setting the meter's clock",
         )
     if domain.kind == "counter":
         rise(domain, before, now)
@@ -201,21 +189,20 @@ def _from_power(domain: Domain, readings: Sequence[Reading]) -> Curve:
         time_s,
         np.zeros(len(time_s)),
         energy_j,
-        np.concatenate([[0.0], _doubt(domain, step_s, power_w)]),
+        np.concatenate([[0.0], _step_errors(domain, step_s, power_w)]),
     )
 
 
-def _doubt(domain: Domain, step_s: np.ndarray, power_w: np.ndarray) -> np.ndarray:
-    """Return how far each step's energy may be off, as one sigma.
+def _step_errors(domain: Domain, step_s: np.ndarray, power_w: np.ndarray) -> np.ndarray:
+    """Return the standard error of each step's energy.
 
-    Power that changes faster than it is sampled makes each sample a draw from it, and neighbours
-    then differ by 1.4 sigma; power that changes slower is known better than this says. Where samples were
-    lost, any power seen may have stood in the gap.
+    If power changes faster than it is sampled, each sample is a random draw from it and neighbours differ by 1.4
+    sigma; if it changes more slowly, this overestimates the error. In a gap any power that was seen is possible.
     """
-    doubt_j = step_s * np.abs(np.diff(power_w)) / np.sqrt(2)
+    error_j = step_s * np.abs(np.diff(power_w)) / np.sqrt(2)
     lost = step_s > GAP_PERIODS * domain.period_s
     if lost.any():
         low_w, high_w = power_w.min(), power_w.max()
         mean_w = (power_w[1:] + power_w[:-1]) / 2
-        doubt_j = np.where(lost, step_s * np.maximum(high_w - mean_w, mean_w - low_w) / np.sqrt(3), doubt_j)
-    return np.asarray(doubt_j)
+        error_j = np.where(lost, step_s * np.maximum(high_w - mean_w, mean_w - low_w) / np.sqrt(3), error_j)
+    return np.asarray(error_j)

@@ -83,20 +83,20 @@ def idle_power(sampler: Sampler, domain: Domain, start_s: float, end_s: float) -
     """Return a domain's power in a window, with its interval and spread."""
     try:
         curve = sampler.curve(domain)
-        span = curve.window(start_s, end_s)
+        window = curve.window(start_s, end_s)
     except NotCovered:
         if not sampler.stood_still(domain, start_s, end_s):
             raise
         limit_w = domain.resolution_j / (end_s - start_s)
         return IdlePower(limit_w / 2, 0.0, limit_w, 0.0, end_s - start_s)
-    if span.duration_s < COVERED_SHARE * (end_s - start_s):
-        raise NotCovered(f"{domain.name}: the meter spoke for {span.duration_s:.2f} of {end_s - start_s:.2f} s")
-    power_w = span.energy_j / span.duration_s
-    slices_w = _slices(curve, span.start_s, span.end_s)
-    timing_w = power_w * (span.start_err_s + span.end_err_s) / span.duration_s
+    if window.duration_s < COVERED_SHARE * (end_s - start_s):
+        raise NotCovered(f"{domain.name}: the meter spoke for {window.duration_s:.2f} of {end_s - start_s:.2f} s")
+    power_w = window.energy.joules / window.duration_s
+    slices_w = _slices(curve, window.start_s, window.end_s)
+    timing_w = power_w * (window.start_err_s + window.end_err_s) / window.duration_s
     half_w = float(np.hypot(half_width(slices_w, known_sigma=0.0), timing_w))
     spread = float(np.std(slices_w)) / power_w if power_w else 0.0
-    return IdlePower(power_w, power_w - half_w, power_w + half_w, spread, span.duration_s)
+    return IdlePower(power_w, power_w - half_w, power_w + half_w, spread, window.duration_s)
 
 
 def _slices(curve: Curve, start_s: float, end_s: float) -> np.ndarray:

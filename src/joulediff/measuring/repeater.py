@@ -44,6 +44,10 @@ class Progress:
         """Return the steps finished at a moment, in fractions: work within a batch is even."""
         return np.asarray(np.interp(at_s, self.time_s, self.steps))
 
+    def steps_between(self, start_s: float, end_s: float) -> float:
+        """Return the steps that finished between two moments, in fractions."""
+        return float(self.steps_at(end_s) - self.steps_at(start_s))
+
     def marks_around(self, start_s: float, end_s: float) -> tuple[float, float] | None:
         """Return the last marks before `start_s` and before `end_s`; None where these are one.
 

@@ -6,7 +6,6 @@ added at all: the total holds each joule once and of one kind.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -14,10 +13,11 @@ from dataclasses import replace
 import numpy as np
 
 from joulediff.measuring.energy_curve import GAP_PERIODS, Curve
+from joulediff.measuring.loop import Stretches, Windows
 from joulediff.measuring.repeater import Progress
 from joulediff.measuring.sampler import Sampler
-from joulediff.measuring.windows import PerStep, Stretches, joules_per_step, unseen_per_step
-from joulediff.model.energy import Energy
+from joulediff.measuring.windows import StepEnergy, joules_per_step, unseen_per_step
+from joulediff.model.energy import Energy, add_common, mean, subtract
 from joulediff.model.errors import JoulediffError, MeterFailed, NotCovered
 from joulediff.model.measurement import Condition, DeviceState, Domain, DomainEnergy, IdlePower, Measurement, Quiet
 from joulediff.model.stats import CONFIDENCE_SIGMAS
@@ -25,7 +25,8 @@ from joulediff.model.units import format_power, format_share
 
 # Half width above which a difference of 5 %, the least `diff` reports, would drown.
 LIMIT_SHARE = 0.05
-# Counter and samples of an H200 agree within 0.3 % (tests/test_golden_h200.py); beyond this one misses something.
+# Counter and samples of an H200 agree within 0.3 % (tests/measuring/test_golden_h200.py); beyond this, one of them is
+# wrong.
 CHECK_LIMIT_SHARE = 0.03
 
 
@@ -33,27 +34,25 @@ def make_measurement(
     *,
     label: str,
     sampler: Sampler,
-    progress: Progress,
-    stretches: Stretches,
+    windows: Windows,
     quiet: Quiet,
     precision: float | None,
     conditions: Sequence[Condition] = (),
-    states: Sequence[DeviceState] = (),
-    clocks_mhz: Mapping[str, float] | None = None,
-    cpu_s: float | None = None,
 ) -> Measurement:
-    """Return the energy per step over all windows of `stretches`, with every doubt about it."""
+    """Return the energy per step over all windows, with a warning for each reason not to trust it."""
+    progress, stretches, states = windows.progress, windows.stretches, windows.states_after
     steps, measured_s = _work_done(progress, stretches)
     step_s = measured_s / steps
     capped = {state.domain for state in states if "power cap" in state.throttle}
     domains, doubts = _measure_domains(sampler, progress, stretches, quiet, capped)
     doubts += [f"meter {name}: {error.what}" for name, error in sampler.failures.items()]
-    if not domains:
-        raise MeterFailed(
-            "no meter gave a number: " + "; ".join(doubts), fix="`joulediff doctor` tells what works here"
-        )
     domains = _count(domains, sampler.primary_domains())
-    energy = _total([d.energy for d in domains.values() if d.counted])
+    # The errors of different domains are not known to be independent, so they add up.
+    energy = add_common(d.energy for d in domains.values() if d.counted)
+    if energy is None:
+        raise MeterFailed(
+            "no meter gave a number: " + "; ".join(doubts), fix="`joulediff doctor` shows what works here"
+        )
     nets = [d.net_energy for d in domains.values() if d.counted]
     doubts += _check_instruments(sampler)
     resting = {name for name, d in domains.items() if d.rested}
@@ -65,15 +64,15 @@ def make_measurement(
         repeats=sum(len(edges) - 1 for edges in stretches),
         steps=round(steps),
         energy=energy,
-        net_energy=_total([n for n in nets if n is not None]) if all(nets) else None,
+        net_energy=add_common(n for n in nets if n is not None) if all(nets) else None,
         domains=domains,
         trustworthy=not doubts,
         warnings=tuple(dict.fromkeys([*doubts, *_remarks(domains, states)])),
         conditions=(*quiet.conditions, *conditions),
         states=tuple(states),
         sampling_share=sampler.cpu_share,
-        clocks_mhz=clocks_mhz or {},
-        cpu_s=cpu_s,
+        clocks_mhz=windows.mean_clocks_mhz,
+        cpu_s=windows.cpu_per_step_s,
         profiles=_profiles(sampler, progress, stretches, domains, step_s),
     )
 
@@ -90,7 +89,7 @@ def _work_done(progress: Progress, stretches: Stretches) -> tuple[float, float]:
     for edges_s in stretches:
         marks = progress.marks_around(edges_s[0], edges_s[-1])
         if marks is not None:
-            steps += float(progress.steps_at(marks[1]) - progress.steps_at(marks[0]))
+            steps += progress.steps_between(*marks)
             seconds += marks[1] - marks[0]
     if not steps:
         raise JoulediffError("no step was finished while measuring", fix="give it more time with --seconds")
@@ -129,7 +128,7 @@ def _profiles(
     return found
 
 
-def _joules(sampler: Sampler, domain: Domain, progress: Progress, stretches: Stretches, *, capped: bool) -> PerStep:
+def _joules(sampler: Sampler, domain: Domain, progress: Progress, stretches: Stretches, *, capped: bool) -> StepEnergy:
     try:
         return joules_per_step(sampler.curve(domain), progress, stretches, capped=capped)
     except NotCovered:
@@ -139,16 +138,11 @@ def _joules(sampler: Sampler, domain: Domain, progress: Progress, stretches: Str
         return unseen_per_step(domain, steps, seconds, stretches[-1][-1])
 
 
-def _domain_energy(domain: Domain, per_step: PerStep, idle: IdlePower | None) -> DomainEnergy:
-    joules, half_j, step_s = per_step.energy_j, per_step.half_j, per_step.step_s
-    net = None
-    if idle is not None:
-        net_j = joules - idle.power_w * step_s
-        net_half_j = math.hypot(half_j, (idle.high_w - idle.low_w) / 2 * step_s)
-        net = Energy(net_j, net_j - net_half_j, net_j + net_half_j, domain.source)
+def _domain_energy(domain: Domain, per_step: StepEnergy, idle: IdlePower | None) -> DomainEnergy:
+    rest = None if idle is None else idle.over(per_step.step_s, domain.source)
     return DomainEnergy(
-        energy=Energy(joules, max(0.0, joules - half_j), joules + half_j, domain.source),
-        net_energy=net,
+        energy=per_step.energy.not_negative(),
+        net_energy=None if rest is None else subtract(per_step.energy, [rest]),
         power_w=per_step.power_w,
         idle=idle,
         kind=domain.kind,
@@ -175,10 +169,6 @@ def _resting_cards(parts: Mapping[str, DomainEnergy]) -> set[str]:
     return resting if len(resting) < len(cards) else set()
 
 
-def _total(parts: Sequence[Energy]) -> Energy:
-    return Energy(sum(e.joules for e in parts), sum(e.low for e in parts), sum(e.high for e in parts), parts[0].source)
-
-
 def _check_instruments(sampler: Sampler) -> list[str]:
     """Hold each second instrument's energy against the first's over the measured time."""
     found = []
@@ -197,10 +187,11 @@ def _check_instruments(sampler: Sampler) -> list[str]:
             continue  # too short or not covered: nothing to hold against each other
         counted_j = last.value - first.value
         slack = 1 + CHECK_LIMIT_SHARE
-        if not least.energy_j / slack <= counted_j <= most.energy_j * slack:
+        least_j, most_j = least.energy.joules, most.energy.joules
+        if not least_j / slack <= counted_j <= most_j * slack:
             found.append(
                 f"{domain.name}: its counter says {counted_j:.1f} J where its power samples say "
-                f"{least.energy_j:.1f} to {most.energy_j:.1f} J"
+                f"{least_j:.1f} to {most_j:.1f} J"
             )
     return found
 
@@ -315,13 +306,11 @@ def _domain(first: DomainEnergy, second: DomainEnergy | None) -> DomainEnergy:
 
 
 def _mean(first: Energy, second: Energy) -> Energy:
-    """Return the mean; half the distance between the two is its spread (one sigma), as far as two values tell."""
-    joules = (first.joules + second.joules) / 2
-    apart = abs(first.joules - second.joules)
-    below = math.hypot(math.hypot(first.joules - first.low, second.joules - second.low) / 2, apart)
-    above = math.hypot(math.hypot(first.high - first.joules, second.high - second.joules) / 2, apart)
-    return Energy(joules, joules - below, joules + above, first.source)
+    found = mean(first, second)
+    if found is None:
+        raise MeterFailed("the mean of two measurements is not finite", fix="measure again")
+    return found
 
 
 def _mean_or_none(first: Energy | None, second: Energy | None) -> Energy | None:
-    return None if first is None or second is None else _mean(first, second)
+    return None if first is None or second is None else mean(first, second)

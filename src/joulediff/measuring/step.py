@@ -1,35 +1,34 @@
-"""Measure one callable.
+"""Measure the energy of one step of a program.
 
-The work never stops while the meters speak: it settles, then runs through windows until their
-interval is narrow or the time is spent. Joules per step come from the curve and the marks alone.
+The step settles, then runs through windows until the interval is narrow or the time is spent.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from joulediff.measuring.conditions import judge_devices
 from joulediff.measuring.idle import wait_until_quiet
+from joulediff.measuring.loop import Next, WindowLoop, Windows
 from joulediff.measuring.meters import MeterSet, open_meters
 from joulediff.measuring.meters.meter import Clock, RealClock
 from joulediff.measuring.repeater import Repeater, Step
 from joulediff.measuring.result import floor_share, make_measurement
 from joulediff.measuring.sampler import Sampler
 from joulediff.measuring.sensor_cache import Memory
-from joulediff.measuring.windows import cpu_per_step, mean_clocks
 from joulediff.model.errors import JoulediffError
-from joulediff.model.measurement import Condition, DeviceState, Measurement, Quiet
+from joulediff.model.measurement import Condition, Measurement, Quiet
 from joulediff.model.options import MeasureOptions
 from joulediff.model.progress import ProgressListener
 
-# Half width of the interval at which more repeats are not worth their time.
+# Repeats end once the half width of the interval is below this.
 AIM_SHARE = 0.01
-# More windows cannot beat the spread between runs; this close to it they are not worth their time either.
+# No number of windows beats the spread between runs: repeats end this close to it too.
 FLOOR_FACTOR = 1.02
-# After so many windows, and twice as many each time, look whether the interval is narrow enough.
+# The interval is looked at after this many windows, and after twice as many each time.
 FIRST_LOOK = 4
 
 
@@ -51,8 +50,8 @@ def measure(
     """Return the energy of one call of `step`, measured for at most `seconds` after warm-up.
 
     Repeats end early once the interval is within 1 % (or `precision`). `wait_s` bounds the wait
-    for a quiet machine; `idle`, from `measure_idle`, skips it. Exceptions of `step` pass through;
-    what was measured before is handed to `watch.kept`. `read_cpu_s` returns the CPU seconds of the
+    for a quiet machine; `idle`, from `measure_idle`, skips it. Exceptions of `step` pass through, after
+    `listener.kept` was given the measurement so far. `read_cpu_s` returns the CPU seconds of the
     program so far: by default, on a real clock, those of this process without the sampling.
     """
     if not 0 < seconds < float("inf"):
@@ -60,7 +59,7 @@ def measure(
     if not 0 <= wait_s < float("inf"):
         raise JoulediffError(f"cannot wait {wait_s:g} seconds for quiet", fix="give a number of seconds, 0 or more")
     if precision is not None and not 0 < precision < float("inf"):
-        raise JoulediffError(f"a precision of {precision:g} means nothing", fix="give a share such as 0.02, for 2%")
+        raise JoulediffError(f"a precision of {precision:g} is not a share", fix="give a share such as 0.02, for 2%")
     clock, listener = clock or RealClock(), listener or ProgressListener()
     with ExitStack() as stack:
         if not isinstance(meter, MeterSet):
@@ -73,7 +72,8 @@ def measure(
         quiet = idle or _wait(sampler, clock=clock, wait_s=wait_s, listener=listener)
         if read_cpu_s is None and isinstance(clock, RealClock):
             read_cpu_s = _cpu_beside(sampler)
-        result = _Run(label, sampler, repeater, quiet, precision, clock, read_cpu_s).measure(seconds, listener)
+        loop = WindowLoop(repeater, sampler, clock=clock, read_cpu_s=read_cpu_s)
+        result = _Run(label, sampler, repeater, quiet, precision, clock, loop).measure(seconds, listener)
         return replace(result, warnings=(*result.warnings, *meter.remarks))
 
 
@@ -85,11 +85,11 @@ def _warm_up(repeater: Repeater, listener: ProgressListener) -> None:
     try:
         repeater.warm_up()
     except BaseException:
-        _tell_failure(repeater, listener)
+        _report_failure(repeater, listener)
         raise
 
 
-def _tell_failure(repeater: Repeater, listener: ProgressListener) -> None:
+def _report_failure(repeater: Repeater, listener: ProgressListener) -> None:
     if repeater.failure is not None:
         listener.failed(repeater.failure, repeater.calls)
 
@@ -102,24 +102,21 @@ def measure_idle(meters: MeterSet, *, wait_s: float = MeasureOptions.wait_s, clo
 
 
 def resting(measured: Measurement) -> Quiet:
-    """Return the idle power that a measurement found, for another one of the same program soon after."""
+    """Return the idle power found by a measurement, to measure the same program again soon after."""
     idle = {name: domain.idle for name, domain in measured.domains.items() if domain.idle is not None}
     return Quiet(quiet=True, conditions=(), idle=idle)
 
 
 def _wait(sampler: Sampler, *, clock: Clock, wait_s: float, listener: ProgressListener) -> Quiet:
     listener.stage("looking for a quiet second")
-    # Other programs' CPU work is in a package's energy and a wall plug's; a GPU and the estimate do not see it.
+    # Other programs' CPU work is in the energy of a package and of a wall plug, not in a GPU's or an estimate.
     sees_cpu = any(d.source == "metered" and not d.name.startswith("gpu") for d in sampler.primary_domains())
     return wait_until_quiet(sampler, clock=clock, wait_s=wait_s, listener=listener, look_at_cpu=sees_cpu)
 
 
 @dataclass(slots=True)
 class _Run:
-    """One measurement under way; `stretches` are its windows so far, by their edges.
-
-    `clocks_mhz` and `spent_s` are what the devices and the program showed at these edges.
-    """
+    """One measurement in progress."""
 
     label: str
     sampler: Sampler
@@ -127,106 +124,80 @@ class _Run:
     quiet: Quiet
     precision: float | None
     clock: Clock
-    read_cpu_s: Callable[[], float] | None
-    stretches: list[list[float]] = field(default_factory=list)
-    clocks_mhz: list[Mapping[str, float]] = field(default_factory=list)
-    spent_s: list[list[float]] = field(default_factory=list)
+    loop: WindowLoop
 
     def measure(self, seconds: float, listener: ProgressListener) -> Measurement:
         self.sampler.check()
         try:
-            states, states_after = self._run_windows(seconds, listener)
+            self._run_windows(seconds, listener)
             self.sampler.check()
             self.repeater.drain()
         except BaseException:
             self._keep_partial(listener)
-            _tell_failure(self.repeater, listener)
+            _report_failure(self.repeater, listener)
             raise
         self.sampler.catch_up(self.clock.now())
-        conditions = [*judge_devices(states, states_after, idle=False), *self._judge_time(seconds)]
-        return self._result(self.stretches, conditions, states_after)
+        windows = self.loop.windows
+        devices = judge_devices(windows.states_before, windows.states_after, idle=False)
+        return self._result(windows, [*devices, self._judge_time(seconds)])
 
-    def _judge_time(self, seconds: float) -> list[Condition]:
+    def _judge_time(self, seconds: float) -> Condition:
         slowest = max(self.sampler.primary_domains(), key=lambda d: d.window_s + d.settle_s)
         needed_s = slowest.window_s + slowest.settle_s
         advice = f"{seconds:g} s are too short for {slowest.name}: give --seconds {needed_s:.2g} or more"
-        return [Condition("time", seconds >= needed_s, f"{seconds:g} s", slowest.name, advice)]
+        return Condition("time", seconds >= needed_s, f"{seconds:g} s", slowest.name, advice)
 
-    def _run_windows(self, seconds: float, listener: ProgressListener) -> tuple[list[DeviceState], list[DeviceState]]:
+    def _run_windows(self, seconds: float, listener: ProgressListener) -> None:
         domains = self.sampler.primary_domains()
         settle_s = min(max(d.settle_s for d in domains), seconds / 2)
         count = max(1, int((seconds - settle_s) / max(d.window_s for d in domains)))
         window_s = (seconds - settle_s) / count
-        begin_s, done, next_look = self.clock.now(), 0, FIRST_LOOK
-        self._begin_stretch(settle_s)
-        states = self.sampler.states()
-        while True:
-            self.repeater.run_until(self.stretches[-1][-1] + window_s)
-            self._add_edge()
-            done += 1
+        begin_s, next_look = self.clock.now(), FIRST_LOOK
+
+        def after_window(done: int) -> Next:
+            nonlocal next_look
             spent_s = self.clock.now() - begin_s
             listener.stage("measuring", min(1.0, spent_s / seconds))
             if spent_s + window_s / 2 >= seconds:
-                break
-            if done == next_look:
-                if self._is_narrow():
-                    break
-                next_look *= 2
-                self._begin_stretch(min(settle_s, window_s / 2))
-        return states, self.sampler.states()
+                return "stop"
+            if done < next_look:
+                return "window"
+            if self._is_narrow():
+                return "stop"
+            next_look *= 2
+            # The work stood still while the interval was computed, so it must settle again.
+            return "stretch"
 
-    def _begin_stretch(self, settle_s: float) -> None:
-        """Let the work settle, then begin to measure; what Python did before is not in the windows."""
-        self.repeater.run_until(self.clock.now() + settle_s)
-        self.stretches.append([])
-        self.spent_s.append([])
-        self._add_edge()
-
-    def _add_edge(self) -> None:
-        """End a window and begin the next where the meters have just spoken, a moment before."""
-        self.clocks_mhz.append(self.sampler.clocks())  # first, while queued work still keeps the device busy
-        self.sampler.edge()
-        self.stretches[-1].append(self.clock.now())
-        if self.read_cpu_s is not None:
-            self.spent_s[-1].append(self.read_cpu_s())
+        self.loop.run(settle_s=settle_s, window_s=window_s, after_window=after_window)
 
     def _is_narrow(self) -> bool:
         try:
-            found = self._result(self.stretches)
+            found = self._result(self.loop.windows)
         except JoulediffError:
-            return False  # a meter that speaks late will have spoken at the end
+            return False  # a meter whose readings come late will have them at the end
         aim = self.precision or max(AIM_SHARE, FLOOR_FACTOR * floor_share(self.sampler, found.domains))
         return found.energy.half_width_share <= aim
 
     def _keep_partial(self, listener: ProgressListener) -> None:
-        """Hand over what was measured before the program broke off; a failure here must not hide why."""
-        marks_s = self.repeater.progress.time_s
+        """Pass on what was measured before the program failed; an error here must not hide the program's."""
+        windows, marks_s = self.loop.windows, self.repeater.progress.time_s
         if len(marks_s) < 2:
             return
-        stretches = [edges for edges in self.stretches if edges and edges[0] < marks_s[-1]] or [[marks_s[0]]]
+        stretches = [list(edges) for edges in windows.stretches if edges and edges[0] < marks_s[-1]] or [[marks_s[0]]]
         if marks_s[-1] > stretches[-1][-1]:
-            stretches = [*stretches[:-1], [*stretches[-1], marks_s[-1]]]
-        broken = Condition("complete", False, "", advice="the program broke off before the measurement was complete")
+            stretches[-1].append(marks_s[-1])
+        failed = Condition("complete", False, "", advice="the program ended before the measurement was complete")
         with suppress(Exception):
             self.sampler.edge()
             self.sampler.catch_up(marks_s[-1])
-            listener.kept(self._result(stretches, [broken]))
+            listener.kept(self._result(replace(windows, stretches=stretches), [failed]))
 
-    def _result(
-        self,
-        stretches: Sequence[Sequence[float]],
-        conditions: Sequence[Condition] = (),
-        states: Sequence[DeviceState] = (),
-    ) -> Measurement:
+    def _result(self, windows: Windows, conditions: Sequence[Condition] = ()) -> Measurement:
         return make_measurement(
             label=self.label,
             sampler=self.sampler,
-            progress=self.repeater.progress,
-            stretches=stretches,
+            windows=windows,
             quiet=self.quiet,
             precision=self.precision,
             conditions=conditions,
-            states=states,
-            clocks_mhz=mean_clocks(self.clocks_mhz),
-            cpu_s=cpu_per_step(self.stretches, self.spent_s, self.repeater.progress),
         )

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from joulediff.model.energy import Energy, Source
+from joulediff.model.energy import Energy, Source, to_energy
 
 Kind = Literal["counter", "power"]
 
@@ -80,6 +80,10 @@ class IdlePower:
     high_w: float
     spread_share: float
     window_s: float
+
+    def over(self, seconds: float, source: Source) -> Energy | None:
+        """Return the energy of a domain that rests for some seconds."""
+        return to_energy(self.power_w * seconds, self.low_w * seconds, self.high_w * seconds, source)
 
 
 @dataclass(frozen=True, slots=True)

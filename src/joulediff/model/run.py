@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from joulediff.model.energy import Energy, Source
+from joulediff.model.energy import Energy, Source, to_energy
 from joulediff.model.measurement import Measurement
 from joulediff.model.signature import Signature
 
@@ -247,7 +247,7 @@ class Replay:
         """Return the energy of one call above that of the resting device."""
         if self.energy_j is None or self.low_j is None or self.high_j is None:
             return None
-        return Energy(self.energy_j, self.low_j, self.high_j, self.source)
+        return to_energy(self.energy_j, self.low_j, self.high_j, self.source)
 
 
 @dataclass(frozen=True, slots=True)

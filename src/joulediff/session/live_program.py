@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from joulediff.energy.load_energy import LoadMeter
@@ -79,7 +79,7 @@ class LocalProgram:
 
         A device runs as it did in the program, or in another one: `at` is what was measured there.
         """
-        load_meter = self.load_meter if at is None else replace(self.load_meter, measurement=at, _cards={})
+        load_meter = self.load_meter if at is None else self.load_meter.under(at)
         try:
             with closing(self.trial_runner.open_piece(job)) as piece, self.change(job.settings):
                 rows = load_meter.measure_job(0, piece.device, piece.load, window_s)

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joulediff.archive import save, why_unwritable
-from joulediff.energy.burst_meter import BurstMeter
-from joulediff.energy.load_energy import LoadMeter
+from joulediff.energy.load_energy import BurstMeter, LoadMeter
 from joulediff.energy.replay import Replaying
 from joulediff.frameworks.recorder import Recorder, open_recorder
 from joulediff.frameworks.settings import collect_settings
@@ -167,8 +166,8 @@ def record_step(
         else:
             session.watch_through(recorder, begin)
             if options.replay:
-                bench = BurstMeter(meters.meters, clock=clock)
-                session.replay(recorder, begin, bench, clock=clock, seconds=options.replay_seconds)
+                burst_meter = BurstMeter(meters.meters, clock=clock)
+                session.replay(recorder, begin, burst_meter, clock=clock, seconds=options.replay_seconds)
             if then is not None:
                 then(_open_program(session, step, recorder, begin, meters, clock, folder))
     return session.run
@@ -295,13 +294,13 @@ class _Session:
         self._pass("captured", lambda run: recorder.capture(run, begin))
 
     def replay(
-        self, recorder: Recorder, begin: Callable[[], None], bench: BurstMeter, *, clock: Clock, seconds: float
+        self, recorder: Recorder, begin: Callable[[], None], burst_meter: BurstMeter, *, clock: Clock, seconds: float
     ) -> None:
         if not self.run.ops or not self.run.kernels or self.run.measurement is None:
             why = "operators, kernels and the energy of the step are needed first"
             self._end(Pass("replayed", "skipped", 0.0, why))
             return
-        replaying = Replaying(self.run, recorder.replayer(self.run, begin), bench, clock, self.listener, seconds)
+        replaying = Replaying(self.run, recorder.replayer(self.run, begin), burst_meter, clock, self.listener, seconds)
 
         def replay_all(_: Run) -> Run:
             replaying.go()

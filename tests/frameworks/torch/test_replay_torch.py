@@ -24,14 +24,15 @@ from torch._C import _len_torch_dispatch_stack
 
 from interpreter import SEED, check_signature, flatten, seed_all, sign, to_run
 from joulediff.archive import load
-from joulediff.energy.burst_meter import BurstMeter, Shot
 from joulediff.energy.ledger import open_books
+from joulediff.energy.load_energy import BurstEnergy, BurstMeter
 from joulediff.frameworks.torch.capture.capture import capture_step
 from joulediff.frameworks.torch.replay import bursts as loads
 from joulediff.frameworks.torch.replay.bursts import HostLoad, _Renewal
 from joulediff.frameworks.torch.replay.inputs import KeptInputs, collect_inputs
 from joulediff.frameworks.torch.replay.replayer import TorchReplayer
-from joulediff.measuring.windows import PerStep
+from joulediff.measuring.windows import StepEnergy
+from joulediff.model.energy import Energy
 from joulediff.model.errors import JoulediffError
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Op, Replay, Run
@@ -645,11 +646,11 @@ def test_one_that_fails_when_run_again_is_told(own_ops: Any, error: Exception, a
 def no_measuring(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run loads twice instead of for a while: how long has no part in what the program finds afterwards."""
 
-    def measure(_: BurstMeter, run: Step, rest_w: dict[str, float], *, window_s: float) -> Shot:
+    def measure(_: BurstMeter, run: Step, rest_w: dict[str, float], *, window_s: float) -> BurstEnergy:
         run()
         run()
-        per = {name: PerStep(1e-3, 1e-4, 1e-3, 3, 0.0) for name in rest_w}
-        return Shot(per, {}, 1e-3, 2.0, {}, ())
+        per = {name: StepEnergy(Energy(1e-3, 9e-4, 11e-4, "metered"), 3.0, 0.0) for name in rest_w}
+        return BurstEnergy(per, {}, 1e-3, 2.0, {}, ())
 
     monkeypatch.setattr(BurstMeter, "measure", measure)
 
