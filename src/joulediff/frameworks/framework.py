@@ -94,6 +94,12 @@ class Framework:
     switches: Switches | None = None
     libraries: tuple[str, ...] = ()
     """Packages whose files are the framework's code, not the code that chose an operator."""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """Distributions whose versions are recorded, and the module that tells whether the program uses one."""
+    variables: frozenset[str] = frozenset()
+    """Variables of the environment that are recorded."""
+    variable_prefixes: tuple[str, ...] = ()
+    """Begins of variables that are recorded: for families with hundreds, more with every release."""
     generated: tuple[str, ...] = ()
     """Begins of the names that generated code has in place of a file."""
     describe_value: Callable[[Any], str | None] | None = None

@@ -22,7 +22,7 @@ from typing import Any
 
 import psutil
 
-from joulediff.frameworks.framework import loaded_frameworks
+from joulediff.frameworks.framework import frameworks, loaded_frameworks
 from joulediff.model.run import MAX_SETTING_CHARS, Setting, to_setting
 
 # What reading a flag of another program's library may raise: versions differ, and so do builds.
@@ -38,30 +38,19 @@ _PACKAGES = {
     "einops": "einops",
     "flash-attn": "flash_attn",
     "flashinfer-python": "flashinfer",
-    "flax": "flax",
-    "jax": "jax",
-    "jaxlib": "jaxlib",
-    "keras": "keras",
     "kernels": "kernels",
     "lightning": "lightning",
     "megatron-core": "megatron.core",
     "numpy": "numpy",
     "onnxruntime": "onnxruntime",
     "peft": "peft",
-    "pytorch-lightning": "pytorch_lightning",
     "safetensors": "safetensors",
     "scipy": "scipy",
     "sglang": "sglang",
-    "tensorflow": "tensorflow",
     "timm": "timm",
     "tokenizers": "tokenizers",
-    "torch": "torch",
-    "torchao": "torchao",
-    "torchaudio": "torchaudio",
-    "torchvision": "torchvision",
     "transformer-engine": "transformer_engine",
     "transformers": "transformers",
-    "triton": "triton",
     "vllm": "vllm",
     "xformers": "xformers",
 }
@@ -122,7 +111,10 @@ def _first_processor() -> Iterator[tuple[str, str]]:
 
 
 def _put_packages(found: dict[str, Setting]) -> None:
-    for name, module in _PACKAGES.items():
+    packages = dict(_PACKAGES)
+    for framework in frameworks():
+        packages |= framework.packages
+    for name, module in packages.items():
         if module in sys.modules:
             put(found, f"package.{name}", _version, name, module)
     for name, version in _nvidia_wheels():
@@ -157,29 +149,19 @@ _NAMES = frozenset(
     OMP_NUM_THREADS OMP_DYNAMIC OMP_PROC_BIND OMP_PLACES OMP_SCHEDULE OMP_WAIT_POLICY OMP_MAX_ACTIVE_LEVELS
     OPENBLAS_NUM_THREADS OPENBLAS_CORETYPE GOTO_NUM_THREADS BLIS_NUM_THREADS VECLIB_MAXIMUM_THREADS
     NUMEXPR_NUM_THREADS NUMEXPR_MAX_THREADS DNNL_MAX_CPU_ISA ONEDNN_MAX_CPU_ISA DNNL_DEFAULT_FPMATH_MODE
-    ONEDNN_DEFAULT_FPMATH_MODE ATEN_CPU_CAPABILITY MALLOC_ARENA_MAX MALLOC_CONF PYTHONHASHSEED PYTHONMALLOC
+    ONEDNN_DEFAULT_FPMATH_MODE MALLOC_ARENA_MAX MALLOC_CONF PYTHONHASHSEED PYTHONMALLOC
     PYTHONOPTIMIZE PYTHONDEVMODE
 
-    PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF PYTORCH_HIP_ALLOC_CONF CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER
+    CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER
     CUDA_DEVICE_MAX_CONNECTIONS CUDA_LAUNCH_BLOCKING CUDA_MODULE_LOADING CUDA_FORCE_PTX_JIT CUDA_DISABLE_PTX_JIT
     CUDA_CACHE_DISABLE CUDA_MPS_ACTIVE_THREAD_PERCENTAGE CUDA_SCALE_LAUNCH_QUEUES CUBLAS_WORKSPACE_CONFIG
     CUBLASLT_WORKSPACE_SIZE CUBLAS_EMULATE_SINGLE_PRECISION CUDNN_CONV_WSCAP_DBG NVIDIA_TF32_OVERRIDE
     HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES HIP_LAUNCH_BLOCKING HSA_OVERRIDE_GFX_VERSION HSA_ENABLE_SDMA
-    GPU_MAX_HW_QUEUES AMD_SERIALIZE_KERNEL MIOPEN_FIND_MODE MIOPEN_FIND_ENFORCE DISABLE_ADDMM_CUDA_LT
+    GPU_MAX_HW_QUEUES AMD_SERIALIZE_KERNEL MIOPEN_FIND_MODE MIOPEN_FIND_ENFORCE
 
     NCCL_ALGO NCCL_PROTO NCCL_NTHREADS NCCL_BUFFSIZE NCCL_MIN_NCHANNELS NCCL_MAX_NCHANNELS NCCL_MIN_CTAS
     NCCL_MAX_CTAS NCCL_P2P_DISABLE NCCL_P2P_LEVEL NCCL_SHM_DISABLE NCCL_NVLS_ENABLE NCCL_IB_DISABLE
     NCCL_CUMEM_ENABLE NCCL_LAUNCH_MODE NCCL_CROSS_NIC NCCL_COLLNET_ENABLE WORLD_SIZE LOCAL_WORLD_SIZE
-
-    JAX_PLATFORMS JAX_PLATFORM_NAME JAX_ENABLE_X64 JAX_DISABLE_JIT JAX_DEFAULT_MATMUL_PRECISION
-    JAX_NUMPY_DTYPE_PROMOTION JAX_NUMPY_RANK_PROMOTION JAX_DEBUG_NANS JAX_THREEFRY_PARTITIONABLE
-    JAX_DISABLE_MOST_OPTIMIZATIONS XLA_FLAGS LIBTPU_INIT_ARGS XLA_PYTHON_CLIENT_PREALLOCATE
-    XLA_PYTHON_CLIENT_MEM_FRACTION XLA_PYTHON_CLIENT_ALLOCATOR XLA_CLIENT_MEM_FRACTION
-
-    TF_XLA_FLAGS TF_ENABLE_ONEDNN_OPTS TF_NUM_INTEROP_THREADS TF_NUM_INTRAOP_THREADS TF_GPU_ALLOCATOR
-    TF_FORCE_GPU_ALLOW_GROWTH TF_GPU_THREAD_MODE TF_GPU_THREAD_COUNT TF_CUDNN_DETERMINISTIC TF_DETERMINISTIC_OPS
-    TF_CUDNN_USE_AUTOTUNE TF_CUDNN_USE_FRONTEND TF_USE_CUBLASLT TF_USE_LEGACY_KERAS TF_ENABLE_AUTO_MIXED_PRECISION
-    TF_ENABLE_CUBLAS_TENSOR_OP_MATH_FP32 TF_ENABLE_CUDNN_TENSOR_OP_MATH_FP32 TF_DISABLE_MKL KERAS_BACKEND
 
     TOKENIZERS_PARALLELISM USE_TORCH USE_TF USE_FLAX USE_HUB_KERNELS HF_HUB_OFFLINE TRANSFORMERS_OFFLINE
     HF_HUB_ENABLE_HF_TRANSFER HF_ENABLE_PARALLEL_LOADING ACCELERATE_MIXED_PRECISION ACCELERATE_USE_CPU
@@ -197,7 +179,7 @@ _NAMES = frozenset(
     """.split()  # noqa: SIM905 - read as words
 )
 # Their makers keep switches under these, hundreds and more with every release: a list would be old soon.
-_PREFIXES = ("MKL_", "KMP_", "GOMP_", "PYTORCH_", "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "TRITON_")
+_PREFIXES = ("MKL_", "KMP_", "GOMP_")
 # Under a prefix, names with these words hold places, people and machines.
 _PLACES = frozenset(
     "ADDR ADDRESS DIR ENDPOINT FILE FOLDER HOME HOST HOSTNAME PATH PORT PROXY URI URL USER".split()  # noqa: SIM905
@@ -213,21 +195,26 @@ def is_allowed(name: str) -> bool:
         return True
     if any(word in name.upper() for word in SECRETS):
         return False
-    return name in _NAMES or _is_switch(name)
+    return _is_listed(name) or _is_switch(name)
 
 
 def read_environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the allowed variables that are set, with values cut to `MAX_SETTING_CHARS` and without paths."""
     found = {}
     for name, value in sorted((os.environ if variables is None else variables).items()):
-        if is_allowed(name) and (kept := _without_places(value, strict=name not in _NAMES)) is not None:
+        if is_allowed(name) and (kept := _without_places(value, strict=not _is_listed(name))) is not None:
             found[name] = kept
     return found
 
 
+def _is_listed(name: str) -> bool:
+    return name in _NAMES or any(name in framework.variables for framework in frameworks())
+
+
 def _is_switch(name: str) -> bool:
     shaped = re.fullmatch("[A-Z0-9_]+", name) is not None
-    return shaped and name.startswith(_PREFIXES) and _PLACES.isdisjoint(name.split("_"))
+    prefixes = (*_PREFIXES, *(each for framework in frameworks() for each in framework.variable_prefixes))
+    return shaped and name.startswith(prefixes) and _PLACES.isdisjoint(name.split("_"))
 
 
 def _without_places(value: str, *, strict: bool) -> str | None:

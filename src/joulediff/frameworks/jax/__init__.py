@@ -16,4 +16,17 @@ def _open_sync() -> Sync:
     return JaxSync()
 
 
-FRAMEWORK = Framework(name="jax", libraries=("jax", "jaxlib"), open_sync=_open_sync)
+FRAMEWORK = Framework(
+    name="jax",
+    libraries=("jax", "jaxlib"),
+    packages={"flax": "flax", "jax": "jax", "jaxlib": "jaxlib"},
+    variables=frozenset(
+        """
+        JAX_PLATFORMS JAX_PLATFORM_NAME JAX_ENABLE_X64 JAX_DISABLE_JIT JAX_DEFAULT_MATMUL_PRECISION
+        JAX_NUMPY_DTYPE_PROMOTION JAX_NUMPY_RANK_PROMOTION JAX_DEBUG_NANS JAX_THREEFRY_PARTITIONABLE
+        JAX_DISABLE_MOST_OPTIMIZATIONS XLA_FLAGS LIBTPU_INIT_ARGS XLA_PYTHON_CLIENT_PREALLOCATE
+        XLA_PYTHON_CLIENT_MEM_FRACTION XLA_PYTHON_CLIENT_ALLOCATOR XLA_CLIENT_MEM_FRACTION
+        """.split()  # noqa: SIM905 - read as words
+    ),
+    open_sync=_open_sync,
+)

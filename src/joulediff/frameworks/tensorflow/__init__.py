@@ -16,4 +16,18 @@ def _open_sync() -> Sync | None:
     return open_tensorflow_sync()
 
 
-FRAMEWORK = Framework(name="tensorflow", libraries=("tensorflow", "keras"), open_sync=_open_sync)
+FRAMEWORK = Framework(
+    name="tensorflow",
+    libraries=("tensorflow", "keras"),
+    packages={"keras": "keras", "tensorflow": "tensorflow"},
+    variables=frozenset(
+        """
+        TF_XLA_FLAGS TF_ENABLE_ONEDNN_OPTS TF_NUM_INTEROP_THREADS TF_NUM_INTRAOP_THREADS TF_GPU_ALLOCATOR
+        TF_FORCE_GPU_ALLOW_GROWTH TF_GPU_THREAD_MODE TF_GPU_THREAD_COUNT TF_CUDNN_DETERMINISTIC
+        TF_DETERMINISTIC_OPS TF_CUDNN_USE_AUTOTUNE TF_CUDNN_USE_FRONTEND TF_USE_CUBLASLT TF_USE_LEGACY_KERAS
+        TF_ENABLE_AUTO_MIXED_PRECISION TF_ENABLE_CUBLAS_TENSOR_OP_MATH_FP32
+        TF_ENABLE_CUDNN_TENSOR_OP_MATH_FP32 TF_DISABLE_MKL KERAS_BACKEND
+        """.split()  # noqa: SIM905 - read as words
+    ),
+    open_sync=_open_sync,
+)

@@ -76,6 +76,20 @@ FRAMEWORK = Framework(
         advice=_advice,
     ),
     libraries=("torch", "torchvision", "functorch", "triton"),
+    packages={
+        "pytorch-lightning": "pytorch_lightning",
+        "torch": "torch",
+        "torchao": "torchao",
+        "torchaudio": "torchaudio",
+        "torchvision": "torchvision",
+        "triton": "triton",
+    },
+    variables=frozenset(
+        """
+        ATEN_CPU_CAPABILITY DISABLE_ADDMM_CUDA_LT PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF PYTORCH_HIP_ALLOC_CONF
+        """.split()  # noqa: SIM905 - read as words
+    ),
+    variable_prefixes=("PYTORCH_", "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "TRITON_"),
     generated=source_hints.GENERATED,
     describe_value=source_hints.describe_value,
     is_predicate=source_hints.is_predicate,
