@@ -194,8 +194,9 @@ def test_packages_are_those_that_are_imported(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "flash_attn", SimpleNamespace(__version__="2.9"))
     monkeypatch.setitem(sys.modules, "xformers", SimpleNamespace())
     monkeypatch.delitem(sys.modules, "peft", raising=False)
+    numpy = importlib.import_module("numpy")
     found = collect_settings()
-    assert found["package.numpy"] == importlib.import_module("numpy").__version__
+    assert found["package.numpy"] == numpy.__version__
     assert found["package.flash-attn"] == "2.9"
     assert "package.xformers" not in found  # says nothing, and is not installed
     pytest.importorskip("safetensors")
