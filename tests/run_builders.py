@@ -44,6 +44,7 @@ class RunBuilder:
             strides.insert(0, size)
             size *= length
         facts: dict[str, Any] = {
+            "strides": tuple(strides),
             "offset": 0,
             "dtype": "float32",
             "device": self.device,
@@ -56,7 +57,7 @@ class RunBuilder:
             "signature": None,
             "repeats": 1,
         }
-        self.values.append(Value(len(self.values), tuple(shape), tuple(strides), **{**facts, **changes}))
+        self.values.append(Value(len(self.values), tuple(shape), **{**facts, **changes}))
         return len(self.values) - 1
 
     def op(self, name: str, *, inputs: Sequence[int] = (), outputs: Sequence[int] = (), **changes: Any) -> int:
