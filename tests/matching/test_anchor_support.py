@@ -1,37 +1,33 @@
-"""What was given stays an input, and which anchors support each other where the runs take other ways."""
+"""Support of anchors: inputs of the step stay inputs, and equal tensors are computed from equal tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
 
+from invented import Tensor, call_many, exp, log_softmax, softmax, tanh
 from joulediff.matching.anchor_support import Origin, Origins, _are_alike
 from joulediff.matching.joint_graph import Joint
 from joulediff.matching.regions import _read
-from matching_builders import Step, V, W, X, draw, matched, names, shown
+from matching_builders import Step, V, W, X, given, matched, names, shown
 
-MEAN = draw(32, seed=9)
+MEAN = given("MEAN", 32, seed=9)
 NO_SIDES: Any = (None, None)
 
 
-@pytest.fixture
-def hands_on() -> Iterator[Step]:
-    """Gives a step whose operator returns what it read beside its result, as a batch norm does with its mean."""
-    with torch.library._scoped_library("jdtest", "DEF") as library:
-        library.define("center(Tensor x, Tensor mean) -> (Tensor, Tensor)")
-        library.impl("center", lambda x, mean: (x - mean, mean.clone()), "CompositeExplicitAutograd")
-        yield lambda: torch.tanh(torch.ops.jdtest.center(X @ W, MEAN)[0])
+def hands_on() -> Tensor:
+    """A step whose operator returns its input beside its result, as a batch norm does with its mean."""
+    x = X @ W
+    return tanh(call_many("jdtest::center", [x.array - MEAN.array, MEAN.array.copy()], x, MEAN)[0])
 
 
-def by_hand() -> torch.Tensor:
-    return torch.tanh(X @ W - MEAN)
+def by_hand() -> Tensor:
+    return tanh(X @ W - MEAN)
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_what_the_step_was_given_is_read_even_where_an_operator_hands_it_on(hands_on: Step, is_first: bool) -> None:
+def test_what_the_step_was_given_is_read_even_where_an_operator_hands_it_on(is_first: bool) -> None:
     a, b, regions = matched(*((hands_on, by_hand) if is_first else (by_hand, hands_on)))
     (center,) = [each for each in regions if "jdtest::center" in names(a, each.a) + names(b, each.b)]
     assert center.kind == "equal"
@@ -55,30 +51,28 @@ def test_what_is_made_without_an_anchor_hides_nothing() -> None:
     assert list(_read(Joint(NO_SIDES, 2, 2, **tables), [0], {1: None})) == [0]
 
 
-def apart(dtype: torch.dtype) -> Step:
-    x, w, v = (each.to(dtype) for each in (X, W, V))
+def apart(dtype: str) -> Step:
+    x, w, v = (Tensor(each.array.astype(dtype)) for each in (X, W, V))
 
     def step() -> Any:
         y = x @ w
-        return torch.log_softmax(y, -1), torch.softmax(y, -1) @ v
+        return log_softmax(y), softmax(y) @ v
 
     return step
 
 
-def on_the_way(dtype: torch.dtype) -> Step:
-    x, w, v = (each.to(dtype) for each in (X, W, V))
+def on_the_way(dtype: str) -> Step:
+    x, w, v = (Tensor(each.array.astype(dtype)) for each in (X, W, V))
 
     def step() -> Any:
-        logs = torch.log_softmax(x @ w, -1)
-        return logs, logs.exp() @ v
+        logs = log_softmax(x @ w)
+        return logs, exp(logs) @ v
 
     return step
 
 
-@pytest.mark.parametrize("types", [(torch.float32, torch.float16), (torch.float16, torch.float32)])
-def test_one_run_computes_on_the_way_what_the_other_has_beside_its_result(
-    types: tuple[torch.dtype, torch.dtype],
-) -> None:
+@pytest.mark.parametrize("types", [("float32", "float16"), ("float16", "float32")])
+def test_one_run_computes_on_the_way_what_the_other_has_beside_its_result(types: tuple[str, str]) -> None:
     """In another type nothing is exact: without support the softmax would have no counterpart."""
     product = ("equal", ["mm"], ["mm"])
     found = shown(apart(types[0]), on_the_way(types[1]))

@@ -2,49 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-import invented as np_
-from invented import Tensor, draw, gelu, gelu_decomposed, invented, record, softmax, tanh
+from invented import Tensor, draw, exp, gelu, gelu_decomposed, invented, record, sigmoid, silu, softmax, tanh
 from joulediff.matching import group_regions, match
 from joulediff.model.errors import JoulediffError
-from joulediff.model.finding import Region
 from joulediff.model.run import Pass, Run
-
-Step = Callable[[], Any]
-
-
-def given(name: str, *shape: int, seed: int) -> Tensor:
-    return Tensor(draw(*shape, seed=seed), name=name)
-
-
-X, W, V = given("x", 16, 32, seed=0), given("w", 32, 32, seed=1), given("v", 32, 32, seed=2)
-
-
-def names(run: Run, ops: tuple[int, ...]) -> list[str]:
-    return [run.ops[op].name.removeprefix("aten::") for op in ops]
-
-
-def matched(first: Step, second: Step, **options: Any) -> tuple[Run, Run, list[Region]]:
-    a, b = record(first), record(second)
-    regions = match(a, b, **options)
-    for run, ops in ((a, [op for each in regions for op in each.a]), (b, [op for each in regions for op in each.b])):
-        assert len(ops) == len(set(ops)), "an operator is in two regions"
-        assert set(ops) <= set(range(len(run.ops)))
-    assert [each.id for each in regions] == list(range(len(regions)))
-    return a, b, regions
-
-
-def shown(first: Step, second: Step, **options: Any) -> list[tuple[str, list[str], list[str]]]:
-    """Return the regions by the names of their operators, without those that move data alike."""
-    a, b, regions = matched(first, second, **options)
-    found = [(each.kind, names(a, each.a), names(b, each.b)) for each in regions]
-    return [each for each in found if each[0] != "movement" or not (each[1] and each[2])]
+from matching_builders import Step, V, W, X, given, matched, names, shown
 
 
 def test_a_program_and_itself() -> None:
@@ -108,7 +76,7 @@ def test_a_view_of_the_input_does_not_make_it() -> None:
 def test_float_types_do_not_matter(dtype: str) -> None:
     def in_type(dtype: str) -> Step:
         x, w, v = (Tensor(each.array.astype(dtype)) for each in (X, W, V))
-        return lambda: np_.silu(x @ w) @ v
+        return lambda: silu(x @ w) @ v
 
     found = shown(in_type("float32"), in_type(dtype))
     assert [each[:2] for each in found] == [("equal", ["mm"]), ("equal", ["silu"]), ("equal", ["mm"])]
@@ -118,10 +86,10 @@ def test_float_types_do_not_matter(dtype: str) -> None:
 def test_repeated_work_is_reported() -> None:
     def once() -> Tensor:
         y = X @ W
-        return tanh(y) + np_.exp(y)
+        return tanh(y) + exp(y)
 
     def twice() -> Tensor:
-        return tanh(X @ W) + np_.exp(X @ W)
+        return tanh(X @ W) + exp(X @ W)
 
     found = shown(once, twice)
     assert ("repeated", [], ["mm"]) in found
@@ -131,7 +99,7 @@ def test_repeated_work_is_reported() -> None:
 
 def test_unused_work_is_reported() -> None:
     def wasteful() -> Tensor:
-        np_.exp(X @ V)
+        exp(X @ V)
         return tanh(X @ W)
 
     assert ("unused", [], ["mm", "exp"]) in shown(lambda: tanh(X @ W), wasteful)
@@ -141,10 +109,10 @@ def test_parts_that_do_not_connect_and_several_outputs() -> None:
     y = given("y", 8, 8, seed=40)
 
     def one() -> Any:
-        return {"left": tanh(X @ W), "right": [np_.exp(y @ y), X.sum(-1)]}
+        return {"left": tanh(X @ W), "right": [exp(y @ y), X.sum(-1)]}
 
     def other() -> Any:
-        right = [np_.exp(y @ y), X.sum(-1)]
+        right = [exp(y @ y), X.sum(-1)]
         return {"right": right, "left": tanh(X @ W)}
 
     a, _, regions = matched(one, other)
@@ -169,11 +137,11 @@ def test_tied_weights_and_repeated_tokens() -> None:
 def test_branches_in_another_order() -> None:
     def one() -> Tensor:
         left = tanh(X @ W)
-        right = np_.sigmoid(X @ V)
+        right = sigmoid(X @ V)
         return left * right
 
     def other() -> Tensor:
-        right = np_.sigmoid(X @ V)
+        right = sigmoid(X @ V)
         left = tanh(X @ W)
         return left * right
 
@@ -256,7 +224,7 @@ def test_other_weights_are_refused_and_a_few_are_not() -> None:
 
 def test_programs_that_have_nothing_in_common() -> None:
     y = given("y", 7, 5, seed=9)
-    _a, _b, regions = matched(lambda: tanh(X @ W), lambda: np_.exp(y @ y.t()).sum())
+    _a, _b, regions = matched(lambda: tanh(X @ W), lambda: exp(y @ y.t()).sum())
     assert not [each for each in regions if each.kind == "equal"]
     assert not {op for each in regions for op in each.a} & {0, 1}
 
