@@ -57,19 +57,18 @@ class Here:
     settings: Mapping[str, Setting]
 
     def measure_job(self, job: Job, *, window_s: float, as_other: bool = False) -> JobCost:
-        at = self.bench.other.measurement if as_other and self.bench.other is not None else None
         with changed(self.settings):
-            return self.bench.measure_job(job, window_s=window_s, at=at)
+            return self.bench.measure_job(job, window_s=window_s, as_other=as_other)
 
     def capture(self, settings: Mapping[str, Setting]) -> tuple[str, Run]:
         with changed(self.settings):
-            return self.bench.trial_runner.capture(settings)
+            return self.bench.capture(settings)
 
     def export_tensors(self, ops: Sequence[int], values: Sequence[int], path: Path) -> None:
-        self.bench.trial_runner.export_tensors(ops, values, path)
+        self.bench.export_tensors(ops, values, path)
 
     def import_tensors(self, path: Path) -> None:
-        self.bench.trial_runner.import_tensors(path)
+        self.bench.import_tensors(path)
 
     def trace_lines(self, target: Target) -> LineTrace | None:
         with changed(self.settings):
@@ -77,7 +76,7 @@ class Here:
 
     def measure_without_sync(self, file: str, line: int) -> Measurement:
         with changed(self.settings):
-            return self.bench.measure_without_sync(file, line, seconds=0.2, wait_s=0.0, listener=ProgressListener())
+            return self.bench.measure_without_sync(file, line)
 
 
 def compared(pair: Any) -> Diff:
@@ -87,8 +86,7 @@ def compared(pair: Any) -> Diff:
 
     def with_both(a: Here, b: Here) -> None:
         for mine, other in ((a.bench, b.bench), (b.bench, a.bench)):
-            mine.other = other.run
-            mine.trial_runner.take_other(other.run)
+            mine.take_other(other.run)
         found.append(diagnose(a.bench.run, b.bench.run, live={"a": a, "b": b}, interleaved=True))
 
     def with_first(bench: LocalProgram) -> None:
@@ -152,7 +150,7 @@ s, commands, request = Sender(int(sys.argv[-2])), Commands(int(sys.argv[-3])), j
 wire = open({wire!r}, "rb").read()
 def say(text):
     with open({log!r}, "a") as log:
-        log.write(request["label"] + " " + text + "\\n")
+        log.write(request["options"]["label"] + " " + text + "\\n")
 def stay():
     s.answer({{"built": True}})
     if (command := commands.next()[0])["do"] == "end":
@@ -204,7 +202,7 @@ def test_both_are_measured_in_turns(programs: Any) -> None:
         assert found.interleaved
         assert found.live.keys() == {"a", "b"}
     turns = ["a start", "b start", "b again", "a again"]
-    assert log.read_text().split("\n")[:-1] == [*turns, "a go on", "b go on", "a other", "b other"]
+    assert log.read_text().split("\n")[:-1] == [*turns, "a go on", "b go on", "a take_other", "b take_other"]
     assert kept == [RUN, RUN]
 
 
@@ -212,7 +210,7 @@ def test_one_program_beside_a_recording(programs: Any) -> None:
     made, _, log = programs("stay()", "stay()")
     with recorded({"b": made["b"]}, {"a": RUN}, listener=ProgressListener()) as found:
         assert (found.runs, found.interleaved, list(found.live)) == ({"a": RUN, "b": RUN}, False, ["b"])
-    assert log.read_text().split("\n")[:-1] == ["b start", "b go on", "b other"]
+    assert log.read_text().split("\n")[:-1] == ["b start", "b go on", "b take_other"]
 
 
 @pytest.mark.parametrize(
@@ -292,7 +290,7 @@ if request["serve"]:
     say("builds")
 """
 STAY = BEGIN + "stay()\n"
-TURNS = ["a start", "b start", "b again", "a again", "a go on", "b go on", "a other", "b other"]
+TURNS = ["a start", "b start", "b again", "a again", "a go on", "b go on", "a take_other", "b take_other"]
 
 
 def lines_of(log: Path) -> list[str]:

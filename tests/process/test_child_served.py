@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +23,34 @@ from hypothesis import strategies as st
 
 from joulediff.archive import to_wire
 from joulediff.archive.codec import to_plain
-from joulediff.frameworks.jobs import OWN, Job, JobCost
+from joulediff.frameworks.jobs import OWN, Job, JobCost, LiveProgram
 from joulediff.model.energy import Energy
 from joulediff.model.errors import JoulediffError, ProgramError
 from joulediff.model.options import RecordOptions
-from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Pass, Run
 from joulediff.process.client import RemoteProgram
 from joulediff.process.exit_reasons import Stopped
 from joulediff.process.interpreter import Interpreter
-from joulediff.process.protocol import Answer, Commands, Disconnected, Garbled, Inbox, RunSoFar, Sender, to_command
+from joulediff.process.protocol import (
+    MAX_ATTACHED,
+    Answer,
+    Commands,
+    Disconnected,
+    Garbled,
+    Inbox,
+    Sender,
+    to_command,
+)
 from joulediff.process.request import Request, from_text, to_text
 from joulediff.process.server import await_build, await_start, serve
+from joulediff.process.verbs import VERBS, Message
+from joulediff.pysource.line_trace import LineTrace, Target, TraceLine
+from joulediff.session.live_program import LocalProgram
 from process_builders import StageListener, is_alive
+from run_builders import measurement
 
 HEADER = struct.Struct("!2sBI")
-RUN, ANSWER = 2, 5
+RUN, ANSWER, ATTACHED = 2, 5, 6
 REQUEST = Request("program.py", RecordOptions(label="program", seconds=0.3, wait_s=0.0), serve=True)
 RECORDED = Run("program", "program.py", "2026-01-01T00:00:00+00:00", "0.1.0", passes=(Pass("metered", "done", 1.0),))
 CHANGED = replace(RECORDED, label="changed")
@@ -68,10 +81,10 @@ def commands_of(pipes: list[int], *data: bytes) -> Commands:
 
 
 def test_commands_arrive_as_they_were_sent(pipes: list[int]) -> None:
-    sent = to_command({"do": "other", "n": 1}, b"a run"), to_command({"do": "end"})
+    sent = to_command({"do": "take_other", "n": 1}, [b"a run", b"another"]), to_command({"do": "end"})
     commands = commands_of(pipes, *sent)
-    assert commands.next() == ({"do": "other", "n": 1}, b"a run")
-    assert commands.next() == ({"do": "end"}, b"")
+    assert commands.next() == ({"do": "take_other", "n": 1}, [b"a run", b"another"])
+    assert commands.next() == ({"do": "end"}, [])
     with pytest.raises(Disconnected):
         commands.next()
 
@@ -84,7 +97,9 @@ def test_commands_arrive_as_they_were_sent(pipes: list[int]) -> None:
         b"hello, this is no command",
         to_command({"do": "end"})[:-1],
         frame(RUN, b"a run and nothing more"),
-        frame(RUN, b"a") + frame(RUN, b"b"),
+        frame(ATTACHED, b"a run and nothing more"),
+        frame(ATTACHED, b"a") + frame(RUN, b"b"),
+        frame(ATTACHED, b"a") * (MAX_ATTACHED + 1) + frame(ANSWER, b"{}"),
         frame(ANSWER, b"{"),
         frame(ANSWER, b"[]"),
         frame(ANSWER, b"[" * 100_00),
@@ -114,7 +129,25 @@ def test_answers_arrive_as_they_were_sent(pipes: list[int]) -> None:
     assert list(Inbox().feed(os.read(pipes[0], 4096))) == [Answer({"result": [1, "±", None]})]
 
 
-@pytest.mark.parametrize("data", [frame(ANSWER, b"{"), frame(ANSWER, b"\xff"), HEADER.pack(b"jd", ANSWER, 1 << 27)])
+def test_runs_arrive_with_the_answer_that_they_belong_to(pipes: list[int]) -> None:
+    sender = Sender(pipes[1])
+    sender.answer({"result": 1}, [b"first", b"second"])
+    sender.answer({"result": 2})
+    assert list(Inbox().feed(os.read(pipes[0], 4096))) == [
+        Answer({"result": 1}, (b"first", b"second")),
+        Answer({"result": 2}),
+    ]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        frame(ANSWER, b"{"),
+        frame(ANSWER, b"\xff"),
+        HEADER.pack(b"jd", ANSWER, 1 << 27),
+        frame(ATTACHED, b"a") * (MAX_ATTACHED + 1),
+    ],
+)
 def test_what_is_no_answer_is_refused(data: bytes) -> None:
     with pytest.raises(Garbled):
         list(Inbox().feed(data))
@@ -124,84 +157,102 @@ def test_what_is_no_answer_is_refused(data: bytes) -> None:
 def test_any_command_survives_the_pipe(command: dict[str, object], attached: bytes) -> None:
     ends = os.pipe()
     try:
-        os.write(ends[1], to_command(command, attached))
-        assert Commands(ends[0]).next() == (command, attached)
+        os.write(ends[1], to_command(command, [attached]))
+        assert Commands(ends[0]).next() == (command, [attached])
     finally:
         for fd in ends:
             os.close(fd)
 
 
-class BurstMeter:
-    """Stands for a recorded program: says what it was asked for, and fails where it is told to."""
+MEASURED = measurement()
+TRACE = LineTrace("p.py", "forward", 3, ("return x",), (TraceLine(3, "return x", branch=False),), ())
+TARGET = Target("p.py", "forward", 3)
+JOB = Job(OWN, (1, 2), collect=(1, 2), settings={"torch.num_threads": 1})
+# For each command of a program: the arguments of a call, as it is called there, and what it returns.
+CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any], Any]] = {
+    "take_other": ((RECORDED,), {}, {"run": RECORDED}, None),
+    "measure": ((), {"settings": {"a": True}}, {"seconds": None, "wait_s": None, "settings": {"a": True}}, MEASURED),
+    "measure_without_sync": (
+        ("p.py", 7),
+        {"seconds": 2, "wait_s": 5.0},
+        {"file": "p.py", "line": 7, "seconds": 2.0, "wait_s": 5.0},
+        MEASURED,
+    ),
+    "measure_job": ((JOB,), {"window_s": 0.3}, {"job": JOB, "window_s": 0.3, "as_other": False}, WEIGHED),
+    "capture": (({"a": None},), {}, {"settings": {"a": None}}, ("changed1", CHANGED)),
+    "export_tensors": (
+        ((1, 2), [3], Path("/x/\udcff")),
+        {},
+        {"ops": (1, 2), "values": (3,), "path": Path("/x/\udcff")},
+        None,
+    ),
+    "import_tensors": ((Path("/x/t"),), {}, {"path": Path("/x/t")}, None),
+    "trace_lines": ((TARGET,), {}, {"target": TARGET}, TRACE),
+}
+
+
+class Recorder:
+    """Stands for a recorded program: notes each call, returns what `CALLS` says, and fails where it is told to."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.asked: list[Any] = []
-        self.other: Run | None = None
-        self.trial_runner = self
         self._error = error
 
-    def _note(self, *what: Any) -> None:
-        self.asked.append(what)
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def called(**arguments: Any) -> Any:
+            self.asked.append((name, arguments))
+            if self._error is not None:
+                error, self._error = self._error, None
+                raise error
+            return CALLS[name][3]
 
-    def take_other(self, run: Run) -> None:
-        self._note("other", run)
-
-    def export_tensors(self, ops: Any, values: Any, path: Path) -> None:
-        self._note("lend", ops, values, path)
-
-    def import_tensors(self, path: Path) -> None:
-        self._note("borrow", path)
-
-    def capture(self, settings: Any) -> tuple[str, Run]:
-        self._note("capture", settings)
-        return "changed1", CHANGED
-
-    def measure_job(self, job: Job, *, window_s: float, at: Any) -> JobCost:
-        self._note("weigh", job, window_s, at)
-        return WEIGHED
-
-    def trace_lines(self, target: Any) -> None:
-        self._note("walk", target)
+        if name not in CALLS:
+            raise AttributeError(name)
+        return called
 
 
-def served(pipes: list[int], bench: BurstMeter, *commands: bytes) -> list[Any]:
-    """Return the answers to commands, without the first that says that it is recorded; runs are there as they are."""
-    serve(bench, Sender(pipes[1]), commands_of(pipes, *commands), ProgressListener())  # type: ignore[arg-type]
+def served(pipes: list[int], program: Recorder, *commands: bytes) -> list[Any]:
+    """Return the answers to commands, without the first that says that it is recorded."""
+    serve(program, Sender(pipes[1]), commands_of(pipes, *commands))  # type: ignore[arg-type]
     messages = list(Inbox().feed(os.read(pipes[0], 1 << 20)))
     assert messages.pop(0) == Answer({"recorded": True})
     return [each.content if isinstance(each, Answer) else each for each in messages]
 
 
 END = to_command({"do": "end"})
-JOB = Job(OWN, (1, 2), collect=(1, 2), settings={"torch.num_threads": 1})
-WEIGH: dict[str, object] = {"do": "weigh", "job": to_plain(JOB), "window_s": 0.3}
-CAPTURE: dict[str, object] = {"do": "capture", "settings": {"a": True}}
+WEIGH: dict[str, object] = {"do": "measure_job", "job": to_plain(JOB), "window_s": 0.3, "as_other": False}
 
 
-def test_each_command_is_answered(pipes: list[int]) -> None:
-    bench = BurstMeter()
-    words = to_command({"do": "other"}, to_wire(RECORDED)), to_command(CAPTURE), to_command(WEIGH), END
-    assert served(pipes, bench, *words) == [
-        {"result": None},
-        RunSoFar(to_wire(CHANGED)),
-        {"result": "changed1"},
-        {"result": to_plain(WEIGHED)},
-    ]
-    assert bench.asked == [("other", RECORDED), ("capture", {"a": True}), ("weigh", JOB, 0.3, None)]
-    assert bench.other == RECORDED
+def test_both_kinds_of_program_have_every_command_with_the_same_signature() -> None:
+    assert VERBS.keys() == CALLS.keys()
+    for name in VERBS:
+        declared = signature(getattr(LiveProgram, name))
+        for kind in (LocalProgram, RemoteProgram):
+            assert issubclass(kind, LiveProgram)
+            assert name in vars(kind), f"{kind.__name__} has no {name} of its own"
+            assert signature(getattr(kind, name)) == declared, (kind.__name__, name)
 
 
-def test_tensors_are_lent_and_borrowed_by_their_file(pipes: list[int]) -> None:
-    bench = BurstMeter()
-    lend = to_command({"do": "lend", "ops": [1, 2], "values": [3], "path": "/x/t"})
-    assert served(pipes, bench, lend, to_command({"do": "borrow", "path": "/x/t"}), END) == [{"result": None}] * 2
-    assert bench.asked == [("lend", [1, 2], [3], Path("/x/t")), ("borrow", Path("/x/t"))]
+@pytest.mark.parametrize("name", CALLS)
+def test_every_command_works_over_a_real_pipe(name: str, pipes: list[int]) -> None:
+    args, options, arrives, result = CALLS[name]
+    verb, program = VERBS[name], Recorder()
+    message = verb.to_command(*args, **options)
+    serve(program, Sender(pipes[1]), commands_of(pipes, to_command(message.content, message.runs), END))  # type: ignore[arg-type]
+    _, answer = Inbox().feed(os.read(pipes[0], 1 << 20))
+    assert isinstance(answer, Answer) and isinstance(answer.content, dict)
+    assert program.asked == [(name, arrives)]
+    assert verb.read(Message(answer.content["result"], answer.attached)) == result
 
 
-def test_a_program_is_asked_to_lend_and_to_borrow(child: Callable[[str], Interpreter]) -> None:
+@pytest.mark.parametrize("name", [name for name, call in CALLS.items() if call[3] is not None])
+def test_a_result_of_another_type_is_refused(name: str) -> None:
+    for content in ("text", [], ["changed1", 3], {"joules": 1}):
+        with pytest.raises(JoulediffError):
+            VERBS[name].read(Message(content, ()))
+
+
+def test_a_program_is_asked_by_its_methods(child: Callable[[str], Interpreter]) -> None:
     body = """
         record()
         for _ in range(2):
@@ -212,10 +263,10 @@ def test_a_program_is_asked_to_lend_and_to_borrow(child: Callable[[str], Interpr
         program.record()
         with pytest.raises(JoulediffError) as asked:
             program.export_tensors((1, 2), [3], Path("/x/t"))
-        assert json.loads(asked.value.what) == {"do": "lend", "ops": [1, 2], "values": [3], "path": "/x/t"}
+        assert json.loads(asked.value.what) == {"do": "export_tensors", "ops": [1, 2], "values": [3], "path": "/x/t"}
         with pytest.raises(JoulediffError) as asked:
             program.import_tensors(Path("/x/t"))
-        assert json.loads(asked.value.what) == {"do": "borrow", "path": "/x/t"}
+        assert json.loads(asked.value.what) == {"do": "import_tensors", "path": "/x/t"}
 
 
 @pytest.mark.parametrize(
@@ -228,15 +279,15 @@ def test_a_program_is_asked_to_lend_and_to_borrow(child: Callable[[str], Interpr
 def test_what_cannot_be_done_is_answered_and_the_next_command_is_done(
     pipes: list[int], error: Exception, said: str
 ) -> None:
-    first, second = served(pipes, BurstMeter(error), to_command(WEIGH), to_command(WEIGH), END)
+    first, second = served(pipes, Recorder(error), to_command(WEIGH), to_command(WEIGH), END)
     assert first.keys() == {"error"}
     assert first["error"].startswith(said)
     assert second == {"result": to_plain(WEIGHED)}
 
 
 def test_commands_that_nobody_knows_are_answered(pipes: list[int]) -> None:
-    words = [{"do": "dance"}, {}, {"do": "weigh", "job": {"run": 3}, "window_s": 1}, {"do": "weigh"}]
-    answers = served(pipes, BurstMeter(), *(to_command(dict(each)) for each in words), END)
+    words = [{"do": "dance"}, {}, {**WEIGH, "job": {"run": 3}}, {"do": "measure_job"}]
+    answers = served(pipes, Recorder(), *(to_command(dict(each)) for each in words), END)
     assert [each.keys() for each in answers] == [{"error"}] * 4
     assert "dance" in answers[0]["error"]
 
@@ -244,12 +295,12 @@ def test_commands_that_nobody_knows_are_answered(pipes: list[int]) -> None:
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)])
 def test_an_end_of_the_program_is_no_answer(pipes: list[int], error: BaseException) -> None:
     with pytest.raises(type(error)):
-        served(pipes, BurstMeter(error), to_command(WEIGH), END)
+        served(pipes, Recorder(error), to_command(WEIGH), END)
 
 
 def test_a_parent_that_is_gone_ends_the_loop(pipes: list[int]) -> None:
     with pytest.raises(Disconnected):
-        served(pipes, BurstMeter(), to_command(WEIGH))
+        served(pipes, Recorder(), to_command(WEIGH))
 
 
 def test_kin_are_ignored_while_the_machine_is_looked_at(pipes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,8 +380,7 @@ def test_a_program_is_recorded_and_asked(child: Callable[[str], Interpreter], tm
     body = f"""
         record()
         print(json.dumps(commands.next()[0]["do"]), file=open("{tmp_path}/asked", "w"), flush=True)
-        s.run(changed)
-        s.answer({{"result": "changed1"}})
+        s.answer({{"result": ["changed1", 0]}}, [changed])
         s.answer({{"error": "no room"}})
         commands.next()
         assert commands.next()[0] == {{"do": "end"}}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
@@ -81,7 +81,7 @@ def from_plain(hint: Any, value: Any, place: str, document: Document = _MANIFEST
         return _one_of(options, value, place, document)
     if origin is Literal:
         return _expect(isinstance(value, str) and value in options, value, place, document)
-    if origin is tuple:
+    if origin in (tuple, Sequence):
         _expect(isinstance(value, list), value, place, document)
         return tuple(from_plain(options[0], each, f"{place}[{at}]", document) for at, each in enumerate(value))
     if origin is not None:

@@ -11,8 +11,9 @@ from joulediff.diagnosis.evidence.host import Around, Waits, launch_energy
 from joulediff.diagnosis.evidence.redundancy import call_behind
 from joulediff.diagnosis.lead import Lead
 from joulediff.diagnosis.significance import RowComparison, joules
-from joulediff.diagnosis.trials.trial import LiveProgram, Trials, saved, without_waiting
+from joulediff.diagnosis.trials.trial import Trials, saved, without_waiting
 from joulediff.frameworks.framework import framework_of, is_copy_call, operators_of, setting_read_by, switches_of
+from joulediff.frameworks.jobs import LiveProgram
 from joulediff.matching import is_view
 from joulediff.model.diff import Thresholds
 from joulediff.model.energy import Energy, add

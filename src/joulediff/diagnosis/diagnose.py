@@ -23,10 +23,11 @@ from joulediff.diagnosis.lead import Lead, Subject, add_evidence, make_subject
 from joulediff.diagnosis.merge import identity, join_leads, merge
 from joulediff.diagnosis.proof_reuse import expected_way, proven_way
 from joulediff.diagnosis.significance import SPREAD, RowComparison, compare_rows, is_different, joules, may_differ
-from joulediff.diagnosis.trials.trial import LiveProgram, Suspect, Trials, explain
+from joulediff.diagnosis.trials.trial import Suspect, Trials, explain
 from joulediff.diagnosis.trials.whole_step import Alone, find_alone, prove
 from joulediff.diagnosis.widen_region import join, whole_call, widen
 from joulediff.frameworks.framework import is_read
+from joulediff.frameworks.jobs import LiveProgram
 from joulediff.matching import TOLERANCE, is_view, match
 from joulediff.model.diff import Diff, RowVerdict, Thresholds
 from joulediff.model.finding import Finding, Region

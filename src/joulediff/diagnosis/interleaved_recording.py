@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from joulediff.diagnosis.trials.trial import LiveProgram
+from joulediff.frameworks.jobs import LiveProgram
 from joulediff.model.errors import JoulediffError, ProgramError
 from joulediff.model.pair import SideName, other_side
 from joulediff.model.progress import ProgressListener

@@ -14,9 +14,14 @@ from typing import Protocol
 
 from joulediff.frameworks.recorder import Load
 from joulediff.model.energy import Energy
+from joulediff.model.measurement import Measurement
 from joulediff.model.run import Form, Op, Run, Setting
+from joulediff.pysource.line_trace import LineTrace, Target
 
 Step = Callable[[], object]
+
+# A job is measured twice, with others between, so that drift shows.
+WINDOW_S = 0.4
 
 OWN, OTHER = "own", "other"
 
@@ -94,6 +99,61 @@ class TrialRunner(Protocol):
 
     def open_piece(self, job: Job) -> Piece:
         """Return a job ready to run; raises JoulediffError where it cannot be run."""
+
+
+class LiveProgram:
+    """A recorded program that can still be run: measured again, changed, traced, or run in part.
+
+    It lives in this process or in another one. Every method can raise JoulediffError: for what cannot be done, or for a
+    program that has ended. Parameters and results are data, so that they can be sent to another process; a program
+    without a method raises NotImplementedError.
+    """
+
+    def take_other(self, run: Run) -> None:
+        """Take the recording that this one is compared with, for jobs of its operators."""
+        raise NotImplementedError
+
+    def measure(
+        self,
+        *,
+        seconds: float | None = None,
+        wait_s: float | None = None,
+        settings: Mapping[str, Setting] | None = None,
+    ) -> Measurement:
+        """Return the energy of the step, measured again, under other settings where some are given.
+
+        It is measured for as long, after as long a wait, as in the recording unless `seconds` and `wait_s` are given.
+        """
+        raise NotImplementedError
+
+    def measure_without_sync(
+        self, file: str, line: int, *, seconds: float | None = None, wait_s: float | None = None
+    ) -> Measurement:
+        """Return the energy of the step if a line of it uses numbers that it read before, without a wait."""
+        raise NotImplementedError
+
+    def measure_job(self, job: Job, *, window_s: float = WINDOW_S, as_other: bool = False) -> JobCost:
+        """Return the cost of a job; with a note instead of joules if it cannot be run.
+
+        The device runs at the clock of this program's recording, or with `as_other` at that of the other one.
+        """
+        raise NotImplementedError
+
+    def capture(self, settings: Mapping[str, Setting]) -> tuple[str, Run]:
+        """Return the name that jobs refer to the recording by, and the recording of the step under other settings."""
+        raise NotImplementedError
+
+    def export_tensors(self, ops: Sequence[int], values: Sequence[int], path: Path) -> None:
+        """Write tensors that operators of the step read to a file."""
+        raise NotImplementedError
+
+    def import_tensors(self, path: Path) -> None:
+        """Read tensors that the other program wrote, for jobs of its operators; earlier ones are dropped."""
+        raise NotImplementedError
+
+    def trace_lines(self, target: Target) -> LineTrace | None:
+        """Return the lines of a function that the step runs, with the values that decide them; None if it runs none."""
+        raise NotImplementedError
 
 
 class Dataflow:

@@ -135,7 +135,7 @@ def _record(request: Request, teller: _Teller, commands: Commands | None) -> Non
         checkpoint=teller.checkpoint,
         listener=teller,
         between=None if commands is None else lambda again: take_turns(again, teller.sender, commands),
-        then=None if commands is None else lambda bench: serve(bench, teller.sender, commands, teller),
+        then=None if commands is None else lambda program: serve(program, teller.sender, commands),
     )
     if run is not teller.sent:
         teller.checkpoint(run)

@@ -14,7 +14,7 @@ import select
 import signal
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from types import FrameType
@@ -25,10 +25,19 @@ from joulediff.model.units import format_si
 
 _HEADER = struct.Struct("!2sBI")
 _MARK = b"jd"
-_STAGE, _RUN, _FAILED, _DONE, _ANSWER = range(1, 6)
+_STAGE, _RUN, _FAILED, _DONE, _ANSWER, _ATTACHED = range(1, 7)
 # A run of a hundred thousand operators is about a tenth of this.
 MAX_RUN_BYTES = 1 << 30
-_LIMITS = {_STAGE: 4096, _RUN: MAX_RUN_BYTES, _FAILED: 1 << 20, _DONE: 0, _ANSWER: 1 << 26}
+_LIMITS = {
+    _STAGE: 4096,
+    _RUN: MAX_RUN_BYTES,
+    _FAILED: 1 << 20,
+    _DONE: 0,
+    _ANSWER: 1 << 26,
+    _ATTACHED: MAX_RUN_BYTES,
+}
+# No command and no answer has more runs than this.
+MAX_ATTACHED = 2
 # The status of a child that nobody listens to: one that programs seldom end with.
 LOST_CODE = 75
 _STAGE_CHARS = 100
@@ -72,9 +81,10 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was asked for; in plain data that the one who asked checks."""
+    """The answer to a command, in plain data that its receiver checks; `attached` are runs in their wire form."""
 
     content: object
+    attached: tuple[bytes, ...] = ()
 
 
 Message = Stage | RunSoFar | Failure | Done | Answer
@@ -114,11 +124,7 @@ class Sender:
 
     def run(self, wire: bytes) -> None:
         """Hand over the run so far."""
-        if len(wire) > MAX_RUN_BYTES:
-            raise JoulediffError(
-                f"the recording has {format_si(len(wire), 'B')}, more than can be handed over",
-                fix="record a smaller step: fewer layers, or fewer tokens",
-            )
+        _check_size(wire)
         self._send(_RUN, wire)
 
     def failed(self, failure: Failure) -> None:
@@ -127,8 +133,12 @@ class Sender:
         kept = replace(failure, what=what, fix=fix, trace=failure.trace[-_TRACE_CHARS:])
         self._send(_FAILED, _to_json(asdict(kept)))
 
-    def answer(self, content: object) -> None:
-        """Hand over what was asked for."""
+    def answer(self, content: object, attached: Sequence[bytes] = ()) -> None:
+        """Answer a command."""
+        for wire in attached:
+            _check_size(wire)
+        for wire in attached:
+            self._send(_ATTACHED, wire)
         self._send(_ANSWER, json.dumps(content).encode())
 
     def done(self) -> None:
@@ -166,6 +176,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self._bytes = bytearray()
+        self._attached: list[bytes] = []
 
     def feed(self, chunk: bytes) -> Iterator[Message]:
         """Yield the messages that `chunk` completes."""
@@ -179,7 +190,15 @@ class Inbox:
                 return
             body = bytes(self._bytes[_HEADER.size : end])
             del self._bytes[:end]
-            yield _read(kind, body)
+            if kind != _ATTACHED:
+                message = _read(kind, body)
+                if isinstance(message, Answer):
+                    message, self._attached = replace(message, attached=tuple(self._attached)), []
+                yield message
+            elif len(self._attached) < MAX_ATTACHED:
+                self._attached.append(body)
+            else:
+                raise Garbled
 
 
 class Commands:
@@ -190,12 +209,13 @@ class Commands:
         self._fd = fd
         self._pipe = _identity(fd)
 
-    def next(self) -> tuple[dict[str, object], bytes]:
-        """Return the next command, with what comes along; raises Disconnected when the parent is gone."""
+    def next(self) -> tuple[dict[str, object], list[bytes]]:
+        """Return the next command and the runs attached to it; raises Disconnected when the parent is gone."""
+        attached: list[bytes] = []
         kind, body = self._read_frame()
-        attached = b""
-        if kind == _RUN:
-            attached, (kind, body) = body, self._read_frame()
+        while kind == _ATTACHED and len(attached) < MAX_ATTACHED:
+            attached.append(body)
+            kind, body = self._read_frame()
         try:
             found = json.loads(body) if kind == _ANSWER else None
         except (ValueError, RecursionError) as error:
@@ -225,10 +245,17 @@ class Commands:
         return bytes(found)
 
 
-def to_command(command: dict[str, object], attached: bytes = b"") -> bytes:
-    """Return a command as it is sent; `attached` is a run in its wire form."""
-    before = _frame(_RUN, attached) if attached else b""
-    return before + _frame(_ANSWER, _to_json(command))
+def to_command(command: dict[str, object], attached: Sequence[bytes] = ()) -> bytes:
+    """Return a command as it is sent; `attached` are runs in their wire form."""
+    return b"".join(_frame(_ATTACHED, each) for each in attached) + _frame(_ANSWER, _to_json(command))
+
+
+def _check_size(wire: bytes) -> None:
+    if len(wire) > MAX_RUN_BYTES:
+        raise JoulediffError(
+            f"the recording has {format_si(len(wire), 'B')}, more than can be handed over",
+            fix="record a smaller step: fewer layers, or fewer tokens",
+        )
 
 
 def _frame(kind: int, body: bytes) -> bytes:

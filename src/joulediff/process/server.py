@@ -7,21 +7,13 @@ the parent, ends the loop.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
-from joulediff.archive import from_wire, to_wire
-from joulediff.archive.codec import from_plain, to_plain
-from joulediff.frameworks.jobs import Job
+from joulediff.frameworks.jobs import LiveProgram
 from joulediff.measuring.conditions import ignore_process
 from joulediff.model.errors import JoulediffError
-from joulediff.model.progress import ProgressListener
 from joulediff.process.protocol import Commands, Disconnected, Sender
-from joulediff.pysource.line_trace import Target
+from joulediff.process.verbs import AGAIN, BUILD, END, GO_ON, VERBS, Message
 from joulediff.pysource.programs import describe
-from joulediff.session.live_program import LocalProgram
-
-BUILD, START, AGAIN, GO_ON, END = "build", "start", "again", "go on", "end"
 
 
 def await_build(sender: Sender, commands: Commands) -> None:
@@ -58,56 +50,24 @@ def take_turns(measure_for: Callable[[float], None], sender: Sender, commands: C
         measure_for(float(command["seconds"]))  # type: ignore[arg-type]
 
 
-def serve(bench: LocalProgram, sender: Sender, commands: Commands, listener: ProgressListener) -> None:
-    """Answer commands until there are no more."""
+def serve(program: LiveProgram, sender: Sender, commands: Commands) -> None:
+    """Answer commands to a recorded program until its end is asked for."""
     sender.answer({"recorded": True})
     while True:
         command, attached = commands.next()
         if command.get("do") == END:
             return
         try:
-            sender.answer({"result": _do(bench, sender, listener, command, attached)})
+            found = _do(program, Message(command, attached))
+            sender.answer({"result": found.content}, found.runs)
         except JoulediffError as error:
             sender.answer({"error": error.what})
         except Exception as error:  # noqa: BLE001 - a step that is changed may raise anything, and goes on unchanged
             sender.answer({"error": f"it raised {describe(error)}"})
 
 
-def _do(
-    bench: LocalProgram, sender: Sender, listener: ProgressListener, command: dict[str, Any], attached: bytes
-) -> object:
-    task = command.get("do")
-    if task == "other":
-        bench.other = from_wire(attached)
-        bench.trial_runner.take_other(bench.other)
-        return None
-    if task == "lend":
-        bench.trial_runner.export_tensors(command["ops"], command["values"], Path(command["path"]))
-        return None
-    if task == "borrow":
-        bench.trial_runner.import_tensors(Path(command["path"]))
-        return None
-    if task == "measure":
-        found = bench.measure(
-            seconds=float(command["seconds"]),
-            wait_s=float(command["wait_s"]),
-            settings=dict(command["settings"]),
-            listener=listener,
-        )
-        return to_plain(found)
-    if task == "unwaited":
-        limits = {"seconds": float(command["seconds"]), "wait_s": float(command["wait_s"])}
-        return to_plain(
-            bench.measure_without_sync(str(command["file"]), int(command["line"]), **limits, listener=listener)
-        )
-    if task == "capture":
-        name, run = bench.trial_runner.capture(dict(command["settings"]))
-        sender.run(to_wire(run))
-        return name
-    if task == "walk":
-        return to_plain(bench.trace_lines(from_plain(Target, command["target"], "target")))
-    if task == "weigh":
-        job = from_plain(Job, command["job"], "job")
-        at = bench.other.measurement if command.get("as_other") and bench.other is not None else None
-        return to_plain(bench.measure_job(job, window_s=float(command["window_s"]), at=at))
-    raise JoulediffError(f"nobody here knows how to {str(task)[:40]}")
+def _do(program: LiveProgram, command: Message) -> Message:
+    name = command.content.get("do")
+    if name not in VERBS:
+        raise JoulediffError(f"there is no command {str(name)[:40]}")
+    return VERBS[name].do(program, command)

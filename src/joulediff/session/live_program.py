@@ -1,4 +1,4 @@
-"""A recorded program that is still there: measured again, changed, watched line by line, or in parts.
+"""A recorded program in this process: measured again, changed, traced line by line, or run in part.
 
 Everything is measured with the meters, and at the clock, of the recording. The program is left as it was.
 """
@@ -6,14 +6,13 @@ Everything is measured with the meters, and at the clock, of the recording. The 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from joulediff.energy.load_energy import LoadMeter
-from joulediff.frameworks.framework import source_hints
-from joulediff.frameworks.jobs import Job, JobCost, TrialRunner
+from joulediff.frameworks.jobs import WINDOW_S, Job, JobCost, LiveProgram, TrialRunner
 from joulediff.measuring.meters import MeterSet
 from joulediff.measuring.meters.meter import Clock
 from joulediff.measuring.repeater import Step
@@ -21,65 +20,70 @@ from joulediff.measuring.step import measure
 from joulediff.model.energy import Energy, add, to_energy
 from joulediff.model.errors import JoulediffError
 from joulediff.model.measurement import Measurement
+from joulediff.model.options import RecordOptions
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Replay, Run, Setting
 from joulediff.pysource.line_trace import LineTrace, Target
 from joulediff.pysource.line_tracer import watch_lines
 
-# A sequence of operators is weighed twice, with the others between, so that drift shows.
-WINDOW_S = 0.4
-
 
 @dataclass(slots=True)
-class LocalProgram:
-    """One program and what it can be tried with."""
+class LocalProgram(LiveProgram):
+    """A recorded program in this process."""
 
     run: Run
     step: Step
+    options: RecordOptions
     trial_runner: TrialRunner
     load_meter: LoadMeter
     meter: MeterSet
     clock: Clock
     begin: Callable[[], None]
+    """Puts back the state that the step first started from."""
     root: Path
     change: Callable[[Mapping[str, Setting]], AbstractContextManager[None]]
     """Puts settings in force for as long as it lasts."""
+    listener: ProgressListener = field(default_factory=ProgressListener)
     other: Run | None = None
     """The recording that this one is compared with."""
 
+    def take_other(self, run: Run) -> None:
+        self.other = run
+        self.trial_runner.take_other(run)
+
     def measure(
-        self, *, seconds: float, wait_s: float, settings: Mapping[str, Setting], listener: ProgressListener
+        self,
+        *,
+        seconds: float | None = None,
+        wait_s: float | None = None,
+        settings: Mapping[str, Setting] | None = None,
     ) -> Measurement:
-        """Return the energy of the step, measured again, under other settings where some are given."""
         self.begin()
-        with self.change(settings):
-            return self._measure(self.step, seconds, wait_s, listener)
+        with self.change(settings or {}):
+            return self._measure(self.step, seconds, wait_s)
 
     def measure_without_sync(
-        self, file: str, line: int, *, seconds: float, wait_s: float, listener: ProgressListener
+        self, file: str, line: int, *, seconds: float | None = None, wait_s: float | None = None
     ) -> Measurement:
-        """Return the energy of the step if a line of it does not wait for what it reads from a device."""
         with self.trial_runner.without_sync(self.step, file=file, line=line) as step:
             self.begin()
-            return self._measure(step, seconds, wait_s, listener)
+            return self._measure(step, seconds, wait_s)
 
-    def _measure(self, step: Step, seconds: float, wait_s: float, listener: ProgressListener) -> Measurement:
+    def _measure(self, step: Step, seconds: float | None, wait_s: float | None) -> Measurement:
         return measure(
             step,
             label=self.run.label,
-            seconds=seconds,
+            seconds=self.options.seconds if seconds is None else seconds,
             meter=self.meter,
-            wait_s=wait_s,
+            wait_s=self.options.wait_s if wait_s is None else wait_s,
             clock=self.clock,
-            listener=listener,
+            listener=self.listener,
         )
 
-    def measure_job(self, job: Job, *, window_s: float = WINDOW_S, at: Measurement | None = None) -> JobCost:
-        """Return what a job costs; with a note instead of joules where it cannot be run.
-
-        A device runs as it did in the program, or in another one: `at` is what was measured there.
-        """
-        load_meter = self.load_meter if at is None else self.load_meter.under(at)
+    def measure_job(self, job: Job, *, window_s: float = WINDOW_S, as_other: bool = False) -> JobCost:
+        load_meter = self.load_meter
+        if as_other and self.other is not None and self.other.measurement is not None:
+            load_meter = load_meter.under(self.other.measurement)
         try:
             with closing(self.trial_runner.open_piece(job)) as piece, self.change(job.settings):
                 rows = load_meter.measure_job(0, piece.device, piece.load, window_s)
@@ -91,12 +95,20 @@ class LocalProgram:
         except JoulediffError as error:
             return JobCost(None, None, note=error.what)
 
+    def capture(self, settings: Mapping[str, Setting]) -> tuple[str, Run]:
+        return self.trial_runner.capture(settings)
+
+    def export_tensors(self, ops: Sequence[int], values: Sequence[int], path: Path) -> None:
+        self.trial_runner.export_tensors(ops, values, path)
+
+    def import_tensors(self, path: Path) -> None:
+        self.trial_runner.import_tensors(path)
+
     def trace_lines(self, target: Target) -> LineTrace | None:
-        """Return the lines of a function that the step takes, with the values that decide them."""
-        return watch_lines(self.step, target, begin=self.begin, root=self.root, hints=source_hints())
+        return watch_lines(self.step, target, begin=self.begin, root=self.root)
 
     def _gross(self, rows: list[Replay], time_s: float) -> Energy | None:
-        """Return the joules in the domains that count, with the resting power of the time."""
+        """Return the joules in the counted domains, with the idle power over the time."""
         found = self.run.measurement
         parts = []
         for row in rows:

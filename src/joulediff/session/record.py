@@ -169,7 +169,7 @@ def record_step(
                 burst_meter = BurstMeter(meters.meters, clock=clock)
                 session.replay(recorder, begin, burst_meter, clock=clock, seconds=options.replay_seconds)
             if then is not None:
-                then(_open_program(session, step, recorder, begin, meters, clock, folder))
+                then(_open_program(session, step, options, recorder, begin, meters, clock, folder))
     return session.run
 
 
@@ -186,6 +186,7 @@ def _open_meters(options: RecordOptions, clock: Clock) -> MeterSet:
 def _open_program(
     session: _Session,
     step: Step,
+    options: RecordOptions,
     recorder: Recorder,
     begin: Callable[[], None],
     meter: MeterSet,
@@ -199,7 +200,17 @@ def _open_program(
         run.measurement, BurstMeter(meter.meters, clock=clock), clock, recorder.replayer(run, begin).open_rest
     )
     return LocalProgram(
-        run, step, recorder.trial_runner(run, begin), load_meter, meter, clock, begin, root, recorder.changed
+        run,
+        step,
+        options,
+        recorder.trial_runner(run, begin),
+        load_meter,
+        meter,
+        clock,
+        begin,
+        root,
+        recorder.changed,
+        session.listener,
     )
 
 

@@ -20,7 +20,6 @@ from joulediff.frameworks.torch.models import find_holdings
 from joulediff.frameworks.torch.trials import trial_runner as workshops
 from joulediff.frameworks.torch.trials.trial_runner import TorchTrialRunner
 from joulediff.model.errors import JoulediffError
-from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Form, Op, Run, Wait
 from joulediff.session.live_program import LocalProgram
 from joulediff.session.record import record
@@ -442,11 +441,11 @@ def test_the_program_is_left_as_it_is(training: bool, fails: bool) -> None:
 
     def try_all(bench: LocalProgram) -> None:
         ops = tuple(op.id for op in bench.run.ops[1:4])
-        bench.trial_runner.take_other(bench.run)
+        bench.take_other(bench.run)
         weighed = bench.measure_job(Job(OWN, ops, collect=ops), window_s=0.15)
         assert weighed.energy is not None and weighed.energy.joules > 0
         bench.measure_job(Job(OWN, ops, collect=ops, settings={DETERMINISTIC: True}), window_s=0.02)
-        name, _ = bench.trial_runner.capture({"torch.backends.mkldnn.enabled": False})
+        name, _ = bench.capture({"torch.backends.mkldnn.enabled": False})
         ran.append(name)
         with bench.trial_runner.without_sync(step, file=FILE, line=step.__code__.co_firstlineno + 2):
             pass
@@ -503,7 +502,7 @@ def test_a_step_is_measured_again_and_under_other_settings() -> None:
 
     def measure(bench: LocalProgram) -> None:
         seen.clear()
-        limits: dict[str, Any] = {"seconds": 0.05, "wait_s": 0.0, "listener": ProgressListener()}
+        limits: dict[str, Any] = {"seconds": 0.05, "wait_s": 0.0}
         assert bench.measure(settings={}, **limits).energy.joules > 0
         assert not any(seen)
         seen.clear()

@@ -14,7 +14,8 @@ from joulediff.diagnosis.build import suggest
 from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.evidence.settings import set_place
 from joulediff.diagnosis.significance import joules
-from joulediff.diagnosis.trials.trial import MEASURE_S, NEAR_SHARE, WAIT_S, LiveProgram
+from joulediff.diagnosis.trials.trial import MEASURE_S, NEAR_SHARE, WAIT_S
+from joulediff.frameworks.jobs import LiveProgram
 from joulediff.model.diff import Thresholds
 from joulediff.model.energy import Energy
 from joulediff.model.errors import JoulediffError

@@ -15,9 +15,10 @@ from joulediff.diagnosis.evidence.key_variable import KeyVariable, find_key_vari
 from joulediff.diagnosis.evidence.redundancy import calls_in
 from joulediff.diagnosis.evidence.settings import config_place, differing_config, set_place
 from joulediff.diagnosis.lead import Lead, Subject
-from joulediff.diagnosis.trials.trial import LiveProgram, Suspect
+from joulediff.diagnosis.trials.trial import Suspect
 from joulediff.diagnosis.widen_region import library_call
 from joulediff.frameworks.framework import gradient_getter, setting_read_by, short_name
+from joulediff.frameworks.jobs import LiveProgram
 from joulediff.matching import name_ops
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import Cause, FindingKind

@@ -17,8 +17,9 @@ from joulediff.diagnosis.evidence.redundancy import call_behind, calls_in
 from joulediff.diagnosis.evidence.settings import differing_settings, set_place
 from joulediff.diagnosis.lead import Lead, Subject
 from joulediff.diagnosis.significance import joules
-from joulediff.diagnosis.trials.trial import LiveProgram, Suspect
+from joulediff.diagnosis.trials.trial import Suspect
 from joulediff.frameworks.framework import group_switches, is_copy, is_copy_call, place_of, settings_at, short_name
+from joulediff.frameworks.jobs import LiveProgram
 from joulediff.model.finding import Cause, CauseType, FindingKind
 from joulediff.model.pair import SIDES, SideName
 from joulediff.model.run import Run, Setting

@@ -12,22 +12,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol
 
 from joulediff.diagnosis.comparison import Comparison, differ, ops_of
 from joulediff.diagnosis.significance import ALPHA, chance
 from joulediff.diagnosis.trials.transplant import Transplant
-from joulediff.frameworks.jobs import OWN, Feed, Job, JobCost
+from joulediff.frameworks.jobs import OWN, Feed, Job, JobCost, LiveProgram
 from joulediff.matching import match
 from joulediff.model.diff import Thresholds
 from joulediff.model.energy import Energy, scale
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import Region, Trial
-from joulediff.model.measurement import Measurement
 from joulediff.model.pair import SideName, other_side
 from joulediff.model.place import Place
 from joulediff.model.run import Run, Setting
-from joulediff.pysource.line_trace import LineTrace, Target
 
 # As near to the cheap side as a change must come.
 NEAR_SHARE = 0.10
@@ -43,31 +40,6 @@ AGAIN_SPREAD = {"metered": 0.015, "replayed": 0.015, "attributed": 0.05, "estima
 AGAIN_SHARE = 0.5
 # On a busy machine an estimate of one short window says little.
 ROUNDS = {"estimated": 3}
-
-
-class LiveProgram(Protocol):
-    """A program that is still there to be tried with."""
-
-    def measure_job(self, job: Job, *, window_s: float, as_other: bool = False) -> JobCost:
-        """Return what a job costs; with the device as it ran in the other program, or else in this one."""
-
-    def capture(self, settings: Mapping[str, Setting]) -> tuple[str, Run]:
-        """Return the recording of the step under other settings, and its name there."""
-
-    def export_tensors(self, ops: Sequence[int], values: Sequence[int], path: Path) -> None:
-        """Write tensors that operators of the step read to a file."""
-
-    def import_tensors(self, path: Path) -> None:
-        """Take tensors that the other program wrote, for jobs of its operators."""
-
-    def trace_lines(self, target: Target) -> LineTrace | None:
-        """Return the lines of a function that the step takes."""
-
-    def measure(self, *, seconds: float, wait_s: float, settings: Mapping[str, Setting] | None = None) -> Measurement:
-        """Return the energy of the step, measured again, under other settings where some are given."""
-
-    def measure_without_sync(self, file: str, line: int) -> Measurement:
-        """Return the energy of the step if a line of it is given numbers that it read before, without a wait."""
 
 
 @dataclass(frozen=True, slots=True)
