@@ -15,7 +15,7 @@ import torch
 import paths
 from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.significance import RowComparison
-from joulediff.energy.op_costs import Costs
+from joulediff.energy.ledger import Costs
 from joulediff.frameworks.jobs import OTHER, Job, JobCost
 from joulediff.matching import RegionGroup, match
 from joulediff.model.diff import Diff

@@ -15,7 +15,6 @@ from joulediff.model.diff import (
     Diff,
     DiffSide,
     Ledger,
-    LedgerRow,
     Ratio,
     Row,
     RowVerdict,
@@ -24,6 +23,7 @@ from joulediff.model.diff import (
 )
 from joulediff.model.energy import Energy, Source
 from joulediff.model.finding import Cause, Confirmation, Cost, Finding, Proof, Trial, WholeRun, Work
+from joulediff.model.measurement import Account
 from joulediff.model.place import Place
 
 ACT = "/venv/lib/python3.11/site-packages/transformers/activations.py"
@@ -195,7 +195,7 @@ def row(name: str, a_j: float | None, b_j: float | None, verdict: RowVerdict = "
 
 
 def ledger(joules: float, **changes: Any) -> Ledger:
-    domain = LedgerRow(
+    domain = Account(
         "gpu0", energy(joules, 0.011, "metered"), energy(joules * 0.95), energy(joules * 0.05), None, None, None, True
     )
     return replace(Ledger((domain,), "replayed", 12), **changes)

@@ -8,7 +8,8 @@ import paths
 from golden_files import check_golden
 from joulediff.archive import load
 from joulediff.energy.attribution import attribute
-from joulediff.energy.ledger import Account, Books, open_books
+from joulediff.energy.ledger import Books, open_books
+from joulediff.model.measurement import Account
 from joulediff.model.run import Run
 from show_builders import render
 

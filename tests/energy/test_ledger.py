@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 import paths
 from energy_builders import STEP_S, cpu_run, gpu_run, metered, odd_runs, replay, runs, with_replays
 from joulediff.archive.reader import load
-from joulediff.energy.ledger import ALONE_SHARE, LIMIT_SHARE, Account, Books, open_books
+from joulediff.energy.ledger import ALONE_SHARE, LIMIT_SHARE, Books, open_books
 from joulediff.model.energy import Energy, add
+from joulediff.model.measurement import Account
 from joulediff.model.run import Run, Wait
 from run_builders import domain_energy, energy, gpt2_run
 
@@ -167,11 +168,12 @@ def test_a_replay_in_another_domain_is_not_this_one_s() -> None:
 def test_a_gpu_at_rest_has_no_operators() -> None:
     run = gpu_run(("gemm", 2e-3, 0))
     domains = {"gpu1": domain_energy(1.1, STEP_S, 100.0, counted=False, rested=True)}
-    account = only(open_books(replace(run, measurement=metered(domains))))
+    books = open_books(replace(run, measurement=metered(domains)))
+    account = only(books)
     assert joules(account.operators) == 0.0
     assert joules(account.idle) == pytest.approx(1.0)
     assert joules(account.unexplained) == pytest.approx(0.1)
-    assert account.rested
+    assert books.rested == {"gpu1"}
 
 
 def test_kernels_of_a_device_without_a_domain_are_not_known() -> None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulediff.energy.ledger import Account, Books, open_books
+from joulediff.energy.ledger import Books, open_books
+from joulediff.model.measurement import Account
 from joulediff.model.run import Run
 from replay_fakes import ADD, FULL_MHZ, MM, REST_W, LiveProgram, Work, make_program
 

@@ -12,8 +12,9 @@ import pytest
 
 import paths
 from joulediff.archive import load
-from joulediff.energy.ledger import Account, open_books
+from joulediff.energy.ledger import open_books
 from joulediff.frameworks.torch.replay.replayer import TorchReplayer
+from joulediff.model.measurement import Account
 from joulediff.model.run import Replay, Run
 from joulediff.session.record import record
 

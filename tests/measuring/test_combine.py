@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from energy_builders import gpu_run, replay, runs, with_replays
+from joulediff.energy.ledger import Costs
 from joulediff.energy.load_energy import LoadMeter, name_domain
-from joulediff.energy.op_costs import Costs
 from joulediff.measuring.result import combine
 from joulediff.model.energy import Energy
 from joulediff.model.measurement import DomainEnergy, Measurement

@@ -17,7 +17,6 @@ from joulediff.model.diff import (
     Diff,
     DiffSide,
     Ledger,
-    LedgerRow,
     Ratio,
     Row,
     RowKind,
@@ -164,10 +163,7 @@ def _ledger(sides: Comparison, side: SideName) -> Ledger:
     books = sides.costs[side].books
     run = sides.run(side)
     return Ledger(
-        tuple(
-            LedgerRow(x.domain, x.metered, x.operators, x.idle, x.host, x.waits, x.unexplained, x.counted)
-            for x in books.accounts
-        ),
+        books.accounts,
         books.split,
         len({replay.op for replay in run.replays if replay.energy_j is not None}),
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from joulediff.diagnosis.evidence.settings import differing_settings
-from joulediff.energy.op_costs import Costs
+from joulediff.energy.ledger import Costs
 from joulediff.frameworks.framework import settings_at
 from joulediff.matching import TOLERANCE, RegionGroup, group_regions
 from joulediff.model.finding import Region

@@ -20,12 +20,13 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 from joulediff.energy.attribution import attribute_rest, idle_energy
 from joulediff.energy.device_time import Work, find_replays, find_work, is_gpu
 from joulediff.model.energy import Energy, Source, add, add_common, around, scale, subtract, to_energy, widen
-from joulediff.model.measurement import DomainEnergy
+from joulediff.model.measurement import Account, DomainEnergy
 from joulediff.model.run import Run, Wait
 
 Split = Literal["replayed", "attributed"]
@@ -43,23 +44,6 @@ _ATTRIBUTED = "attributed"
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
-    """One domain's joules a step. The parts sum to `metered`; None is what is not known: all of it without a trace."""
-
-    domain: str
-    metered: Energy
-    operators: Energy | None
-    idle: Energy | None
-    host: Energy | None
-    """Python and launches; None for a GPU."""
-    waits: Energy | None
-    """The host waiting for a device; None for a GPU."""
-    unexplained: Energy | None
-    counted: bool
-    rested: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Books:
     """The accounts of a run's domains, and the energy of each of its kernels."""
 
@@ -70,6 +54,8 @@ class Books:
     """By domain, the place of the replay that measured each kernel; None where it was attributed."""
     attributed: Mapping[str, Energy] = field(default_factory=dict)
     """By domain, the sum over its kernels where all of them are attributed and sum to a metered energy."""
+    rested: frozenset[str] = frozenset()
+    """The domains of GPUs that the program did not use."""
 
     @property
     def split(self) -> Split | None:
@@ -160,13 +146,14 @@ def open_books(run: Run) -> Books:
         kernels={page.account.domain: tuple(map(page.kernels.get, every)) for page in pages},
         replays={page.account.domain: tuple(map(page.replays.get, every)) for page in pages},
         attributed={page.account.domain: page.attributed for page in pages if page.attributed is not None},
+        rested=frozenset(name for name, domain in domains.items() if domain.rested),
     )
 
 
 def _open_page(run: Run, name: str, domain: DomainEnergy) -> _Page:
     metered, work = domain.energy, find_work(run, name)
     if work is None or not math.isfinite(metered.joules):
-        return _Page(Account(name, metered, None, None, None, None, None, domain.counted, domain.rested))
+        return _Page(Account(name, metered, None, None, None, None, None, domain.counted))
     calls = find_calls(run, name, work)
     replayed = {i: energy for call in calls for i, energy in call.kernels.items()}
     others = attribute_rest(run, name, work, replayed)
@@ -187,7 +174,7 @@ def _open_page(run: Run, name: str, domain: DomainEnergy) -> _Page:
     if spent is not None and host is not None:
         wider = widen(host, spent.above_j, spent.below_j)
         host = None if wider is None else wider.not_negative()
-    account = Account(name, metered, operators, idle, host, waits, unexplained, domain.counted, domain.rested)
+    account = Account(name, metered, operators, idle, host, waits, unexplained, domain.counted)
     _check(account)
     return _Page(account, {**replayed, **others}, replays, spent if fitted and is_gpu(name) else None)
 
@@ -315,3 +302,40 @@ def _waiting_time(waits: Iterable[Wait]) -> float:
 
 def _is_time(time_s: float | None) -> bool:
     return time_s is not None and math.isfinite(time_s) and time_s >= 0.0
+
+
+class Costs:
+    """The costs of groups of operators: joules and device time in one step."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.books = open_books(run)
+        self.kernels = run.index.kernels
+        self._known = any(any(each) for each in self.books.kernels.values())
+
+    def of(self, ops: Iterable[int]) -> Energy | None:
+        """Return the sum of the known energies of operators; None if none is known."""
+        kernels = [kernel for op in ops for kernel in self.kernels[op]]
+        return self.books.total(kernels) if self._known and kernels else None
+
+    def time_s(self, ops: Iterable[int]) -> float | None:
+        """Return the device time of operators; None without a trace."""
+        times = self._times
+        return None if times is None else sum(times.get(kernel, 0.0) for op in ops for kernel in self.kernels[op])
+
+    def names(self, ops: Iterable[int]) -> tuple[str, ...]:
+        """Return the kernels of operators by name, in order and each once: one solver launches 6,000 of a few."""
+        return tuple(dict.fromkeys(self.run.kernels[kernel].name for op in ops for kernel in self.kernels[op]))
+
+    @property
+    def total(self) -> Energy | None:
+        """Return the metered energy of a step."""
+        return None if self.run.measurement is None else self.run.measurement.energy
+
+    @cached_property
+    def _times(self) -> dict[int, float] | None:
+        domains = {} if self.run.measurement is None else self.run.measurement.domains
+        work = [found for name in domains if (found := find_work(self.run, name)) is not None]
+        if not work:
+            return None
+        return {kernel: time_s for each in work for kernel, time_s in zip(each.kernels, each.times_s, strict=True)}

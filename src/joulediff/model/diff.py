@@ -10,6 +10,7 @@ from typing import Literal
 
 from joulediff.model.energy import Energy
 from joulediff.model.finding import Finding
+from joulediff.model.measurement import Account
 from joulediff.model.options import DiffOptions
 from joulediff.model.pair import Pair
 from joulediff.model.run import Setting
@@ -50,24 +51,10 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerRow:
-    """One domain's joules a step and what they were spent on; None is what is not known."""
-
-    domain: str
-    metered: Energy
-    operators: Energy | None
-    idle: Energy | None
-    host: Energy | None
-    waits: Energy | None
-    unexplained: Energy | None
-    counted: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Ledger:
     """The books of one side."""
 
-    domains: tuple[LedgerRow, ...]
+    domains: tuple[Account, ...]
     split: str | None
     """`replayed` or `attributed`."""
     distinct_ops: int

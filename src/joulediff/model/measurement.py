@@ -160,6 +160,25 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
+class Account:
+    """The energy of one step in one domain, and its parts.
+
+    The parts sum to `metered`. A part is None if it is not known; without a trace all of them are.
+    """
+
+    domain: str
+    metered: Energy
+    operators: Energy | None
+    idle: Energy | None
+    host: Energy | None
+    """Python and launches; None for a GPU."""
+    waits: Energy | None
+    """The host waiting for a device; None for a GPU."""
+    unexplained: Energy | None
+    counted: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Learned:
     """What `meters.probe` found out about one sensor by watching it."""
 

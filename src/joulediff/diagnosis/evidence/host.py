@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.diagnosis.significance import RowComparison, joules
-from joulediff.energy.ledger import Account
 from joulediff.frameworks.framework import is_read, place_of
 from joulediff.model.energy import Energy, add
+from joulediff.model.measurement import Account
 from joulediff.model.pair import SIDES, SideName, other_side
 from joulediff.model.run import Frame, Run
 

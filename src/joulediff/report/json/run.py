@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from joulediff.energy.device_time import has_trace
-from joulediff.energy.ledger import Account, Books, open_books
+from joulediff.energy.ledger import Books, open_books
 from joulediff.frameworks.framework import place_of
 from joulediff.model.energy import Energy, to_energy
+from joulediff.model.measurement import Account
 from joulediff.model.run import Frame, Kernel, Op, Pass, Replay, Run, Setting, work_of
 from joulediff.report.json import copy_fields, dump
 from joulediff.report.json.measurement import ConditionsRecord, StepRecord, conditions_record, step_record

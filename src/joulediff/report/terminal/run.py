@@ -71,7 +71,7 @@ def _when(created: str) -> str:
 
 
 def _tables(run: Run, books: Books, width: int, by: By, top: int) -> Iterable[RenderableType]:
-    accounts = [replace(a, domain=plain_text(a.domain)) for a in books.accounts if not a.rested]
+    accounts = [replace(a, domain=plain_text(a.domain)) for a in books.accounts if a.domain not in books.rested]
     if accounts:
         yield from ("", to_table(ledger_table(accounts), width))
     rows = plain_record(fold_rows(group_rows(run, by, books), top, books))

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from joulediff.energy.device_time import is_gpu
-from joulediff.energy.ledger import Account
 from joulediff.model.energy import Energy, add
+from joulediff.model.measurement import Account
 from joulediff.model.units import format_share
 from joulediff.report.views.amounts import format_places, pick_unit, round_to_sum
 from joulediff.report.views.columns import Column, Emphasis, TextTable
@@ -51,7 +51,7 @@ def add_accounts(accounts: Sequence[Account]) -> Account | None:
     if metered is None:
         return None
     operators, idle, host, waits, unexplained = (_add_part(counted, part) for part in PARTS)
-    return Account("total", metered, operators, idle, host, waits, unexplained, counted=True, rested=False)
+    return Account("total", metered, operators, idle, host, waits, unexplained, counted=True)
 
 
 def choose_scale(accounts: Sequence[Account]) -> Scale:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from joulediff.energy.op_costs import Costs
+from joulediff.energy.ledger import Costs
 from joulediff.matching import RegionGroup, group_regions
 from joulediff.model.energy import Energy
 from joulediff.model.finding import Region

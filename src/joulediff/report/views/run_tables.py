@@ -10,8 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from joulediff.energy.ledger import Account, Books
+from joulediff.energy.ledger import Books
 from joulediff.model.energy import Energy
+from joulediff.model.measurement import Account
 from joulediff.model.units import format_share
 from joulediff.report.views.amounts import format_places, pick_unit, round_to_sum
 from joulediff.report.views.columns import Column, Emphasis, TextTable

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import get_args
 
 from joulediff.energy.device_time import has_trace, is_gpu
-from joulediff.energy.ledger import Account, Books
-from joulediff.model.measurement import Measurement
+from joulediff.energy.ledger import Books
+from joulediff.model.measurement import Account, Measurement
 from joulediff.model.run import Pass, PassName, Run
 from joulediff.model.units import format_time
 from joulediff.report.views.amounts import format_places
