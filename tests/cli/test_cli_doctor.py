@@ -75,7 +75,7 @@ def test_report(doctor: Any, flickering: str) -> None:
     code, out, _ = doctor("--meter", flickering)
     assert code == 0
     assert "scripted  gpu0    power" in out
-    assert "gpu0 rests at 70." in out
+    assert "gpu0 idles at 70." in out
     assert "Scripted 9000" in out
     assert out.splitlines()[-1].startswith("This machine measures gpu0")
 

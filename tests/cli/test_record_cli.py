@@ -476,7 +476,7 @@ def test_energy_that_is_unexplained_fails_only_if_strict(tmp_path: Path, capsys:
         code, lines = summary(run, tmp_path, capsys, strict=strict)
         assert code == (2 if strict else 0)
         assert "! 64.0% of the energy is unexplained: the parts of gpu0 sum to less than was metered" in lines
-        assert "Not trustworthy: see above." in lines
+        assert "Not trustworthy: the warnings above say why." in lines
     for strict in (False, True):
         assert summary(compiled(), tmp_path, capsys, strict=strict)[0] == 2
 

@@ -47,8 +47,8 @@ def test_the_same_facts_as_the_terminal(words: str) -> None:
 
 def test_what_is_not_comparable_comes_first() -> None:
     shown = diff_to_markdown(unlike_diff())
-    assert shown.startswith("### Joules are not comparable: no energy verdicts.")
-    assert "- **not alike: device: NVIDIA H200 ↔ NVIDIA A100-SXM4-80GB**" in shown
+    assert shown.startswith("### The energies of A and B cannot be compared: record both under the same conditions.")
+    assert "- **device differs: NVIDIA H200 ↔ NVIDIA A100-SXM4-80GB**" in shown
     assert "the energy of" not in shown
 
 

@@ -98,7 +98,7 @@ def test_more_findings_than_asked_for_are_counted() -> None:
             "A uses 1.24x the energy of B: +118.2 J (95% CI 109.3 .. 127.1).",
         ),
         ((0.5, 0.4, 0.6), (-0.1, -0.12, -0.08), "B uses 2.00x the energy of A: +100.0 mJ (95% CI 80.0 .. 120.0)."),
-        ((1.001, 0.98, 1.02), (1.0, -2.0, 3.0), "A and B use the same energy (ratio 1.001, 0.98 .. 1.02)."),
+        ((1.001, 0.98, 1.02), (1.0, -2.0, 3.0), "A and B use the same energy (ratio 1.001, 95% CI 0.98 .. 1.02)."),
         (
             (1.004, 1.002, 1.006),
             (0.004, 0.002, 0.006),
@@ -114,7 +114,7 @@ def test_the_headline(ratio: tuple[float, ...], delta: tuple[float | None, ...],
 
 
 def test_without_findings_it_says_so() -> None:
-    assert "no finding: nothing differs by more than 5% and more than noise" in render(same_diff(), "terminal")
+    assert "No finding: no region differs by more than 5% and by more than noise." in render(same_diff(), "terminal")
     strict = replace(same_diff(), thresholds=Thresholds(threshold=0.2))
     assert "more than 20% and" in render(strict, "terminal")
 
@@ -122,13 +122,13 @@ def test_without_findings_it_says_so() -> None:
 def test_unknown_energy_is_no_clean_bill() -> None:
     shown = render(unmeasured_diff(), "terminal")
     assert "nothing differs" not in shown
-    assert "without the energy of both sides nothing can be told" in shown
+    assert "a finding needs the energy of both sides" in shown
     assert "same machine" not in shown
 
 
 def test_what_is_not_comparable_has_no_verdicts() -> None:
     shown = render(unlike_diff(), "terminal")
-    assert shown.index("joules are not comparable: no energy verdicts") < shown.index("region")
+    assert shown.index("the energies of A and B cannot be compared") < shown.index("region")
     assert "the energy of" not in shown
     assert {line.sign for line in diff_table(unlike_diff(), top=10).lines} == {""}
     judged = replace(gpt2_diff(), comparable=False, findings=())
@@ -138,7 +138,7 @@ def test_what_is_not_comparable_has_no_verdicts() -> None:
 def test_a_serious_difference_is_red() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, color_system="standard", width=120)
     print_diff(unlike_diff(), console)
-    assert re.search(r"\x1b\[1;31m.*device: NVIDIA H200", console.file.getvalue())  # type: ignore[attr-defined]
+    assert re.search(r"\x1b\[1;31m.*device differs: NVIDIA H200", console.file.getvalue())  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("columns", [40, 80, 120, 200])
@@ -164,7 +164,7 @@ PLACES = Place("/lib/act.py", 56, "forward"), Place("/lib/model.py", 12, "forwar
         ("redundancy", "contiguous", (None, None), PLACES, "b", "redundant: contiguous (model.py:12)"),
         ("redundancy", None, (None, None), (None, None), "b", "redundant: addmm"),
         ("host", None, (None, None), PLACES, "a", "host: act.py:56"),
-        ("host", None, (None, None), (None, None), "a", "host: line not known"),
+        ("host", None, (None, None), (None, None), "a", "host: unknown line"),
         ("kernel", None, (None, None), PLACES, "a", "unknown"),
     ],
 )
@@ -184,10 +184,10 @@ def test_causes_in_a_few_words(
     ("times", "difference", "told"),
     [
         ((1.0, 1.2), 0.0, "B 20% slower"),
-        ((1.2, 1.0), 0.5, "outputs 50% apart"),
-        ((1.0, 1.2), 0.5, "B 20% slower, outputs 50% apart"),
+        ((1.2, 1.0), 0.5, "outputs differ 50%"),
+        ((1.0, 1.2), 0.5, "B 20% slower, outputs differ 50%"),
         ((None, 1.2), None, "outputs not compared"),
-        ((1.0, 1.0), 0.0, "B is cheaper, at a price that is not known"),
+        ((1.0, 1.0), 0.0, "B uses less energy; its disadvantage is unknown"),
     ],
 )
 def test_what_a_tradeoff_costs(times: tuple[float | None, float], difference: float | None, told: str) -> None:

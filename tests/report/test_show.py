@@ -145,14 +145,14 @@ def test_books_that_do_not_close_are_not_trustworthy() -> None:
     for joules, said in ((0.8, "64.0% .* less than was metered"), (9.0, "100.0% .* more than was metered")):
         text = render(with_replays(run, replay(0, joules), calls={0: 0}))
         assert re.search(f"! {said.replace('.*', 'of the energy is unexplained: the parts of gpu0 sum to')}", text)
-        assert "Not trustworthy: see above." in text
+        assert "Not trustworthy: the warnings above say why." in text
 
 
 def test_a_cpu_without_its_cpu_time_says_why_much_is_unexplained() -> None:
     run = on_cpu()
     assert run.measurement is not None
     text = render(replace(run, measurement=replace(run.measurement, cpu_s=None)))
-    assert "! 95.4% of the energy is unexplained: the CPU time of the step is not known" in text
+    assert "! 95.4% of the energy is unexplained: the CPU time of the step is unknown" in text
 
 
 def test_energy_that_cannot_be_split_has_a_line_of_its_own() -> None:
@@ -172,7 +172,7 @@ def test_how_a_row_is_known_is_said() -> None:
     run = with_replays(run, replay(0, 1.0), calls={0: 0})
     text = render(run, by="op")
     assert re.search(r"\d\d% replayed  aten::mm", text)
-    assert "; 1 of 1 kinds of operators replayed, " in text
+    assert "; 1 of 1 distinct operators replayed, " in text
     rows = table_of(render(run, by="kernel"), BY_ENERGY)[1]
     assert [row[-1].split()[:2] for row in rows[:2]] == [["40%", "replayed"], ["attributed", "add"]]
     assert "estimated  aten::mm" in render(on_cpu(), 120)
@@ -181,22 +181,25 @@ def test_how_a_row_is_known_is_said() -> None:
 
 
 def test_attributed_joules_say_so_unless_a_replay_was_tried() -> None:
-    said = "joules attributed by time: a recording with replay measures them"
+    said = "energy: split by time; record with replay to measure each operator"
     assert said in render(complete())
     tried = replace(complete(), passes=(*PASSES, Pass("replayed", "failed", 1.0, "the device was lost")))
     assert said not in render(tried)
-    assert "! replayed pass failed: the device was lost" in render(tried)
-    assert "joules attributed by time\n" in render(tried)
+    assert "! the replayed pass failed: the device was lost" in render(tried)
+    assert "energy: split by time\n" in render(tried)
     assert "replayed" not in "".join(line for line in render(complete()).splitlines() if line.startswith("!"))
 
 
 def test_replays_in_another_way_than_the_program_ran_are_told_folded() -> None:
     text = render(replayed(), 200)
-    assert "! 2 kinds of operators (aten::pow, aten::tanh) replayed, but doubtful: ran at 1755 MHz, the program" in text
+    assert (
+        "! the replayed energy of 2 distinct operators (aten::pow, aten::tanh) may be wrong: ran at 1755 MHz, the"
+        in text
+    )
     assert "1762" not in text
-    assert "- 1 kind of operator (aten::native_layer_norm) not replayed: the 60.0 s for replay were spent" in text
-    assert "- 2 kinds of operators (aten::add) replayed with drawn values instead of real ones" in text
-    assert "energy: gpu0, cpu metered; 11 of 13 kinds of operators replayed, 95.7% of joules" in text
+    assert "- not replayed: 1 distinct operator (aten::native_layer_norm): the 60.0 s for replay were spent" in text
+    assert "- replayed with random inputs instead of the recorded ones: 2 distinct operators (aten::add)" in text
+    assert "energy: gpu0, cpu metered; 11 of 13 distinct operators replayed, 95.7% of joules" in text
     assert "clock: replayed at 1755 to 1980 MHz, the program ran at 1980 MHz" in text
 
 
@@ -237,7 +240,7 @@ def test_what_is_not_known_is_a_question_mark() -> None:
 
 def test_doubts_come_before_numbers_and_many_are_folded() -> None:
     text = render(compiled(), 120)
-    assert text.index("traced pass partial: the profiler lost 3 events") < text.index("J a step  metered")
+    assert text.index("the traced pass is incomplete: the profiler lost 3 events") < text.index("J a step  metered")
     assert text.count("used by process 4711") == 1  # a condition that a warning tells already
     assert "drift: +3 °C" in text
     assert "power cap" not in text  # of a card that rested
@@ -297,7 +300,7 @@ def test_why_there_are_no_operators_is_said_once() -> None:
     run = replace(metered_only(), passes=passes, notes=(why, "something else"))
     text = render(run)
     assert text.count(why) == 1
-    assert f"! traced and captured passes skipped: {why}" in text
+    assert f"! the traced and captured passes were skipped: {why}" in text
     assert "- something else" in text
     assert "next:" not in text  # to record it again would skip them again
 
@@ -305,9 +308,9 @@ def test_why_there_are_no_operators_is_said_once() -> None:
 def test_passes_that_are_missing_are_told() -> None:
     run = replace(metered_only(), passes=PASSES[:1])
     text = render(run)
-    assert "! traced, captured: missing; the recording ended early" in text
+    assert "! the traced and captured passes are missing: the recording ended early" in text
     assert "next: joulediff record sums.py" in text
-    assert "! captured: missing; the recording ended early" in render(
+    assert "! the captured pass is missing: the recording ended early" in render(
         replace(complete(), passes=PASSES[:2], ops=(), waits=(), kernels=unjoined())
     )
     assert "missing" not in render(complete())
@@ -315,16 +318,16 @@ def test_passes_that_are_missing_are_told() -> None:
 
 
 def test_a_trace_much_slower_than_the_metered_step_is_doubted() -> None:
-    said = "! the traced step was slower than the metered one (6.871 ms against 4.000 ms): ranks may be off"
+    said = "! the profiler slowed the traced step down (6.871 ms instead of 4.000 ms): the order of the rows"
     assert said in render(gpt2_run(measurement=measurement(step_s=4.0e-3)))
-    assert "slower than" not in render(gpt2_run(measurement=measurement(step_s=4.7e-3)))
-    said = "! the traced step was slower than the metered one (1.369 ms against 900.0 µs): ranks may be off"
+    assert "slowed the traced step" not in render(gpt2_run(measurement=measurement(step_s=4.7e-3)))
+    said = "! the profiler slowed the traced step down (1.369 ms instead of 900.0 µs): the order of the rows"
     assert said in render(replace(on_cpu(), measurement=measurement(step_s=0.9e-3)))
-    assert "slower than" not in render(replace(on_cpu(), measurement=measurement(step_s=0.95e-3)))
+    assert "slowed the traced step" not in render(replace(on_cpu(), measurement=measurement(step_s=0.95e-3)))
     run = cpu_run(20e-3, 20e-3)
     little, most = (with_replays(run, replay(0, joules, "cpu", call_s=1e-3), calls={0: 0}) for joules in (0.01, 0.9))
-    assert "slower than" in render(little)
-    assert "slower than" not in render(most)
+    assert "slowed the traced step" in render(little)
+    assert "slowed the traced step" not in render(most)
 
 
 EVIL = "\x1b[31mred\x1b]0;title\x07\r\n\x9b2J\u202e[bold]x[/bold][link=http://x]\ud800\x00"
@@ -510,7 +513,7 @@ def test_the_command_writes_json(show: Any, tmp_path: Path) -> None:
     place = tmp_path / "run.json"
     _, shown, _ = show("run.jd", "--json", str(place), found=evil_run())
     assert json.loads(place.read_text(encoding="utf-8"))["label"] == EVIL
-    assert "traced pass partial" in shown
+    assert "the traced pass is incomplete" in shown
 
 
 def test_a_file_that_cannot_be_read_or_written_is_a_sentence(show: Any, tmp_path: Path) -> None:

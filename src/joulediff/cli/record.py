@@ -93,7 +93,7 @@ def command(
         run = record_in_child(request, interpreter=interpreter, keep=file.keep, listener=StageLines())
     except JoulediffError as error:
         hint = "-vv shows the traceback" if isinstance(error, ProgramRaised) and verbose < 2 else None
-        error.fix = "\n  ".join(filter(None, [error.fix, hint, file.tell_kept()]))
+        error.fix = "\n  ".join(filter(None, [error.fix, hint, file.kept_text()]))
         raise
     return _summarise(run, file, strict=strict)
 
@@ -117,7 +117,7 @@ class _File:
         save(run, self.shown)
         self.kept = run
 
-    def tell_kept(self) -> str:
+    def kept_text(self) -> str:
         if self.kept is None:
             old = f"; {self.shown} is as it was" if Path(self.shown).exists() else ""
             return f"nothing was recorded{old}"
@@ -142,13 +142,13 @@ def _summarise(run: Run, file: _File, *, strict: bool) -> int:
     from joulediff.report.views.warnings import is_trustworthy
 
     console, found, books = open_console(), run.measurement, open_books(run)
-    lines = [_count(run), *_tell_energy(run, books, console.width)]
+    lines = [_count(run), *_energy_lines(run, books, console.width)]
     warnings = found.warnings if found is not None else ()
     told = f"   {_plural(len(warnings), 'warning')}" if warnings else ""
     lines.append(f"{file.shown}  {format_si(Path(file.shown).stat().st_size, 'B')}{told}")
     if found is not None:
         lines.insert(0, f"{run.label}  {format_interval(found.energy)} a step   {format_time(found.step_s)} a step")
-        lines += _tell_doubts(run, books)
+        lines += _warning_lines(run, books)
     for wrapped in (part for line in lines for part in Text(line).wrap(console, console.width)):
         wrapped.rstrip()  # what was a blank between words does not travel with a copied line
         console.print(wrapped, soft_wrap=True)
@@ -160,22 +160,22 @@ def _summarise(run: Run, file: _File, *, strict: bool) -> int:
     return 1 if failed else 0 if good else 2
 
 
-def _tell_energy(run: Run, books: Books, width: int) -> list[str]:
+def _energy_lines(run: Run, books: Books, width: int) -> list[str]:
     from joulediff.report.sanitize import plain_text
-    from joulediff.report.views.run_sentences import tell_largest, tell_parts
+    from joulediff.report.views.run_sentences import largest_text, parts_text
 
-    return [plain_text(line) for line in (tell_parts(books), tell_largest(run, books, width)) if line is not None]
+    return [plain_text(line) for line in (parts_text(books), largest_text(run, books, width)) if line is not None]
 
 
-def _tell_doubts(run: Run, books: Books) -> list[str]:
-    from joulediff.report.views.warnings import is_trustworthy, tell_open_books
+def _warning_lines(run: Run, books: Books) -> list[str]:
+    from joulediff.report.views.warnings import NOT_TRUSTWORTHY, is_trustworthy, unexplained_text
 
     if run.measurement is None or is_trustworthy(run, books):
         return []
-    unexplained = tell_open_books(books)
+    unexplained = unexplained_text(books)
     warnings = () if run.measurement.trustworthy else run.measurement.warnings
-    doubts = [*warnings, *([] if unexplained is None else [unexplained])]
-    return [*(f"! {doubt}" for doubt in doubts), "Not trustworthy: see above."]
+    shown = [*warnings, *([] if unexplained is None else [unexplained])]
+    return [*(f"! {warning}" for warning in shown), NOT_TRUSTWORTHY]
 
 
 def _count(run: Run) -> str:

@@ -1,7 +1,7 @@
 """A diff as Markdown, for a comment on a pull request: the facts of the terminal report.
 
-Names come from other people's programs. In Markdown any of them could be a link, a mention, a cell or HTML, so each
-character that means something is written as an entity: it is shown, and does nothing.
+Names come from other people's programs. Each character with a meaning in Markdown is written as an HTML entity, so
+that no name becomes a link, a mention, a table cell or HTML.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from joulediff.report.views.diff_sentences import (
     TRADEOFFS,
     books_text,
     condition_text,
-    doubt_texts,
     findings_text,
     headline,
     note_texts,
     side_texts,
+    warning_texts,
 )
 from joulediff.report.views.diff_table import DiffLine, DiffTable, diff_table
 from joulediff.report.views.finding_sentences import Fact, file_names, finding_facts, mark_text, region_text
@@ -30,11 +30,11 @@ TOP = 10
 # A comment on GitHub holds 65,536 characters.
 _NAME_ROOM = 100
 _TEXT_ROOM = 800
-# An underscore within a word means nothing.
+# An underscore within a word has no meaning.
 _SPECIAL = re.compile(r"[\\`*{}\[\]<>|~#@&$^]|(?<![^\W_])_|_(?![^\W_])")
-# After these a name or a number becomes a link to a person or an issue; a space without width keeps them apart.
+# A name or number after these becomes a link to a person or an issue; a zero-width space prevents it.
 _MENTION = re.compile("(&#64;|&#35;)")
-# What GitHub makes links of without being asked.
+# GitHub makes links of these by itself.
 _LINK = re.compile(r"(?i)(www)\.|:(//)")
 
 
@@ -63,7 +63,7 @@ def diff_to_markdown(diff: Diff, *, top: int = TOP, every: bool = False) -> str:
 
 
 def escape(text: str) -> str:
-    """Return a text that shows in Markdown as it is, in one line, and does nothing."""
+    """Return a text that Markdown shows literally, in one line."""
     return _MENTION.sub(r"\1&#8203;", _entities(shorten(text, _TEXT_ROOM)))
 
 
@@ -79,9 +79,9 @@ def _entities(text: str) -> str:
 
 def _conditions(diff: Diff) -> Iterator[str]:
     for each in diff.condition_differences:
-        text = f"not alike: {escape(condition_text(each))}"
+        text = escape(condition_text(each))
         yield f"- **{text}**" if each.serious else f"- {text}"
-    yield from (f"- {escape(text)}" for text in doubt_texts(diff))
+    yield from (f"- {escape(text)}" for text in warning_texts(diff))
 
 
 def _sides(diff: Diff) -> Iterator[str]:

@@ -1,6 +1,6 @@
-"""A diff on a terminal: what was not alike, which side uses more, a table of where, and each finding with its proof.
+"""A diff on a terminal: warnings, which side uses more energy, a table of regions, and each finding with its proof.
 
-All text of a diff is made plain first: the recordings that it was made of come from anywhere.
+All text of a diff is sanitized first: its recordings may come from anywhere.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from joulediff.report.views.diff_sentences import (
     TRADEOFFS,
     books_text,
     condition_text,
-    doubt_texts,
     findings_text,
     headline,
     note_texts,
     side_texts,
+    warning_texts,
 )
 from joulediff.report.views.diff_table import DiffLine, DiffTable, Part, diff_table
 from joulediff.report.views.finding_sentences import Fact, file_names, finding_facts, mark_text, region_text
 
 TOP = 10
-# More than so many are counted, so that the result stays on the screen.
-_MAX_DOUBTS = 4
+# More warnings or notes than this are counted instead, so that the result stays on the screen.
+_MAX_WARNINGS = 4
 _MAX_NOTES = 3
 _REST = "--all shows them"
-# Without so much room, causes are told under the table alone.
+# With less room than this for texts, causes are only in the details under the table.
 _LEAST_TEXT = 56
 _LEAST_REGION = 20
 _INDENT = 2
@@ -53,7 +53,7 @@ def print_diff(diff: Diff, console: Console, *, top: int = TOP, every: bool = Fa
     print_parts(
         console,
         *_sides(plain, console.width),
-        *_doubts(plain, every=every),
+        *_warnings(plain, every=every),
         *_sentences(plain, console.width),
         *_tables(table, console.width),
         *_details(plain, shown, console.width, every=every),
@@ -67,7 +67,7 @@ def _sides(diff: Diff, width: int) -> Iterator[Text]:
     abouts = [[", ".join(about[skip:]) for _, about, *_ in sides] for skip in range(4)]
     energies, devices = [side[2] for side in sides], [side[3] for side in sides]
     room = width - 2 - sum(widest(texts) + GAP for texts in (labels, energies)) - widest(devices) - GAP
-    # The program, the count of operators and the repeats go before anything is cut.
+    # The program, the count of operators and the repeats are left out, in this order, before a text is cut.
     about = next((texts for texts in abouts if widest(texts) <= room), abouts[-1])
     for at, letter in enumerate("AB"):
         text = Text(f"{letter} ", style="dim", no_wrap=True, overflow="ellipsis")
@@ -77,15 +77,15 @@ def _sides(diff: Diff, width: int) -> Iterator[Text]:
         yield text.append(devices[at])
 
 
-def _doubts(diff: Diff, *, every: bool) -> Iterator[RenderableType]:
+def _warnings(diff: Diff, *, every: bool) -> Iterator[RenderableType]:
     serious = [condition_text(each) for each in diff.condition_differences if each.serious]
     slight = [condition_text(each) for each in diff.condition_differences if not each.serious]
-    yield from (bullet("!", f"not alike: {text}", "bold red") for text in serious)
+    yield from (bullet("!", text, "bold red") for text in serious)
     if not diff.comparable:
         yield bullet("!", NOT_COMPARABLE, "bold red")
-    most_doubts, most_notes = (None, None) if every else (_MAX_DOUBTS, _MAX_NOTES)
-    yield from bullets([f"not alike: {text}" for text in slight], "!", "yellow", most=most_doubts, rest=_REST)
-    yield from bullets(doubt_texts(diff), "!", "yellow", most=most_doubts, rest=_REST)
+    most_warnings, most_notes = (None, None) if every else (_MAX_WARNINGS, _MAX_NOTES)
+    yield from bullets(slight, "!", "yellow", most=most_warnings, rest=_REST)
+    yield from bullets(warning_texts(diff), "!", "yellow", most=most_warnings, rest=_REST)
     yield from bullets(note_texts(diff), "-", "dim", most=most_notes, rest=_REST)
 
 

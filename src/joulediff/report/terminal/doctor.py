@@ -62,7 +62,7 @@ def _idle(found: Checkup) -> Iterator[RenderableType]:
     domains = [domain for report in found.meters for domain in report.domains]
     for name, idle in found.quiet.idle.items():
         device = next((d.device for d in domains if d.name == name), "")
-        text = f"{name} rests at {format_power(idle.power_w)}"
+        text = f"{name} idles at {format_power(idle.power_w)}"
         if any(d.name == name and d.source == "metered" for d in domains):
             text += f" ± {format_share(idle.spread_share)}"
         yield Text(f"{text}  {device}{state_text(name, found.quiet.states)}")

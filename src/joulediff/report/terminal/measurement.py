@@ -13,6 +13,7 @@ from joulediff.report.terminal.table import to_table
 from joulediff.report.terminal.text import bullets, print_parts
 from joulediff.report.views.amounts import count_text, format_interval
 from joulediff.report.views.columns import Column, Emphasis, TextTable
+from joulediff.report.views.warnings import NOT_TRUSTWORTHY
 
 
 def print_measurement(found: Measurement, console: Console) -> None:
@@ -37,7 +38,8 @@ def device_lines(found: Measurement) -> Iterator[Text]:
     for name, device in devices.items():
         yield Text(f"{name}: {device}{state_text(name, found.states)}", style="dim")
     if resting := [name for name, d in found.domains.items() if d.rested]:
-        yield Text(f"{', '.join(resting)} rested while the program ran: not added", style="dim")
+        verb = "was" if len(resting) == 1 else "were"
+        yield Text(f"{', '.join(resting)} {verb} idle while the program ran: not added", style="dim")
 
 
 def state_text(name: str, states: Iterable[DeviceState]) -> str:
@@ -83,4 +85,4 @@ def _footer(found: Measurement) -> Iterator[RenderableType]:
     yield from device_lines(found)
     yield from bullets(found.warnings, "!", "yellow")
     if not found.trustworthy:
-        yield Text("Not trustworthy: see above.", style="bold yellow")
+        yield Text(NOT_TRUSTWORTHY, style="bold yellow")

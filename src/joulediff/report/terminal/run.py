@@ -1,6 +1,6 @@
-"""A run on one screen: what it cost, what was doubtful, and where the energy and the device's time went.
+"""A run on one screen: its energy, warnings, and the parts of the energy and of the device's time.
 
-All text of the run is made plain first: a recording comes from anywhere.
+Text from the run is sanitized first: a recording may come from anywhere.
 """
 
 from __future__ import annotations
@@ -24,20 +24,26 @@ from joulediff.report.terminal.text import bullets, print_parts
 from joulediff.report.views.facts import is_on_cpu, short_files
 from joulediff.report.views.ledger import ledger_table
 from joulediff.report.views.run_rows import By, fold_rows, group_rows
-from joulediff.report.views.run_sentences import tell_clocks, tell_split
+from joulediff.report.views.run_sentences import clocks_text, split_text
 from joulediff.report.views.run_tables import energy_table, has_energies, short_kernel, time_table
 from joulediff.report.views.timeline import Activity, Gap, WaitPlace, group_waits, trace_activity
-from joulediff.report.views.warnings import find_doubts, find_notes, is_trustworthy, is_worth_repeating
+from joulediff.report.views.warnings import (
+    NOT_TRUSTWORTHY,
+    find_notes,
+    find_warnings,
+    is_trustworthy,
+    is_worth_repeating,
+)
 
 TOP = 15
-# More doubts or notes than this are counted instead, so that the numbers stay on the screen.
-MAX_DOUBTS = 5
+# More warnings or notes than this are counted instead, so that the numbers stay on the screen.
+MAX_WARNINGS = 5
 MAX_NOTES = 3
 _REST = "--json - has them"
 
 
 def print_run(run: Run, console: Console, *, by: By = "op", top: int = TOP, path: str | None = None) -> None:
-    """Print one run; `path` is where it lies, for the next command."""
+    """Print one run; `path` is its file, named in the next command."""
     books = open_books(run)
     tables = _tables(run, books, console.width, by, top)
     print_parts(console, *_header(run, books), *tables, *_timeline(run), *_next(run, by, path))
@@ -53,10 +59,10 @@ def _header(run: Run, books: Books) -> Iterable[RenderableType]:
     yield Text(plain_text(", ".join(filter(None, about))), style="dim")
     if found is not None:
         yield from device_lines(found)
-    doubts = [plain_text(doubt) for doubt in find_doubts(run, books)]
-    yield from bullets(doubts, "!", "yellow", most=MAX_DOUBTS, rest=_REST)
+    warnings = [plain_text(warning) for warning in find_warnings(run, books)]
+    yield from bullets(warnings, "!", "yellow", most=MAX_WARNINGS, rest=_REST)
     if found is not None and not is_trustworthy(run, books):
-        yield Text("Not trustworthy: see above.", style="bold yellow")
+        yield Text(NOT_TRUSTWORTHY, style="bold yellow")
     notes = [plain_text(note) for note in find_notes(run, books)]
     yield from bullets(notes, "-", "dim", most=MAX_NOTES, rest=_REST)
 
@@ -83,7 +89,7 @@ def _tables(run: Run, books: Books, width: int, by: By, top: int) -> Iterable[Re
         return
     table = energy_table(rows, books, by=by, on_cpu=is_on_cpu(run), metered=run.measurement.energy)
     yield from ("", Text(f"energy of one step, {_title(run)}", style="dim"), to_table(table, width))
-    for line in (tell_split(run, books), tell_clocks(run)):
+    for line in (split_text(run, books), clocks_text(run)):
         if line is not None:
             yield Text(plain_text(line), style="dim")
 
@@ -108,7 +114,7 @@ def _timeline(run: Run) -> Iterable[RenderableType]:
 
 def _activity(found: Activity) -> str:
     share = format_share(found.idle_s / found.span_s) if found.span_s else "?%"
-    if found.device == "cpu":  # Python and the dispatch of operators take time there too: the rest is not idle
+    if found.device == "cpu":  # the CPU also runs Python and dispatches operators: the rest is not idle
         return f"cpu: {format_time(found.busy_s)} in operators, {share} of the time outside of them"
     return f"{found.device} busy {format_time(found.busy_s)} of {format_time(found.span_s)}, idle {share}"
 
@@ -124,9 +130,9 @@ def _copies(kernels: Sequence[Kernel], device: str) -> str:
 
 
 def _gap(run: Run, gap: Gap) -> str:
-    after = "the begin" if gap.after is None else _launcher(run, gap.after)
-    before = "the end" if gap.before is None else _launcher(run, gap.before)
-    return f"largest gap {format_time(gap.duration_s)}: {after} to {before}"
+    after = "the start of the step" if gap.after is None else _launcher(run, gap.after)
+    before = "the end of the step" if gap.before is None else _launcher(run, gap.before)
+    return f"largest gap {format_time(gap.duration_s)}: between {after} and {before}"
 
 
 def _launcher(run: Run, kernel: Kernel) -> str:
@@ -135,7 +141,7 @@ def _launcher(run: Run, kernel: Kernel) -> str:
 
 def _waits(run: Run, places: Sequence[WaitPlace]) -> str:
     worst, names = places[0], short_files(frame.file for frame in run.frames)
-    line = "a line not known" if worst.frame is None else f"{names[worst.frame.file]}:{worst.frame.line}"
+    line = "an unknown line" if worst.frame is None else f"{names[worst.frame.file]}:{worst.frame.line}"
     total = f"host waited {format_time(sum(place.wait_s for place in places))}"
     if len(places) == 1:
         return f"{total} in {worst.name}, {line}"

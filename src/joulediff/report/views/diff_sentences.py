@@ -1,6 +1,6 @@
-"""A diff in sentences: which side uses more, what was not alike, and where the joules come from.
+"""A diff in sentences: which side uses more energy, what limits the comparison, and the source of the energies.
 
-Terminal and Markdown say the same, because both take their words from here and from `finding_words`.
+Terminal and Markdown say the same, because both take their sentences from here and from `finding_sentences`.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from joulediff.model.diff import ConditionDifference, Diff, DiffSide, Ledger, Ra
 from joulediff.model.units import format_share, format_time
 from joulediff.report.views.amounts import count_text, format_interval, in_one_unit, ratio_text, shorten, value_text
 
-NOT_COMPARABLE = "joules are not comparable: no energy verdicts"
-TRADEOFFS = "trade-offs: the side that uses less pays for it"
+NOT_COMPARABLE = "the energies of A and B cannot be compared: record both under the same conditions"
+TRADEOFFS = "trade-offs: the side that uses less energy is slower or its outputs differ"
 SAME_MACHINE = "same machine, same driver"
 SAME_KERNELS = "Both programs ran the same kernels on the same shapes"
 # Rows of a diff that are no kernel of an operator.
 OUTSIDE_KERNELS: tuple[RowKind, ...] = ("idle", "host", "waits", "unexplained")
 # From this share on, a part of a difference is most of it.
 _MOST_SHARE = 0.5
-# So many names of what has no counterpart are shown, and so much of each.
-# An interval within this of 1 says that two energies are the same.
+# If the interval of the ratio is within this of 1, the two energies count as the same.
 _NEAR = 0.1
-# Numbers apart, a warning of two measurements is the same one.
+# Two warnings that differ only in numbers are shown as one.
 _DIGITS = re.compile(r"\d+(?:\.\d+)?")
+# At most this many operators without a counterpart are named, each with this many characters.
 _NAMES = 6
-_NAME_ROOM = 30
+_NO_REASON = "the measurement failed its checks, and the recording does not say which; record again"
+_NAME_CHARS = 30
 
 
 def headline(diff: Diff) -> str:
@@ -36,7 +37,7 @@ def headline(diff: Diff) -> str:
     if not diff.comparable:
         return f"{NOT_COMPARABLE[0].upper()}{NOT_COMPARABLE[1:]}."
     if ratio is None or not all(map(math.isfinite, (ratio.value, ratio.low, ratio.high))):
-        return "Which side uses more energy is not known."
+        return "It is unknown which side uses more energy: a step was not measured."
     return f"{_energy_sentence(diff, ratio)}{_same_kernels(diff, ratio)}"
 
 
@@ -44,8 +45,8 @@ def _energy_sentence(diff: Diff, ratio: Ratio) -> str:
     if ratio.low <= 1.0 <= ratio.high:
         value, low, high = (ratio_text(end).removesuffix("x") for end in (ratio.value, ratio.low, ratio.high))
         near = max(abs(ratio.low - 1.0), abs(ratio.high - 1.0)) <= _NEAR
-        said = "use the same energy" if near else "cannot be told apart by their energy"
-        return f"A and B {said} (ratio {value}, {low} .. {high})."
+        said = "A and B use the same energy" if near else "The measurements are too noisy to say which side uses more"
+        return f"{said} (ratio {value}, 95% CI {low} .. {high})."
     dear, cheap, times = ("A", "B", ratio.value) if ratio.value > 1.0 else ("B", "A", _inverse(ratio.value))
     return f"{dear} uses {ratio_text(times)} the energy of {cheap}{_by_how_much(diff, dear)}."
 
@@ -72,15 +73,16 @@ def _delta_j(row: Row) -> float:
 
 
 def findings_text(diff: Diff) -> str:
-    """Return how many findings there are, and how much of the difference they explain."""
+    """Return the number of findings, and the share of the difference that they explain."""
     wastes = sum(finding.verdict == "waste" for finding in diff.findings)
     trades = len(diff.findings) - wastes
     if not diff.findings:
         if not diff.comparable:
             return ""
         if diff.ratio is None:
-            return "no finding: without the energy of both sides nothing can be told"
-        return f"no finding: nothing differs by more than {format_share(diff.thresholds.threshold)} and more than noise"
+            return "No finding: a finding needs the energy of both sides."
+        least = format_share(diff.thresholds.threshold)
+        return f"No finding: no region differs by more than {least} and by more than noise."
     words = [count_text(wastes, "finding")] if wastes else []
     words += [count_text(trades, "trade-off")] if trades else []
     share = diff.explained_share
@@ -90,7 +92,7 @@ def findings_text(diff: Diff) -> str:
 
 
 def side_texts(diff: Diff) -> Iterator[tuple[str, list[str], str, str]]:
-    """Yield for A and B: the label, what ran, the energy and time of a step, and the device."""
+    """Yield for A and B: the label, the program, the energy and time of a step, and the device."""
     for side in (diff.a, diff.b):
         energy = "energy not measured" if side.step.energy is None else format_interval(side.step.energy)
         time = "" if side.step.step_s is None else f" in {format_time(side.step.step_s)}"
@@ -102,12 +104,15 @@ def side_texts(diff: Diff) -> Iterator[tuple[str, list[str], str, str]]:
 
 
 def condition_text(found: ConditionDifference) -> str:
-    """Return what was not alike: `driver: 570.1 ↔ 550.2`."""
-    return f"{found.name}: {value_text(found.a)} ↔ {value_text(found.b)}"
+    """Return a condition that differs between the runs: `driver differs: 570.1 ↔ 550.2`."""
+    return f"{found.name} differs: {value_text(found.a)} ↔ {value_text(found.b)}"
 
 
-def doubt_texts(diff: Diff) -> list[str]:
-    """Return what makes the numbers of a side doubtful: what holds for both once, and of what repeats the first."""
+def warning_texts(diff: Diff) -> list[str]:
+    """Return the warnings of both measurements; one that both have is shown once, with the numbers of A.
+
+    A measurement that is not trustworthy has a warning that says why.
+    """
     told: dict[str, list[tuple[str, str]]] = {}
     for letter, side in (("A", diff.a), ("B", diff.b)):
         for warning in side.warnings:
@@ -115,20 +120,20 @@ def doubt_texts(diff: Diff) -> list[str]:
             if letter not in (each for each, _ in same):
                 same.append((letter, warning))
     found = [f"{' and '.join(letter for letter, _ in same)}: {same[0][1]}" for same in told.values()]
-    doubtful = [letter for letter, side in (("A", diff.a), ("B", diff.b)) if not side.trustworthy]
-    if doubtful:
-        found.insert(0, f"{' and '.join(doubtful)} {'is' if len(doubtful) == 1 else 'are'} not trustworthy")
+    silent = [letter for letter, side in (("A", diff.a), ("B", diff.b)) if not side.trustworthy and not side.warnings]
+    if silent:
+        found.insert(0, f"{' and '.join(silent)}: {_NO_REASON}")
     return found
 
 
 def note_texts(diff: Diff) -> list[str]:
-    """Return what else is worth knowing, of the diff and of both sides."""
+    """Return the notes of the diff and of both sides, and the operators without a counterpart."""
     sides = [f"{letter}: {note}" for letter, side in (("A", diff.a), ("B", diff.b)) for note in side.notes]
     return [*diff.notes, *filter(None, (_unmatched("A", diff.a), _unmatched("B", diff.b))), *sides]
 
 
 def books_text(diff: Diff) -> str:
-    """Return where the joules of both sides come from: `energy: gpu0 metered, split by replay (12 ops)`."""
+    """Return the source of both energies: `energy: gpu0 metered, split by replay (12 ops)`."""
     a, b = _ledger(diff.ledger_a), _ledger(diff.ledger_b)
     return f"energy: {a}" if a == b else f"energy: A {a}; B {b}"
 
@@ -137,7 +142,7 @@ def _unmatched(letter: str, side: DiffSide) -> str | None:
     if side.unmatched <= 0:
         return None
     names = side.unmatched_names[:_NAMES]
-    shown = f": {', '.join(shorten(name, _NAME_ROOM) for name in names)}" if names else ""
+    shown = f": {', '.join(shorten(name, _NAME_CHARS) for name in names)}" if names else ""
     more = f", {len(side.unmatched_names) - _NAMES:,} more" if len(side.unmatched_names) > _NAMES else ""
     verb = "has" if side.unmatched == 1 else "have"
     return f"{side.unmatched:,} of {count_text(side.ops, 'op')} of {letter} {verb} no counterpart{shown}{more}"

@@ -1,6 +1,6 @@
-"""The rows of a diff as lines of a table: findings, trade-offs, what else changed, and all that is not worth a line.
+"""The rows of a diff as lines of a table: findings, trade-offs, other changes, and the rest folded.
 
-Columns of joules are rounded so that they sum to their total as printed; Δ is the difference of what is printed.
+Columns of joules are rounded so that they sum to their total as printed; Δ is the difference of the printed numbers.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from joulediff.report.views.amounts import (
 from joulediff.report.views.finding_sentences import cause_text, file_names, mark_text, pays_text, region_text
 
 Part = Literal["finding", "tradeoff", "rest", "noise", "total"]
-# A step that costs more is a fault in the file.
+# No step needs as much: a larger number is a fault in the file.
 _MOST_J = 1e15
-# Parts of the books that are no work of an operator; their order in the table.
+# Rows of the ledger, not of matched regions, in the order of the table.
 _BOOKS = ("idle", "host", "waits", "unmatched", "unexplained")
 _WITHOUT_OPS = ("idle", "host", "waits", "unexplained")
 _NOTHING = "-"
-# Of rows that are no finding so many are shown, kind by kind.
+# At most this many rows of each verdict are shown besides findings.
 _MOST_ROWS = 5
 
 
@@ -57,7 +57,7 @@ class DiffTable:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What becomes a line. Joules: None is nothing there, not a number is not known."""
+    """A line before its numbers are formatted. Joules are None if the side has no work, NaN if unknown."""
 
     part: Part
     sign: str
@@ -73,7 +73,7 @@ class _Entry:
 
 
 def diff_table(diff: Diff, *, top: int, every: bool = False) -> DiffTable:
-    """Return the lines of a diff: at most `top` findings, a few of other rows; `every` folds nothing."""
+    """Return the lines of a diff: at most `top` findings and a few other rows; `every` folds nothing."""
     entries = list(_entries(diff, top=max(top, 1), every=every))
     if not any(_is_known(j) for entry in entries if entry.is_counted for j in (entry.a_j, entry.b_j)):
         lines = [_line(entry, _op_counts(entry)) for entry in entries]
@@ -116,7 +116,7 @@ def _entries(diff: Diff, *, top: int, every: bool) -> Iterator[_Entry]:
 
 
 def _is_nothing(row: Row) -> bool:
-    """Return whether a part of the books is known to hold nothing on either side."""
+    """Return whether a row of the ledger is known to be zero on both sides."""
     return all(energy is not None and energy.joules == 0.0 for energy in (row.energy_a, row.energy_b))
 
 
@@ -133,7 +133,7 @@ def _finding_of(row: Row, rows: Mapping[str, object]) -> str | None:
 
 
 def _verdict(row: Row, diff: Diff) -> str:
-    """Return what may be said of a row: nothing where joules are not comparable."""
+    """Return the verdict on a row; unknown if the energies cannot be compared."""
     if not diff.comparable:
         return "unknown"
     return "changed" if row.verdict == "finding" else row.verdict
@@ -172,7 +172,7 @@ def _finding_entry(finding: Finding, rows: Sequence[Row], part: Part, number: in
 
 
 def _row_entries(rows: Sequence[Row], most: int, words: str, sign: str | None) -> Iterator[_Entry]:
-    """Yield the largest rows and the sum of the others; without a `sign`, that of each is its own."""
+    """Yield the largest rows and the sum of the others; without `sign`, each row has its own."""
     ranked = _sorted(rows)
     shown, more = (ranked, []) if len(ranked) <= most + 1 else (ranked[:most], ranked[most:])
     yield from (_row_entry(row, _sign(row) if sign is None else sign) for row in shown)
@@ -227,7 +227,7 @@ def _sign(row: Row) -> str:
 
 
 def _side_j(rows: Sequence[Row], side: Literal["a", "b"]) -> float | None:
-    """Return the joules of one side: None where it has nothing, not a number where they are not known."""
+    """Return the joules of one side: None if it has no work there, NaN if they are unknown."""
     energies = [row.energies.of(side) for row in rows]
     known = _sum_known([None if energy is None else _joules(energy) for energy in energies])
     if known is not None:
@@ -270,7 +270,7 @@ def _total_units(entries: Sequence[_Entry], units: Sequence[int | None]) -> int 
 def _round(
     entries: Sequence[_Entry], joules: Sequence[float | None], per_joule: float, metered_j: float
 ) -> list[int | None]:
-    """Return units of the last place that sum to what was metered, where the rows do."""
+    """Return units of the last place that sum to the metered energy, if the rows do."""
     scaled = [None if j is None or not e.is_counted else j * per_joule for j, e in zip(joules, entries, strict=True)]
     total = _sum_known(scaled)
     is_whole = total is not None and abs(total - metered_j * per_joule) < 1.0
@@ -290,7 +290,7 @@ def _cells(entry: _Entry, a: int | None, b: int | None, places: int, *, per_joul
 
 
 def _ratio(entry: _Entry, per_joule: float) -> str:
-    """Return the dearer side over the cheaper one, where both are more than the last place shows."""
+    """Return the expensive side over the cheap one, if both are larger than the last place shown."""
     a_j, b_j = entry.a_j, entry.b_j
     if a_j is None or b_j is None:
         return "" if a_j is b_j else "only in A" if b_j is None else "only in B"

@@ -1,6 +1,6 @@
-"""A finding in words: its cause in a few, and what is known of it as facts that every report shows.
+"""A finding in sentences: its cause in short, and its facts as every report shows them.
 
-Texts are taken as they are. A report makes them harmless for its reader: `plain_record`, or escapes.
+Texts are not sanitized here; each report does that in its own way.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from joulediff.report.views.amounts import format_interval, in_one_unit, shorten
 from joulediff.report.views.facts import short_files
 from joulediff.report.views.run_tables import short_kernel
 
-# So many kernels of a side are named, and so much of each.
+# At most this many kernels of a side are named, each with this many characters.
 _KERNELS = 2
-_KERNEL_ROOM = 40
-# What is closer than this is rounding of a double.
+_KERNEL_CHARS = 40
+# A smaller difference is rounding.
 _EQUAL_SHARE = 1e-6
 _TYPES: dict[CauseType, str] = {
     "setting": "setting",
@@ -35,7 +35,7 @@ _TYPES: dict[CauseType, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something known of a finding. `is_code`: a line of names or of a program, worth cutting but not wrapping."""
+    """A fact of a finding. A text that `is_code` is cut rather than wrapped."""
 
     key: str
     text: str
@@ -43,12 +43,12 @@ class Fact:
 
 
 def region_text(finding: Finding) -> str:
-    """Return the work that differs: `addmm ×48`."""
+    """Return the region with the number of similar ones: `addmm ×48`."""
     return with_count(finding.region, finding.count or len(finding.regions))
 
 
 def file_names(findings: Iterable[Finding]) -> dict[str, str]:
-    """Return how to call each file that findings name."""
+    """Return the short name of each file that findings name."""
     places = []
     for finding in findings:
         cause = finding.cause
@@ -58,7 +58,7 @@ def file_names(findings: Iterable[Finding]) -> dict[str, str]:
 
 
 def cause_text(finding: Finding, files: Mapping[str, str]) -> str:
-    """Return the cause in a few words: `setting: allow_tf32 False ↔ True`, `call path: activations.py:56`."""
+    """Return the cause in short: `setting: allow_tf32 False ↔ True`, `call path: activations.py:56`."""
     cause = finding.cause
     place = _place_of(finding, files)
     if cause.type in ("setting", "layout") and cause.key is not None:
@@ -68,18 +68,18 @@ def cause_text(finding: Finding, files: Mapping[str, str]) -> str:
         return f"redundant: {what} ({place})" if place else f"redundant: {what}"
     if cause.type == "kernel":
         return "unknown" if cause.key is None else f"kernel: {_key_text(cause)}"
-    return f"{_TYPES[cause.type]}: {place or cause.key or 'line not known'}"
+    return f"{_TYPES[cause.type]}: {place or cause.key or 'unknown line'}"
 
 
 def mark_text(finding: Finding) -> str:
-    """Return whether the cause was proved: empty where that was not tried."""
+    """Return whether trials confirmed the cause; empty if there was no trial."""
     if finding.proof.confirmed:
         return "✓ confirmed"
     return "not confirmed" if finding.proof.confirmation is not None and finding.proof.confirmation.trials else ""
 
 
 def pays_text(finding: Finding, thresholds: Thresholds) -> str:
-    """Return what the cheap side of a trade-off pays: `B 12% slower, outputs 3% apart`."""
+    """Return the disadvantages of the cheap side of a trade-off: `B 12% slower, outputs differ 3%`."""
     times = (finding.cost.time_a_s, finding.cost.time_b_s)
     dear_s, cheap_s = times if finding.expensive == "a" else times[::-1]
     cheap, words = "B" if finding.expensive == "a" else "A", []
@@ -88,8 +88,8 @@ def pays_text(finding: Finding, thresholds: Thresholds) -> str:
     if finding.cost.difference is None:
         words.append("outputs not compared")
     elif not finding.cost.difference <= thresholds.difference:
-        words.append(f"outputs {format_share(finding.cost.difference)} apart")
-    return ", ".join(words) or f"{cheap} is cheaper, at a price that is not known"
+        words.append(f"outputs differ {format_share(finding.cost.difference)}")
+    return ", ".join(words) or f"{cheap} uses less energy; its disadvantage is unknown"
 
 
 def _outputs(difference: float, thresholds: Thresholds) -> str:
@@ -103,7 +103,7 @@ def _outputs(difference: float, thresholds: Thresholds) -> str:
 def finding_facts(
     finding: Finding, files: Mapping[str, str], thresholds: Thresholds, *, every: bool = False
 ) -> Iterator[Fact]:
-    """Yield what is known of a finding, the advice first; with `every`, what was seen on the way too."""
+    """Yield the facts of a finding, the advice first; with `every`, also the evidence and the call paths."""
     yield Fact("fix", finding.suggestion)
     if finding.verdict == "tradeoff":
         yield Fact("price", pays_text(finding, thresholds))
@@ -143,9 +143,9 @@ def _key_text(cause: Cause) -> str:
     if cause.value_a is None and cause.value_b is None:
         return cause.key or ""
     if cause.value_a == cause.value_b:
-        return f"{cause.key}, called in another way"
+        return f"{cause.key}, called differently"
     values = f"{value_text(cause.value_a)} ↔ {value_text(cause.value_b)}"
-    if cause.key in (cause.value_a, cause.value_b):  # what is called is the key itself
+    if cause.key in (cause.value_a, cause.value_b):  # the key is the called function
         return values if None not in (cause.value_a, cause.value_b) else str(cause.key)
     return f"{cause.key} {values}"
 
@@ -163,7 +163,7 @@ def _line(place: Place, files: Mapping[str, str]) -> str:
 
 
 def _kernels(names: Sequence[str]) -> str:
-    shown = [shorten(short_kernel(name), _KERNEL_ROOM) for name in names[:_KERNELS]]
+    shown = [shorten(short_kernel(name), _KERNEL_CHARS) for name in names[:_KERNELS]]
     more = [f"{len(names) - _KERNELS:,} more"] if len(names) > _KERNELS else []
     return ", ".join([*shown, *more]) or "none"
 
@@ -220,7 +220,7 @@ def _seen(finding: Finding, files: Mapping[str, str]) -> Iterator[Fact]:
         yield Fact("energies", ", ".join(known))
     yield from (Fact("seen", sentence) for sentence in finding.cause.evidence)
     if finding.cost.p_value is not None:
-        yield Fact("noise", f"alone does this in {format_share(finding.cost.p_value)} of comparisons")
+        yield Fact("noise", f"the chance of this difference by noise alone is {format_share(finding.cost.p_value)}")
     for side, path in (("A", finding.work.path_a), ("B", finding.work.path_b)):
         if path:
             yield Fact(f"path {side}", " > ".join(_line(place, files) for place in path), is_code=True)

@@ -1,4 +1,4 @@
-"""The energy of a run in a line: what it was spent on, how it was split, at which clock, and what took most of it."""
+"""The energy of a run in sentences: its parts, its split among operators, the clocks, and the costliest operators."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from joulediff.report.views.run_rows import ALL, group_rows
 
 LARGEST = 3
 _NAME_ROOM = 48
-# The other parts are told if they are something.
+# The other parts are named only if they are not zero.
 _ALWAYS = ("operators", "unexplained")
 
 
-def tell_parts(books: Books) -> str | None:
-    """Return what the energy was spent on: `operators 91%, idle 8%, unexplained 1% of the energy`."""
+def parts_text(books: Books) -> str | None:
+    """Return the parts of the energy: `operators 91%, idle 8%, unexplained 1% of the energy`."""
     total = add_accounts(books.accounts)
     if total is None or total.unexplained is None or not total.metered.joules > 0.0:
         return None
@@ -30,8 +30,8 @@ def tell_parts(books: Books) -> str | None:
     return f"{', '.join(shown)} of the energy"
 
 
-def tell_largest(run: Run, books: Books, width: int) -> str | None:
-    """Return the operators that took the most energy, as many as there is room for."""
+def largest_text(run: Run, books: Books, width: int) -> str | None:
+    """Return the operators with the most energy, as many as fit into `width`."""
     rows = [row for row in group_rows(run, "op", books)[:LARGEST] if row.energy is not None]
     words = [
         f"{shorten(' in '.join(filter(None, (row.name, row.where))), _NAME_ROOM)}: {format_energy(row.energy.joules)}"
@@ -43,25 +43,25 @@ def tell_largest(run: Run, books: Books, width: int) -> str | None:
     return _most(words) if words else None
 
 
-def tell_split(run: Run, books: Books) -> str | None:
-    """Return how the meters' joules were split among operators; None where they were not."""
+def split_text(run: Run, books: Books) -> str | None:
+    """Return how the metered energy was split among operators; None if it was not."""
     if books.split is None:
         return None
     if books.split == "attributed":
-        advice = ": a recording with replay measures them"
-        return f"joules attributed by time{'' if any(p.name == 'replayed' for p in run.passes) else advice}"
+        advice = "; record with replay to measure each operator"
+        return f"energy: split by time{'' if any(p.name == 'replayed' for p in run.passes) else advice}"
     counted = sorted(((a.metered.source, a.domain) for a in books.accounts if a.counted), key=lambda each: each[0])
     meters = [
         f"{', '.join(name for _, name in group)} {source}" for source, group in groupby(counted, lambda each: each[0])
     ]
-    measured, kinds = _count_kinds(run.replays)
+    measured, distinct = _count_distinct(run.replays)
     share = books.replayed_share(range(len(run.kernels)))
     joules = "" if share is None else f", {_percent(share)} of joules"
-    return f"energy: {', '.join(meters)}; {measured} of {kinds} kinds of operators replayed{joules}"
+    return f"energy: {', '.join(meters)}; {measured} of {distinct} distinct operators replayed{joules}"
 
 
-def tell_clocks(run: Run) -> str | None:
-    """Return at which clock operators were replayed, and at which the program ran."""
+def clocks_text(run: Run) -> str | None:
+    """Return the clocks of the replay and of the program."""
     replayed = [r.clock_mhz for r in run.replays if r.energy_j is not None and _is_clock(r.clock_mhz)]
     domains = {r.domain for r in run.replays}
     found = {} if run.measurement is None else run.measurement.clocks_mhz
@@ -71,14 +71,14 @@ def tell_clocks(run: Run) -> str | None:
     return f"clock: replayed at {_range(replayed)}, the program ran at {_range(program)}"
 
 
-def _count_kinds(replays: Iterable[Replay]) -> tuple[int, int]:
-    """Return how many kinds of operators were measured by replay, and how many there are."""
+def _count_distinct(replays: Iterable[Replay]) -> tuple[int, int]:
+    """Return the number of distinct operators that replay measured, and of all."""
     every = list(replays)
     return len({r.op for r in every if r.energy_j is not None}), len({r.op for r in every})
 
 
 def _percent(share: float) -> str:
-    """Return a share that is 100 % only if it is all."""
+    """Return a share as text; only the whole is `100%`."""
     return "100%" if share >= ALL else f"{format_places(min(999, math.floor(1000 * share)), 1)}%"
 
 

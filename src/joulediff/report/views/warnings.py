@@ -1,4 +1,4 @@
-"""What a reader must know before the numbers of a run: what is missing, what failed, and what may be wrong."""
+"""Warnings and notes on a run: each says what happened, to what, and what to do about it where something helps."""
 
 from __future__ import annotations
 
@@ -11,57 +11,60 @@ from joulediff.energy.ledger import Books
 from joulediff.model.measurement import Account, Measurement
 from joulediff.model.run import Pass, PassName, Run
 from joulediff.model.units import format_time
-from joulediff.report.views.amounts import format_places
+from joulediff.report.views.amounts import count_text, format_places
 from joulediff.report.views.facts import is_on_cpu
 from joulediff.report.views.timeline import trace_activity
 
-# Chosen, not measured: what the profiler's own cost and chance may add before the ranks of operators are in doubt.
+# Chosen, not measured: a trace that is slower than this may change the order of operators.
 SLOW_TRACE = 1.5
-# With more than this of the energy replayed, the ranks are those of the replay.
+# With more than this share of the energy replayed, the order of operators is that of the replay.
 REPLAYED_SHARE = 0.5
-# Operators are named so many at a time.
+NOT_TRUSTWORTHY = "Not trustworthy: the warnings above say why."
+# At most this many operators are named.
 NAMED = 2
 _MOST_SHARE = 10.0
+_STATUS = {"failed": "failed", "partial": "is incomplete", "skipped": "was skipped"}
 
 
-def find_doubts(run: Run, books: Books) -> list[str]:
-    """Return a sentence on each pass that is not complete, and on each number that may mislead."""
-    measured = _measured_doubts(run.measurement) if run.measurement else []
-    passes = [*_missing_passes(run), *_incomplete_passes(run.passes)]
+def find_warnings(run: Run, books: Books) -> list[str]:
+    """Return a sentence for each incomplete pass, and for each number that may be wrong."""
+    measured = _measured_warnings(run.measurement) if run.measurement else []
+    unexplained = unexplained_text(books)
     return [
-        *passes,
+        *_missing_passes(run),
+        *_incomplete_passes(run.passes),
         *measured,
-        *filter(None, [tell_open_books(books)]),
+        *([] if unexplained is None else [unexplained]),
         *_slow_trace(run, books),
-        *_marked_replays(run),
+        *_doubtful_replays(run),
     ]
 
 
 def find_notes(run: Run, books: Books) -> list[str]:
-    """Return the notes of a run that no pass tells already, and on operators that were not replayed as they ran."""
-    told = {each.note for each in run.passes if each.status != "done"}
-    notes = [note for note in run.notes if note not in told]
+    """Return the notes of a run, and a sentence for operators that were not replayed with their own inputs."""
+    shown = {each.note for each in run.passes if each.status != "done"}
+    notes = [note for note in run.notes if note not in shown]
     return [*notes, *(_unmeasured_replays(run) if books.split == "replayed" else []), *_drawn_replays(run)]
 
 
 def is_trustworthy(run: Run, books: Books) -> bool:
-    """Return whether the energy was measured, nothing spoke against it, and its books are closed as far as known."""
+    """Return whether the energy was measured without a doubt and its parts sum to it, as far as they are known."""
     return run.measurement is not None and run.measurement.trustworthy and books.is_closed is not False
 
 
-def tell_open_books(books: Books) -> str | None:
-    """Return a sentence on books that leave too much unexplained; None where they are closed, or not known."""
+def unexplained_text(books: Books) -> str | None:
+    """Return a sentence if too much of the energy is unexplained; None otherwise, or if that is unknown."""
     share = books.unexplained_share
     if share is None or books.is_closed:
         return None
     left = {a: abs(a.unexplained.joules) for a in books.accounts if a.counted and a.unexplained is not None}
     worst = max(left, key=lambda account: left[account])
-    percent = f"{format_places(round(1000 * share), 1)}%" if share < _MOST_SHARE else "more than all"
+    percent = f"{format_places(round(1000 * share), 1)}%" if share < _MOST_SHARE else "more than 1,000%"
     return f"{percent} of the energy is unexplained: {_why_open(worst)}"
 
 
 def is_worth_repeating(run: Run) -> bool:
-    """Return whether another recording may hold more: a pass that was skipped for a reason is skipped again."""
+    """Return whether recording again may complete the run: a skipped pass would be skipped again."""
     return bool(_missing(run)) or any(each.status in ("failed", "partial") for each in run.passes)
 
 
@@ -71,7 +74,7 @@ def _missing(run: Run) -> list[PassName]:
         "metered": run.measurement is not None,
         "traced": has_trace(run),
         "captured": bool(run.ops),
-        # Not missed: older recordings have no such pass.
+        # Older recordings do not have this pass.
         "replayed": True,
     }
     names: Sequence[PassName] = get_args(PassName)
@@ -80,27 +83,39 @@ def _missing(run: Run) -> list[PassName]:
 
 def _missing_passes(run: Run) -> list[str]:
     missing = _missing(run)
-    return [f"{', '.join(missing)}: missing; the recording ended early"] if missing else []
+    if not missing:
+        return []
+    verb = "is" if len(missing) == 1 else "are"
+    return [f"{_passes(missing)} {verb} missing: the recording ended early; record again"]
 
 
 def _incomplete_passes(passes: Sequence[Pass]) -> list[str]:
-    """Return a sentence for each reason: passes that share it share the sentence."""
+    """Return a sentence for each reason: passes with the same reason share one."""
     reasons: dict[tuple[str, str | None], list[str]] = {}
     for each in passes:
         if each.status != "done":
             reasons.setdefault((each.status, each.note), []).append(each.name)
     return [
-        f"{' and '.join(names)} {'pass' if len(names) == 1 else 'passes'} {status}{f': {note}' if note else ''}"
+        f"{_passes(names)} {_verb(status, len(names))}{f': {note}' if note else ''}"
         for (status, note), names in reasons.items()
     ]
 
 
-def _measured_doubts(found: Measurement) -> list[str]:
+def _passes(names: Sequence[str]) -> str:
+    return f"the {' and '.join(names)} {'pass' if len(names) == 1 else 'passes'}"
+
+
+def _verb(status: str, count: int) -> str:
+    verb = _STATUS.get(status, status)
+    return verb if count == 1 else verb.replace("is ", "are ").replace("was ", "were ")
+
+
+def _measured_warnings(found: Measurement) -> list[str]:
     failed = [c for c in found.conditions if not c.ok]
-    # The measurement's own warnings hold most of them already, in these words.
-    unsaid = [c for c in failed if (c.advice or c.value) not in found.warnings]
+    # The warnings of a measurement repeat the advice of most conditions.
+    others = [c for c in failed if (c.advice or c.value) not in found.warnings]
     resting = {name for name, domain in found.domains.items() if domain.rested}
-    return [*found.warnings, *(c.advice or f"{c.name}: {c.value}" for c in unsaid if c.domain not in resting)]
+    return [*found.warnings, *(c.advice or f"{c.name}: {c.value}" for c in others if c.domain not in resting)]
 
 
 def _slow_trace(run: Run, books: Books) -> list[str]:
@@ -115,47 +130,46 @@ def _slow_trace(run: Run, books: Books) -> list[str]:
     step_s = run.measurement.step_s
     if not traced_s > SLOW_TRACE * step_s > 0.0:
         return []
-    times = f"{format_time(traced_s)} against {format_time(step_s)}"
-    return [f"the traced step was slower than the metered one ({times}): ranks may be off"]
+    times = f"{format_time(traced_s)} instead of {format_time(step_s)}"
+    return [f"the profiler slowed the traced step down ({times}): the order of the rows may be wrong"]
 
 
 def _why_open(account: Account) -> str:
     if account.host is None and not is_gpu(account.domain):
-        return "the CPU time of the step is not known, so neither is what the host took between operators"
-    if account.unexplained is not None and account.unexplained.joules < 0.0:
-        return f"the parts of {account.domain} sum to more than was metered"
-    return f"the parts of {account.domain} sum to less than was metered"
+        return "the CPU time of the step is unknown, so the energy of the host is unknown; record again"
+    is_more = account.unexplained is not None and account.unexplained.joules < 0.0
+    how = "more" if is_more else "less"
+    return f"the parts of {account.domain} sum to {how} than was metered; record again on a quiet machine"
 
 
-def _marked_replays(run: Run) -> list[str]:
+def _doubtful_replays(run: Run) -> list[str]:
     marked = [replay for replay in run.replays if replay.energy_j is not None and replay.note]
     pairs = [(note, replay.op) for replay in marked for note in (replay.note or "").split("; ")]
-    return [f"{_kinds(run, ops)} replayed, but doubtful: {note}" for note, ops in _fold(pairs)]
+    return [f"the replayed energy of {_distinct(run, ops)} may be wrong: {note}" for note, ops in _fold(pairs)]
 
 
 def _unmeasured_replays(run: Run) -> list[str]:
     measured = {replay.op for replay in run.replays if replay.energy_j is not None}
-    pairs = [(r.note or "no reason is known", r.op) for r in run.replays if r.op not in measured]
-    return [f"{_kinds(run, ops)} not replayed: {note}" for note, ops in _fold(pairs)]
+    pairs = [(r.note or "the reason is unknown", r.op) for r in run.replays if r.op not in measured]
+    return [f"not replayed: {_distinct(run, ops)}: {note}" for note, ops in _fold(pairs)]
 
 
 def _drawn_replays(run: Run) -> list[str]:
     drawn = [r.op for r in run.replays if r.energy_j is not None and r.inputs == "drawn"]
-    return [f"{_kinds(run, drawn)} replayed with drawn values instead of real ones"] if drawn else []
+    return [f"replayed with random inputs instead of the recorded ones: {_distinct(run, drawn)}"] if drawn else []
 
 
 def _fold(pairs: Iterable[tuple[str, int]]) -> list[tuple[str, list[int]]]:
-    """Return notes with the operators they are on, the first of those that differ in numbers alone."""
+    """Return each note with its operators; of notes that differ only in numbers, the first stands for all."""
     found: dict[str, tuple[str, list[int]]] = {}
     for note, op in pairs:
         found.setdefault(re.sub(r"\d+", "", note), (note, []))[1].append(op)
     return sorted(found.values(), key=lambda each: -len(set(each[1])))
 
 
-def _kinds(run: Run, ops: Iterable[int]) -> str:
-    """Return how many kinds of operators these are, and the names of the first."""
+def _distinct(run: Run, ops: Iterable[int]) -> str:
+    """Return the number of distinct operators, and the first names: `2 distinct operators (aten::pow, aten::tanh)`."""
     numbers = list(dict.fromkeys(ops))
     names = list(dict.fromkeys(run.ops[op].name for op in numbers))
     more = f", {len(names) - NAMED} more" if len(names) > NAMED else ""
-    what = "1 kind of operator" if len(numbers) == 1 else f"{len(numbers)} kinds of operators"
-    return f"{what} ({', '.join(names[:NAMED])}{more})"
+    return f"{count_text(len(numbers), 'distinct operator')} ({', '.join(names[:NAMED])}{more})"
