@@ -1,4 +1,4 @@
-"""Two measurements as one, what operators cost together, and a load on the scales."""
+"""Two measurements of the same step as one."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from energy_builders import gpu_run, replay, runs, with_replays
-from joulediff.energy.ledger import Costs
-from joulediff.energy.load_energy import LoadMeter, name_domain
+from energy_builders import gpu_run
 from joulediff.measuring.result import combine
 from joulediff.model.energy import Energy
 from joulediff.model.measurement import DomainEnergy, Measurement
-from joulediff.model.run import Run
 
 
 def energy(joules: float, half_j: float = 0.1) -> Energy:
@@ -94,50 +91,3 @@ def test_what_one_of_them_lacks() -> None:
 def test_one_that_is_not_trustworthy_makes_both_so(doubtful: int) -> None:
     pair = [measurement(4.0, trustworthy=at != doubtful) for at in (0, 1)]
     assert not combine(*pair).trustworthy
-
-
-@settings(max_examples=30)
-@given(runs())
-def test_costs_of_operators_sum_to_those_of_all(run: Run) -> None:
-    costs, ops = Costs(run), range(len(run.ops))
-    whole, parts = costs.of(ops), [costs.of([op]) for op in ops]
-    known = [part.joules for part in parts if part is not None]
-    assert (whole is None) == (not known)
-    assert whole is None or sum(known) == pytest.approx(whole.joules, abs=1e-12)
-    times = [costs.time_s([op]) for op in ops]
-    assert costs.time_s(ops) == (None if None in times else pytest.approx(sum(t or 0.0 for t in times))) or not times
-    launched = [run.kernels[kernel].name for op in ops for kernel in run.index.kernels[op]]
-    assert costs.names(ops) == tuple(dict.fromkeys(launched)), "each once, in order"
-
-
-def test_costs_of_replayed_operators() -> None:
-    run = gpu_run(("gemm", 2e-3, 0), ("add", 1e-3, 1), ("gemm", 2e-3, 0), rest_w=0.0)
-    run = with_replays(run, replay(0, 1.0, call_s=4e-3), replay(1, 0.5, call_s=1e-3), calls={0: 0, 1: 1})
-    costs = Costs(run)
-    found = costs.of([0])
-    assert found is not None and found.joules == pytest.approx(1.0)
-    assert costs.names([0, 1]) == ("gemm", "add")
-    assert costs.time_s([0]) == pytest.approx(4e-3)
-    assert run.measurement is not None and costs.total == run.measurement.energy
-
-
-def test_nothing_known_is_none() -> None:
-    run = replace(gpu_run(), measurement=None)
-    costs = Costs(run)
-    assert (costs.of(range(len(run.ops))), costs.total, costs.time_s([0])) == (None, None, None)
-    assert Costs(gpu_run()).of([]) is None
-
-
-@pytest.mark.parametrize(("device", "name"), [("cpu", "cpu"), ("cuda", "gpu0"), ("cuda:3", "gpu3"), ("xpu:1", "gpu1")])
-def test_domains_of_devices(device: str, name: str) -> None:
-    assert name_domain(device) == name
-
-
-def test_scales_know_which_domains_see_a_device() -> None:
-    domains = {"gpu0": domain(4.0), "cpu": domain(1.0), "dram0": replace(domain(1.0), counted=False)}
-    load_meter = LoadMeter(measurement(5.0, domains=domains), None, None, lambda _: None)  # type: ignore[arg-type]
-    assert load_meter.domains("cpu") == ["cpu", "dram0"]
-    assert load_meter.domains("cuda:0") == ["gpu0"]
-    assert load_meter.domains("cuda:1") == []
-    assert load_meter.is_counted("cpu") and not load_meter.is_counted("cuda:1")
-    assert LoadMeter(None, None, None, lambda _: None).domains("cpu") == []  # type: ignore[arg-type]
