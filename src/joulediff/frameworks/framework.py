@@ -55,6 +55,8 @@ class Operators:
     """Functions in source code that run an operator (without its namespace) of another name, the likeliest first."""
     engine_call: str | None = None
     """The Python function below which the framework runs backward code."""
+    kernel_namespaces: tuple[str, ...] = ()
+    """C++ namespaces that the names of most kernels begin with, so that reports leave them out."""
     convert_format: Callable[[str], str] | None = None
     """Returns the code that converts a tensor to a memory format: `contiguous` or `channels_last`."""
 
@@ -189,6 +191,11 @@ def short_name(op_name: str) -> str:
     """Return an operator's name as reports show it: `addmm` of `aten::addmm`, `nccl::all_reduce` as it is."""
     namespace, found, name = op_name.partition("::")
     return name if found and namespace in operators_of(op_name).unnamed else op_name
+
+
+def kernel_namespaces() -> tuple[str, ...]:
+    """Return the C++ namespaces that reports leave out of kernel names."""
+    return tuple(name for each in frameworks() for name in each.operators.kernel_namespaces)
 
 
 def library_packages() -> frozenset[str]:

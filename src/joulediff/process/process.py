@@ -250,7 +250,7 @@ class Child:
             self._process.send_signal(number)
 
     def _sweep(self) -> None:
-        """Remove the scratch folders of a child that could not do so itself (`recorders.torch.trace`)."""
+        """Remove the scratch folders of a child that could not do so itself (the traced pass makes some)."""
         assert self._process is not None
         for folder in Path(tempfile.gettempdir()).glob(f"joulediff-{self._process.pid}-*"):
             shutil.rmtree(folder, ignore_errors=True)

@@ -28,5 +28,6 @@ OPERATORS = Operators(
     },
     # The function of torch.autograd.graph that calls the C++ engine.
     engine_call="_engine_run_backward",
+    kernel_namespaces=("at", "c10", "native"),
     convert_format=_convert_format,
 )

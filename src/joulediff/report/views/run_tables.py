@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from joulediff.energy.ledger import Books
+from joulediff.frameworks.framework import kernel_namespaces
 from joulediff.model.energy import Energy
 from joulediff.model.measurement import Account
 from joulediff.model.units import format_share
@@ -22,8 +23,6 @@ from joulediff.report.views.run_rows import By, RunRow, total_row
 # The order in which a narrow terminal leaves columns out. Rows that share one source do not need the column early:
 # a line under the table names it.
 _SPARE = {key: at for at, key in enumerate(("kernels", "source", "calls", "sources", "W", "time", "±"))}
-# What most kernels of PyTorch begin with says nothing, and pushes what tells them apart out of sight.
-_NOISE = re.compile(r"^void |\b(?:at|c10|native|std|cuda)::|\(anonymous namespace\)::|<unnamed>::")
 _NAMES: dict[By, tuple[str, str]] = {
     "op": ("operator", "where"),
     "module": ("module", "type"),
@@ -97,7 +96,9 @@ def time_table(rows: Sequence[RunRow], *, by: By, traced: bool, on_cpu: bool) ->
 
 def short_kernel(name: str) -> str:
     """Return a kernel's name without what most of them begin with."""
-    return _NOISE.sub("", name)
+    # Namespaces that most kernels share would push the differing part of their names out of sight.
+    shared = "|".join(("std", "cuda", *kernel_namespaces()))
+    return re.sub(rf"^void |\b(?:{shared})::|\(anonymous namespace\)::|<unnamed>::", "", name)
 
 
 def _parts(accounts: Sequence[Account], books: Books) -> list[_Part]:
