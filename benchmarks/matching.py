@@ -24,7 +24,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from joulediff.matching import match
+from joulediff.matching import match_regions
 
 TOLERANCES = (1e-5, 1e-4, 1e-3, 1e-2)
 LENGTHS = (1_000, 3_000, 10_000, 30_000, 100_000)
@@ -55,7 +55,7 @@ def judge_truth(programs, first):
             a = record_step(write_step(program, chance, nothings=0.2))
             b = record_step(write_step(program, chance, dtype=getattr(torch, dtype), nothings=0.2))
             for tolerance in TOLERANCES:
-                score = judge(a, b, match(a, b, tolerance=tolerance), node_of)
+                score = judge(a, b, match_regions(a, b, tolerance=tolerance), node_of)
                 for name in ("pairs", "wrong", "nodes", "found"):
                     counts[tolerance, name] += getattr(score, name)
         for tolerance in TOLERANCES:
@@ -101,7 +101,7 @@ def judge_models():
                     return model(ids).logits
 
             runs.append(record_step(step))
-        seconds, regions = best_of(5, lambda runs=runs: match(*runs))
+        seconds, regions = best_of(5, lambda runs=runs: match_regions(*runs))
         sizes = [max(len(each.a), len(each.b)) for each in regions]
         covered = [
             sum(len(side) for side in sides) for sides in zip(*((each.a, each.b) for each in regions), strict=True)
@@ -135,7 +135,7 @@ def judge_long():
     results = []
     for length in LENGTHS:
         runs = make_runs(length // OPS)
-        seconds, regions = best_of(3 if length <= 10_000 else 1, lambda runs=runs: match(*runs))
+        seconds, regions = best_of(3 if length <= 10_000 else 1, lambda runs=runs: match_regions(*runs))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         results.append({"ops": length, "seconds": seconds, "regions": len(regions), "peak_mb": peak})
         print(f"  2 x {length:,} operators: {seconds:.3f} s, {len(regions):,} regions, {peak:.0f} MB", flush=True)

@@ -17,7 +17,7 @@ from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.significance import RowComparison
 from joulediff.energy.ledger import Costs
 from joulediff.frameworks.jobs import OTHER, Job, JobCost
-from joulediff.matching import RegionGroup, match
+from joulediff.matching import RegionGroup, match_regions
 from joulediff.model.diff import Diff
 from joulediff.model.energy import Energy
 from joulediff.model.errors import JoulediffError
@@ -119,7 +119,7 @@ def record(step: Step, cost: Cost, **changes: Any) -> Run:
 
 
 def sides_of(a: Run, b: Run) -> Comparison:
-    return Comparison(a, b, match(a, b))
+    return Comparison(a, b, match_regions(a, b))
 
 
 def region_of(sides: Comparison, name: str, kind: str = "equal") -> Region:

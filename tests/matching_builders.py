@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from invented import Tensor, draw, record
-from joulediff.matching import match
+from joulediff.matching import match_regions
 from joulediff.model.finding import Region
 from joulediff.model.run import Run
 
@@ -28,7 +28,7 @@ def names(run: Run, ops: tuple[int, ...]) -> list[str]:
 
 def match_runs(a: Run, b: Run, **options: Any) -> list[Region]:
     """Return the regions of two runs, after a check that each operator is in one of them at most."""
-    regions = match(a, b, **options)
+    regions = match_regions(a, b, **options)
     for run, ops in ((a, [op for each in regions for op in each.a]), (b, [op for each in regions for op in each.b])):
         assert len(ops) == len(set(ops)), "an operator is in two regions"
         assert set(ops) <= set(range(len(run.ops)))

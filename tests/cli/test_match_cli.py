@@ -15,7 +15,7 @@ import paths
 from golden_files import check_golden
 from joulediff.archive import load, save
 from joulediff.cli import cli
-from joulediff.matching import match
+from joulediff.matching import match_regions
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Run
 from joulediff.report.json.match import match_to_json
@@ -33,7 +33,7 @@ def runs() -> tuple[Run, Run]:
 
 def render(a: Run, b: Run, columns: int, *, top: int = 20) -> str:
     console = Console(width=columns, record=True, file=io.StringIO())
-    print_match(report_match(a, b, match(a, b)), console, top=top)
+    print_match(report_match(a, b, match_regions(a, b)), console, top=top)
     return console.export_text()
 
 
@@ -55,7 +55,7 @@ def test_columns_sum_to_their_totals(runs: tuple[Run, Run]) -> None:
 
 def test_json_is_complete(runs: tuple[Run, Run]) -> None:
     a, b = runs
-    regions = match(a, b)
+    regions = match_regions(a, b)
     found = json.loads(match_to_json(report_match(a, b, regions)))
     assert found["schema"] == "joulediff.match/1"
     assert len(found["regions"]) == len(regions)
@@ -115,7 +115,7 @@ def test_without_energy_operators_are_counted(runs: tuple[Run, Run]) -> None:
 def test_two_recordings_of_a_program_on_a_gpu() -> None:
     """BERT in half precision, recorded twice on an H200 by `benchmarks/closure.py --again --keep`."""
     a, b = (load(GOLDEN / "match" / f"h200_bert{again}.jd") for again in ("", "_again"))
-    regions = match(a, b)
+    regions = match_regions(a, b)
     assert all(each.a == each.b for each in regions)
     assert len(regions) == len(a.ops)
     report = report_match(a, b, regions)

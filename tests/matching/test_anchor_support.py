@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from invented import Tensor, call_many, exp, log_softmax, softmax, tanh
-from joulediff.matching.anchor_support import Origin, Origins, _are_alike
-from joulediff.matching.joint_graph import Joint
-from joulediff.matching.regions import _read
+from joulediff.matching.anchor_support import Origin, Origins, _is_supported
+from joulediff.matching.joint_graph import JointGraph
+from joulediff.matching.regions import _list_read
 from matching_builders import Step, V, W, X, given, matched, names, shown
 
 MEAN = given("MEAN", 32, seed=9)
@@ -42,13 +42,18 @@ def test_what_the_step_was_given_is_read_even_where_an_operator_hands_it_on(is_f
 )
 def test_what_a_group_makes_as_an_equal_it_does_not_read(makers: list[int], anchor: int, read: list[int]) -> None:
     """One operator reads a tensor and makes another one, which has anchor 0."""
-    tables: dict[str, Any] = {"reads": [[0], []], "makes": [[1], [0]], "makers": [makers, [0]], "anchor": [anchor, 0]}
-    assert list(_read(Joint(NO_SIDES, 2, 2, **tables), [0], {1: None})) == read
+    tables: dict[str, Any] = {
+        "reads": [[0], []],
+        "makes": [[1], [0]],
+        "makers": [makers, [0]],
+        "anchor_of": [anchor, 0],
+    }
+    assert list(_list_read(JointGraph(NO_SIDES, 2, 2, **tables), [0], {1: None})) == read
 
 
 def test_what_is_made_without_an_anchor_hides_nothing() -> None:
-    tables: dict[str, Any] = {"reads": [[0], []], "makes": [[1], [0]], "makers": [[1], [0]], "anchor": [-1, -1]}
-    assert list(_read(Joint(NO_SIDES, 2, 2, **tables), [0], {1: None})) == [0]
+    tables: dict[str, Any] = {"reads": [[0], []], "makes": [[1], [0]], "makers": [[1], [0]], "anchor_of": [-1, -1]}
+    assert list(_list_read(JointGraph(NO_SIDES, 2, 2, **tables), [0], {1: None})) == [0]
 
 
 def apart(dtype: str) -> Step:
@@ -90,9 +95,9 @@ def made_of(*anchors: int, is_open: bool = False) -> Origin:
 
 def alike(result: tuple[Origin | None, Origin | None], beside: tuple[Origin | None, Origin | None]) -> bool:
     """Return whether an anchor is supported, of four in each run: two were given, one lies beside the result."""
-    joint = Joint(NO_SIDES, 2, 4, anchor=[*range(4), *range(4)], given={GIVEN, OTHER})
+    joint = JointGraph(NO_SIDES, 2, 4, anchor_of=[*range(4), *range(4)], given_anchors={GIVEN, OTHER})
     origins: Origins = {BESIDE: beside, RESULT: result}
-    return _are_alike(joint, origins, {}, (RESULT, 4 + RESULT))
+    return _is_supported(joint, origins, {}, (RESULT, 4 + RESULT))
 
 
 DIRECT, BY_WAY = made_of(GIVEN), made_of(BESIDE)

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from invented import sign
-from joulediff.matching import match
+from joulediff.matching import match_regions
+from joulediff.matching.disjoint_sets import DisjointSets
 from joulediff.matching.features import find_features
 from joulediff.matching.graph import to_graph
-from joulediff.matching.unions import Unions
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Run
 from joulediff.model.signature import Signature
@@ -114,7 +114,7 @@ def test_features_are_finite_and_say_the_scale(scale: float, shift: float, seed:
 
 def test_runs_of_many_layers() -> None:
     a, b = make_runs(300)
-    regions = match(a, b)
+    regions = match_regions(a, b)
     sizes = sorted((each.kind, len(each.a), len(each.b)) for each in regions)
     assert sizes == [("equal", 1, 1)] * 600 + [("equal", 5, 5)] * 300 + [("movement", 1, 1)] * 300
     assert all(set(each.a) == set(each.b) for each in regions)
@@ -131,7 +131,7 @@ def flat(signature: Signature, value: float) -> Signature:
 @pytest.mark.parametrize("value", [0.0, 1.0, 0.37, 1e-320, 1e300, math.nan, math.inf])
 def test_values_that_say_nothing_pair_nothing(value: float) -> None:
     runs = [replace(run, signatures=tuple(flat(each, value) for each in run.signatures)) for run in make_runs(100)]
-    assert not [each for each in match(*runs) if each.kind == "equal"]
+    assert not [each for each in match_regions(*runs) if each.kind == "equal"]
 
 
 @pytest.mark.parametrize("tolerance", [1e-5, 1e-2])
@@ -146,7 +146,7 @@ def test_tensors_that_all_look_alike_pair_nothing_wrong(tolerance: float) -> Non
         return replace(base, **{name: getattr(base, name) * (1 + 1e-3 * chance.gauss(0, 1)) for name in names})
 
     a, b = (with_signatures(run, alike) for run in make_runs(200))
-    found = [each for each in match(a, b, tolerance=tolerance) if each.kind == "equal"]
+    found = [each for each in match_regions(a, b, tolerance=tolerance) if each.kind == "equal"]
     assert len(found) > 500
     assert all(set(each.a) == set(each.b) for each in found)
 
@@ -182,7 +182,7 @@ def test_odd_runs_cost_no_more_than_their_size(change: Callable[[Run], Run]) -> 
 
         sys.setprofile(count)
         try:
-            match(a, b)
+            match_regions(a, b)
         finally:
             sys.setprofile(None)
         steps.append(calls)
@@ -190,16 +190,16 @@ def test_odd_runs_cost_no_more_than_their_size(change: Callable[[Run], Run]) -> 
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60))
-def test_unions(joins: list[tuple[int, int]]) -> None:
-    unions, sets = Unions(31), [{number} for number in range(31)]
+def test_disjoint_sets(joins: list[tuple[int, int]]) -> None:
+    disjoint, sets = DisjointSets(31), [{number} for number in range(31)]
     for one, other in joins:
-        assert unions.join(one, other) == (sets[one] is not sets[other])
+        assert disjoint.merge(one, other) == (sets[one] is not sets[other])
         if sets[one] is not sets[other]:
             sets[one] |= sets[other]
             for number in sets[other]:
                 sets[number] = sets[one]
-    of, count = unions.numbered()
-    assert all(unions.find(number) == min(sets[number]) for number in range(31))
+    of, count = disjoint.number_sets()
+    assert all(disjoint.find(number) == min(sets[number]) for number in range(31))
     assert count == len({id(each) for each in sets}) == len(set(of.tolist()))
     assert all(of[one] == of[other] for each in sets for one in each for other in each)
 
@@ -223,7 +223,7 @@ def test_signatures_from_anywhere_are_survived(seed: int) -> None:
     a, b = make_runs(6)
     a = with_signatures(a, odd)
     try:
-        regions = match(a, b)
+        regions = match_regions(a, b)
     except JoulediffError as error:
         assert "were given different" in str(error)
         return

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from invented import Tensor, draw, exp, gelu, gelu_decomposed, invented, record, sigmoid, silu, softmax, tanh
-from joulediff.matching import group_regions, match
+from joulediff.matching import group_regions, match_regions
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Pass, Run
 from matching_builders import Step, V, W, X, given, matched, names, shown
@@ -194,10 +194,10 @@ def test_other_inputs_are_refused() -> None:
     a = record(lambda: W[ids] @ V, label="one")
     b = record(lambda: W[others] @ V, label="other")
     with pytest.raises(JoulediffError, match=r"one and other were given different inputs: first .*16, int64"):
-        match(a, b)
+        match_regions(a, b)
     moved = Tensor(X.array + 1.0, name="x")
     with pytest.raises(JoulediffError, match=r"first x \(16x32, float32\)"):
-        match(record(lambda: X @ W), record(lambda: moved @ W))
+        match_regions(record(lambda: X @ W), record(lambda: moved @ W))
 
 
 def test_other_weights_are_refused_and_a_few_are_not() -> None:
@@ -216,8 +216,8 @@ def test_other_weights_are_refused_and_a_few_are_not() -> None:
         return record(step)
 
     with pytest.raises(JoulediffError, match=r"given different weights: first 0\.weight"):
-        match(model(1, 2, 3), model(4, 5, 6))
-    few = [each for each in match(model(1, 2, 3), model(1, 2, 7)) if each.kind == "equal"]
+        match_regions(model(1, 2, 3), model(4, 5, 6))
+    few = [each for each in match_regions(model(1, 2, 3), model(1, 2, 7)) if each.kind == "equal"]
     assert [each.a for each in few] == [each.b for each in few]
     assert len(few) == 2
 
@@ -233,13 +233,13 @@ def test_runs_without_operators_or_signatures_are_refused() -> None:
     run = record(lambda: X @ W)
     empty = replace(run, ops=(), values=(), passes=(Pass("captured", "skipped", 0.0, "it was stopped"),))
     with pytest.raises(JoulediffError, match=r"has no operators to match: its captured pass was skipped \(it was stop"):
-        match(run, empty)
+        match_regions(run, empty)
     bare = replace(run, values=tuple(replace(value, signature=None) for value in run.values))
     with pytest.raises(JoulediffError, match="has no signatures of its tensors"):
-        match(bare, run)
+        match_regions(bare, run)
     for tolerance in (-1e-3, 1.0, float("nan")):
         with pytest.raises(JoulediffError, match="tolerance"):
-            match(run, run, tolerance=tolerance)
+            match_regions(run, run, tolerance=tolerance)
 
 
 def test_layers_are_one_row() -> None:
@@ -252,7 +252,7 @@ def test_layers_are_one_row() -> None:
         x = np.tanh(product)
         built.op("aten::tanh", ["mm"], x, module="")
     run = built.returned("tanh").build()
-    regions = match(run, run)
+    regions = match_regions(run, run)
     groups = group_regions(run, run, regions)
     assert sorted(number for group in groups for number in group.regions) == list(range(len(regions)))
     rows = {(group.name, group.where): len(group.regions) for group in groups}

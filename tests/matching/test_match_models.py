@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from joulediff.matching import group_regions, match
+from joulediff.matching import group_regions, match_regions
 from joulediff.model.finding import Region
 from joulediff.model.run import Run
 from rewrites.models import MODELS, make_exported_step, make_step, make_training_step
@@ -65,13 +65,13 @@ def test_attention_and_float_types(eager: tuple[str, Run], other: str) -> None:
     name, a = eager
     b = record_step(make_step(name, **OPTIONS[other]))
     for tolerance in (1e-5, 1e-2):
-        check(a, b, match(a, b, tolerance=tolerance))
+        check(a, b, match_regions(a, b, tolerance=tolerance))
 
 
 def test_itself(eager: tuple[str, Run]) -> None:
     name, a = eager
     b = record_step(make_step(name, attention="eager"))
-    regions = match(a, b)
+    regions = match_regions(a, b)
     assert all(each.a == each.b for each in regions)
     assert sorted(op for each in regions for op in each.a) == list(range(len(a.ops)))
     # T5 takes the logarithm of zero: infinities match nothing, so what makes and reads them stays together.
@@ -83,7 +83,7 @@ def test_exported(name: str) -> None:
     """An exported model has no modules any more; its operators come in the same order."""
     a = record_step(make_step(name, attention="eager"))
     b = record_step(make_exported_step(name, attention="sdpa"))
-    regions = match(a, b)
+    regions = match_regions(a, b)
     check_size(a, b, regions)
     places = [(each.a[-1], each.b[-1]) for each in regions if each.kind == "equal" and a.ops[each.a[-1]].module]
     ordered = sorted(places)
@@ -96,7 +96,7 @@ def test_training(name: str) -> None:
     a = record_step(make_training_step(name, attention="eager"))
     b = record_step(make_training_step(name, attention="sdpa"))
     for tolerance in (1e-5, 1e-2):
-        regions = match(a, b, tolerance=tolerance)
+        regions = match_regions(a, b, tolerance=tolerance)
         assert judge(a, b, regions, module_of).wrong == 0
         assert {op for each in regions for op in each.a} == set(range(len(a.ops)))
         assert {op for each in regions for op in each.b} == set(range(len(b.ops)))
@@ -106,7 +106,7 @@ def test_training(name: str) -> None:
 def test_layers_are_one_row(eager: tuple[str, Run]) -> None:
     name, a = eager
     b = record_step(make_step(name))
-    regions = match(a, b)
+    regions = match_regions(a, b)
     groups = group_regions(a, b, regions)
     assert len(groups) < 0.6 * len(regions)
     assert max(len(group.regions) for group in groups if group.kind == "equal") >= 3

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from joulediff.matching import group_regions, match
+from joulediff.matching import group_regions, match_regions
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import Region
 from joulediff.model.run import Run
@@ -150,12 +150,12 @@ def test_other_inputs_are_refused() -> None:
     a = replace(record_step(lambda: W[ids] @ V), label="one")
     b = replace(record_step(lambda: W[others] @ V), label="other")
     with pytest.raises(JoulediffError, match=r"one and other were given different inputs: first .*16, int64"):
-        match(a, b)
+        match_regions(a, b)
     with pytest.raises(JoulediffError, match=r"first x \(16x32, float32\)"):
         x = X
         first = record_step(lambda: x @ W)
         x = X + 1.0
-        match(first, record_step(lambda: x @ W))
+        match_regions(first, record_step(lambda: x @ W))
 
 
 def test_other_weights_are_refused_and_a_few_are_not() -> None:
@@ -174,8 +174,8 @@ def test_other_weights_are_refused_and_a_few_are_not() -> None:
 
     a, b = record_step(model(1, 2, 3)), record_step(model(4, 5, 6))
     with pytest.raises(JoulediffError, match=r"given different weights: first 0\.weight"):
-        match(a, b)
-    few = match(a, record_step(model(1, 2, 7)))
+        match_regions(a, b)
+    few = match_regions(a, record_step(model(1, 2, 7)))
     assert [each.a for each in few if each.kind == "equal"] == [each.b for each in few if each.kind == "equal"]
     assert len([each for each in few if each.kind == "equal"]) == 2
 

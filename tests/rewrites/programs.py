@@ -15,7 +15,7 @@ import torch
 
 from joulediff.frameworks.named_regions import region
 from joulediff.frameworks.torch.capture.capture import capture_step
-from joulediff.matching.equivalence import find_classes
+from joulediff.matching.equivalence import find_equivalence
 from joulediff.matching.features import find_features
 from joulediff.matching.graph import to_graph
 from joulediff.model.finding import Region
@@ -209,7 +209,7 @@ def judge(a: Run, b: Run, regions: Sequence[Region], label: Callable[[Run, int],
 
 def _moves(run: Run) -> list[bool]:
     graph = to_graph(run)
-    found: list[bool] = find_classes(graph, find_features(graph)).moves.tolist()
+    found: list[bool] = find_equivalence(graph, find_features(graph)).is_movement.tolist()
     return found
 
 

@@ -20,14 +20,14 @@ def command(first: str, second: str, top: int, tolerance: float, json_to: str | 
     """
     from joulediff.archive import load
     from joulediff.cli.output import open_console, refuse_recording, refuse_unwritable, write_text
-    from joulediff.matching import match
+    from joulediff.matching import match_regions
     from joulediff.report.terminal.match import print_match
     from joulediff.report.views.match_rows import report_match
 
     refuse_unwritable(json_to)
     refuse_recording(json_to, first, second)
     a, b = load(first), load(second)
-    report = report_match(a, b, match(a, b, tolerance=tolerance))
+    report = report_match(a, b, match_regions(a, b, tolerance=tolerance))
     if json_to != "-":
         print_match(report, open_console(), top=top)
     if json_to is not None:

@@ -28,7 +28,7 @@ from joulediff.diagnosis.trials.whole_step import Alone, find_alone, prove
 from joulediff.diagnosis.widen_region import join, whole_call, widen
 from joulediff.frameworks.framework import is_read
 from joulediff.frameworks.jobs import LiveProgram
-from joulediff.matching import TOLERANCE, is_view, match
+from joulediff.matching import TOLERANCE, is_view, match_regions
 from joulediff.model.diff import Diff, RowVerdict, Thresholds
 from joulediff.model.finding import Finding, Region
 from joulediff.model.options import DiffOptions
@@ -62,7 +62,7 @@ def diagnose(
     limits, tell = thresholds or Thresholds(), listener or ProgressListener()
     conditions = compare_conditions(a, b)
     tell.stage("matching")
-    sides = Comparison(a, b, match(a, b, tolerance=tolerance), tolerance)
+    sides = Comparison(a, b, match_regions(a, b, tolerance=tolerance), tolerance)
     rows = compare_rows(sides)
     work = _Diagnosis(sides, limits, live, tell)
     if not any(each.serious for each in conditions):

@@ -1,8 +1,8 @@
-"""Anchors that nothing supports are taken back.
+"""Anchors checked by their context: unsupported ones are dropped, and weak values get anchors.
 
-Two tensors may look alike without being equal, most of all where neither has a counterpart. Equal ones are computed
-from equal ones: an anchor is supported if the nearest anchors that its two sides were made from are the same, but for
-weights that one run has fused. One that is not must at least be exact, and as near as others.
+Two tensors may have similar features without being equal, most often where neither has a counterpart. Equal tensors
+are computed from equal tensors: an anchor is supported if both sides were computed from the same nearest anchors,
+except for weights that one run holds fused. An unsupported anchor is kept only if its distance is nearly zero.
 """
 
 from __future__ import annotations
@@ -16,101 +16,103 @@ import numpy as np
 
 from joulediff.matching.anchors import DEPTH, Anchor
 from joulediff.matching.features import is_same_weak_value
-from joulediff.matching.joint_graph import Joint
+from joulediff.matching.joint_graph import JointGraph
 from joulediff.model.signature import Signature
 
-# An anchor without support may lie so many times as far apart as nearly all of those with it.
+# An unsupported anchor may have this many times the distance of nearly all supported ones.
 FAR = 2.0
 _NEARLY_ALL = 95
-# The order of summing alone moves features so far, the rounding of float32 so far.
+# Distances that come from the order of summation, and from the rounding of float32.
 _LEAST, EXACT = 1e-8, 1e-5
-# How many anchors, and entities without one, to look at on the way back.
+# Most anchors, and entities without one, to visit in a search for the nearest anchors.
 _MOST = 2048
 _ROUNDS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The nearest anchors that something was computed from."""
+    """The nearest anchors that an entity was computed from."""
 
     anchors: frozenset[int]
     is_open: bool
-    """Tensors that only this run was given went into it too: weights that are fused or folded."""
+    """Whether it also depends on tensors that only this run was given, such as fused or folded weights."""
 
 
 Origins = Mapping[int, tuple["Origin | None", "Origin | None"]]
 
 
-def drop_unsupported(joint: Joint, anchors: Sequence[Anchor]) -> None:
-    """Take the anchors away that are neither supported nor exact.
+def drop_unsupported_anchors(joint: JointGraph, anchors: Sequence[Anchor]) -> None:
+    """Remove the anchors that are neither supported nor exact.
 
-    What was made from a wrong anchor lacks support for its sake, so those at the root go first.
+    A wrong anchor takes the support from those computed from it, so the earliest doubtful ones are removed first.
     """
-    made, families = _first_made(joint), _families(joint)
+    made, siblings = _find_first_computed(joint), _find_siblings(joint)
     for _ in range(_ROUNDS):
         origins = {
             number: (find_origin(joint, pair[0]), find_origin(joint, pair[1]))
             for number, pair in made.items()
-            if joint.anchor[pair[0]] >= 0
+            if joint.anchor_of[pair[0]] >= 0
         }
-        alike = {number: _are_alike(joint, origins, families, made[number]) for number in origins}
-        near = [anchors[number].distance for number in origins if alike[number]]
+        supported = {number: _is_supported(joint, origins, siblings, made[number]) for number in origins}
+        near = [anchors[number].distance for number in origins if supported[number]]
         limit = min(EXACT, max(_LEAST, FAR * float(np.percentile(near, _NEARLY_ALL)))) if near else _LEAST
-        doubtful = {number for number in origins if not alike[number] and anchors[number].distance > limit}
+        doubtful = {number for number in origins if not supported[number] and anchors[number].distance > limit}
         if not doubtful:
             return
         roots = {n for n in doubtful if not any(each and each.anchors & doubtful for each in origins[n])}
         dropped = roots or doubtful
-        for entity, anchor in enumerate(joint.anchor):
+        for entity, anchor in enumerate(joint.anchor_of):
             if anchor in dropped:
-                joint.anchor[entity] = -1
+                joint.anchor_of[entity] = -1
 
 
-def _families(joint: Joint) -> dict[int, list[int]]:
-    """Return for each entity those that were made with it: by one operator, or as parts of one whole."""
+def _find_siblings(joint: JointGraph) -> dict[int, list[int]]:
+    """Return for each entity its siblings: outputs of the same operator, or parts of the same whole."""
     found: dict[int, list[int]] = {}
     for makes in joint.makes:
         if len(makes) > 1:
             found |= dict.fromkeys(makes, makes)
-    for side, first in ((joint.sides[0], 0), (joint.sides[1], joint.entities)):
-        for each in side.parts:
+    for side, first in ((joint.sides[0], 0), (joint.sides[1], joint.first_entity_of_b)):
+        for each in side.compositions:
             if each.is_split:
-                parts = [int(side.classes.entity[value]) + first for value in each.parts]
+                parts = [int(side.equivalence.entity_of[value]) + first for value in each.parts]
                 found |= dict.fromkeys(parts, parts)
     return found
 
 
-def _first_made(joint: Joint) -> dict[int, tuple[int, int]]:
-    """Return the first entity of each run that was computed, for anchors of which none was there before."""
+def _find_first_computed(joint: JointGraph) -> dict[int, tuple[int, int]]:
+    """Return for each anchor the first computed entity of each run; not for anchors with none in one of the runs."""
     found: tuple[dict[int, int], dict[int, int]] = ({}, {})
-    for entity, anchor in enumerate(joint.anchor):
+    for entity, anchor in enumerate(joint.anchor_of):
         if anchor >= 0 and joint.makers[entity]:
-            found[int(entity >= joint.entities)].setdefault(anchor, entity)
+            found[joint.side_of_entity(entity)].setdefault(anchor, entity)
     return {anchor: (found[0][anchor], found[1][anchor]) for anchor in sorted(found[0].keys() & found[1].keys())}
 
 
-def _are_alike(joint: Joint, origins: Origins, families: Mapping[int, list[int]], pair: tuple[int, int]) -> bool:
-    both = [origin for origin in origins[joint.anchor[pair[0]]] if origin is not None and origin.anchors]
+def _is_supported(
+    joint: JointGraph, origins: Origins, siblings: Mapping[int, list[int]], pair: tuple[int, int]
+) -> bool:
+    both = [origin for origin in origins[joint.anchor_of[pair[0]]] if origin is not None and origin.anchors]
     if len(both) < len(pair):
         return False
-    wholes = [joint.put_together(each.anchors) for each in both]
+    wholes = [joint.merge_parts(each.anchors) for each in both]
     for mine, theirs in ((0, 1), (1, 0)):
-        # One may be made with others by one operator, of what each of these is made of in the other run.
-        related = [joint.anchor[each] for each in families.get(pair[mine], ())]
+        # One run may compute siblings by one operator, from the inputs of all of them; the other run one by one.
+        related = [joint.anchor_of[each] for each in siblings.get(pair[mine], ())]
         shared = [found.anchors for each in related if each in origins and (found := origins[each][theirs]) is not None]
-        # One run may compute on the way, from what the other reads, what that one has beside its result.
+        # One run may compute the result from an intermediate tensor that the other run computes beside the result.
         between = [
             found.anchors for e in wholes[theirs] - wholes[mine] if e in origins and (found := origins[e][theirs])
         ]
         known = wholes[theirs].union(*shared, *between)
-        more = _not_derived(wholes[mine] - known, known, origins, mine)
-        if more and not (both[theirs].is_open and more <= joint.given):
+        more = _find_underived(wholes[mine] - known, known, origins, mine)
+        if more and not (both[theirs].is_open and more <= joint.given_anchors):
             return False
     return True
 
 
-def _not_derived(more: set[int], known: set[int], origins: Origins, side: int) -> set[int]:
-    """Return which anchors a run does not compute from known ones alone."""
+def _find_underived(more: set[int], known: set[int], origins: Origins, side: int) -> set[int]:
+    """Return the anchors that a run does not compute from known anchors alone."""
     while True:
         derived = {e for e in more if e in origins and (found := origins[e][side]) and found.anchors <= known}
         if not derived:
@@ -118,31 +120,31 @@ def _not_derived(more: set[int], known: set[int], origins: Origins, side: int) -
         more, known = more - derived, known | derived
 
 
-def find_origin(joint: Joint, entity: int) -> Origin | None:
-    """Return the nearest anchors that an entity was computed from; None if they are too far or too many."""
-    found = _find_around(joint, entity, joint.makers, joint.reads)
+def find_origin(joint: JointGraph, entity: int) -> Origin | None:
+    """Return the nearest anchors that an entity was computed from; None if the search visits too many entities."""
+    found = _find_nearest_anchors(joint, entity, joint.makers, joint.reads)
     if found is None:
         return None
     anchors, seen = found
     return Origin(frozenset(anchors), any(joint.is_strong[each] and not joint.makers[each] for each in seen))
 
 
-def find_use(joint: Joint, entity: int) -> set[int] | None:
-    """Return the nearest anchors that are computed from an entity; None if they are too far or too many."""
-    found = _find_around(joint, entity, joint.readers, joint.makes)
+def find_uses(joint: JointGraph, entity: int) -> set[int] | None:
+    """Return the nearest anchors computed from an entity; None if the search visits too many entities."""
+    found = _find_nearest_anchors(joint, entity, joint.readers, joint.makes)
     return None if found is None else found[0]
 
 
-def _find_around(
-    joint: Joint, entity: int, ops: Sequence[Sequence[int]], entities: Sequence[Sequence[int]]
+def _find_nearest_anchors(
+    joint: JointGraph, entity: int, ops: Sequence[Sequence[int]], entities: Sequence[Sequence[int]]
 ) -> tuple[set[int], set[int]] | None:
-    """Return the nearest anchors in one direction, and the entities without one on the way."""
+    """Return the nearest anchors in one direction, and the entities without an anchor on the paths to them."""
     found, seen, waiting = set[int](), {entity}, [entity]
     while waiting:
         for op in ops[waiting.pop()]:
             for each in entities[op]:
-                if joint.anchor[each] >= 0:
-                    found.add(joint.anchor[each])
+                if joint.anchor_of[each] >= 0:
+                    found.add(joint.anchor_of[each])
                 elif each not in seen:
                     seen.add(each)
                     waiting.append(each)
@@ -151,37 +153,40 @@ def _find_around(
     return found, seen
 
 
-# So many weak values of one origin are compared.
+# Most weak values of one context that are compared with each other.
 _MOST_WEAK = 32
 
 
-def add_weak_anchors(joint: Joint, tolerance: float) -> None:
-    """Give anchors to weak entities of both runs that are equal and made of equal things, or used for equal things."""
+def add_weak_anchors(joint: JointGraph, tolerance: float) -> None:
+    """Give anchors to weak entities that are equal in both runs and have equal context.
+
+    The context is the anchors that the entity was computed from; for a constant, the anchors computed from it.
+    """
     found: defaultdict[object, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-    for entity, anchor in enumerate(joint.anchor):
+    for entity, anchor in enumerate(joint.anchor_of):
         if anchor >= 0 or joint.is_strong[entity]:
             continue
         signature = _signature(joint, entity)
         if signature is None or not signature.finite:
             continue
-        around = _origin(joint, entity) if joint.is_derived[entity] else find_use(joint, entity)
+        around = _origin(joint, entity) if joint.is_derived[entity] else find_uses(joint, entity)
         if around:
-            key = (joint.is_derived[entity], frozenset(joint.put_together(around)), signature.count)
-            found[key][int(entity >= joint.entities)].append(entity)
-    number = max(joint.anchor, default=-1) + 1
+            key = (joint.is_derived[entity], frozenset(joint.merge_parts(around)), signature.count)
+            found[key][joint.side_of_entity(entity)].append(entity)
+    number = max(joint.anchor_of, default=-1) + 1
     for ours, theirs in found.values():
-        for one, other in _pairs(joint, ours, theirs, tolerance):
-            joint.anchor[one] = joint.anchor[other] = number
+        for one, other in _pair_equal(joint, ours, theirs, tolerance):
+            joint.anchor_of[one] = joint.anchor_of[other] = number
             number += 1
 
 
-def _origin(joint: Joint, entity: int) -> frozenset[int]:
+def _origin(joint: JointGraph, entity: int) -> frozenset[int]:
     found = find_origin(joint, entity)
     return frozenset() if found is None else found.anchors
 
 
-def _pairs(joint: Joint, ours: list[int], theirs: list[int], tolerance: float) -> Iterator[tuple[int, int]]:
-    """Yield equal entities in the order in which they were made."""
+def _pair_equal(joint: JointGraph, ours: list[int], theirs: list[int], tolerance: float) -> Iterator[tuple[int, int]]:
+    """Yield pairs of equal entities, in the order in which they were computed."""
     left = list(theirs)
     for one in ours[:_MOST_WEAK]:
         for other in left[:_MOST_WEAK]:
@@ -191,7 +196,7 @@ def _pairs(joint: Joint, ours: list[int], theirs: list[int], tolerance: float) -
                 break
 
 
-def _are_equal(joint: Joint, one: int, other: int, tolerance: float) -> bool:
+def _are_equal(joint: JointGraph, one: int, other: int, tolerance: float) -> bool:
     a, b = _signature(joint, one), _signature(joint, other)
     assert a is not None and b is not None
     if math.isinf(a.sum_x2) or math.isinf(b.sum_x2):
@@ -202,11 +207,11 @@ def _are_equal(joint: Joint, one: int, other: int, tolerance: float) -> bool:
     return is_same_weak_value(a, b, tolerance=tolerance + slack)
 
 
-def _signature(joint: Joint, entity: int) -> Signature | None:
-    side = joint.sides[int(entity >= joint.entities)]
+def _signature(joint: JointGraph, entity: int) -> Signature | None:
+    side = joint.sides[joint.side_of_entity(entity)]
     return side.graph.run.signature_of(joint.values[entity][0])
 
 
-def _rounding(joint: Joint, entity: int) -> float:
-    side = joint.sides[int(entity >= joint.entities)]
+def _rounding(joint: JointGraph, entity: int) -> float:
+    side = joint.sides[joint.side_of_entity(entity)]
     return float(side.features.rounding[joint.values[entity][0]])

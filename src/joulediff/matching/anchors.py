@@ -1,8 +1,8 @@
-"""Pairs of classes of two runs that hold the same tensor: the anchors.
+"""Anchors: pairs of classes, one of each run, that hold the same tensor.
 
-A pair is the nearest of each other within the tolerance, and clearly nearer than any other; where several fit alike,
-what is around them decides: the anchors that their makers read and their readers make. Weak values (constants, masks,
-indices, single numbers) are paired by what is around them alone.
+Two classes are paired if each is the nearest of the other within the tolerance, and clearly nearer than the next. If
+several candidates are about as near, their context decides: the anchors that their makers read and their readers make.
+Weak values (constants, masks, indices, single numbers) are no candidates here; `anchor_support` pairs them by context.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from joulediff.matching.equivalence import POWERS, Classes, Parts
+from joulediff.matching.equivalence import POWERS, Composition, Equivalence
 from joulediff.matching.features import Features, are_multiples
 from joulediff.matching.graph import Graph
 
-# The nearest candidate must be this many times nearer than the next to be taken for its distance alone.
+# The nearest candidate is taken without regard to context if the next one is this many times as far.
 CLEARLY = 3.0
-# Nearer than this is the same but for the order of summing.
+# Distances below this come from the order of summation alone.
 EXACT = 1e-8
-# Roundings that add up along a deep program, and how much more single elements err than means of many.
+# Factors on the rounding error: errors that add up along a deep program, and those of single elements over means.
 DEPTH, SINGLE = 4.0, 16.0
 _CANDIDATES = 6
 _ROUNDS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """One run, with all that matching knows of it."""
+class AnalysedRun:
+    """One run with the facts that matching derives from it alone."""
 
     graph: Graph
     features: Features
-    classes: Classes
-    parts: Sequence[Parts]
+    equivalence: Equivalence
+    compositions: Sequence[Composition]
 
 
 Candidates = dict[int, dict[int, float]]
@@ -43,33 +43,33 @@ Candidates = dict[int, dict[int, float]]
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A class of a and one of b, and how far their features lie apart."""
+    """A class of a, a class of b, and the distance of their features."""
 
     a: int
     b: int
     distance: float
 
 
-def find_anchors(a: Side, b: Side, tolerance: float) -> list[Anchor]:
-    """Return pairs of classes of equal values."""
-    there = _candidates(a, b, tolerance)
-    back: Candidates = defaultdict(dict)
-    for one, others in there.items():
+def find_anchors(a: AnalysedRun, b: AnalysedRun, tolerance: float) -> list[Anchor]:
+    """Return the pairs of classes that hold equal tensors."""
+    from_a = _find_candidates(a, b, tolerance)
+    from_b: Candidates = defaultdict(dict)
+    for one, others in from_a.items():
         for other, distance in others.items():
-            back[other][one] = distance
-    pairs = dict(_clear(there, back))
-    if all(one in pairs for one in there):
-        return [Anchor(one, other, there[one][other]) for one, other in pairs.items()]
-    around_a, around_b = _neighbours(a), _neighbours(b)
+            from_b[other][one] = distance
+    pairs = dict(_find_clear_pairs(from_a, from_b))
+    if all(one in pairs for one in from_a):
+        return [Anchor(one, other, from_a[one][other]) for one, other in pairs.items()]
+    around_a, around_b = _find_neighbours(a), _find_neighbours(b)
     for _ in range(_ROUNDS):
-        more = dict(_by_context(there, back, pairs, around_a, around_b))
+        more = dict(_find_pairs_by_context(from_a, from_b, pairs, around_a, around_b))
         if not more:
             break
         pairs |= more
-    return [Anchor(one, other, there[one][other]) for one, other in pairs.items()]
+    return [Anchor(one, other, from_a[one][other]) for one, other in pairs.items()]
 
 
-def _candidates(a: Side, b: Side, tolerance: float) -> Candidates:
+def _find_candidates(a: AnalysedRun, b: AnalysedRun, tolerance: float) -> Candidates:
     """Return for each class of a the nearest classes of b within the tolerance, with their distances."""
     values_a, values_b = _representatives(a), _representatives(b)
     found: Candidates = defaultdict(dict)
@@ -85,29 +85,31 @@ def _candidates(a: Side, b: Side, tolerance: float) -> Candidates:
         limit = tolerance + np.maximum(slack_a[ours], slack_b[theirs])
         near = distances[at, nth] <= limit
         near &= are_multiples(a.features.sizes[values_a[ours]], b.features.sizes[values_b[theirs]], POWERS * limit)
-        ones, others = a.classes.of[values_a[ours[near]]], b.classes.of[values_b[theirs[near]]]
+        ones, others = a.equivalence.class_of[values_a[ours[near]]], b.equivalence.class_of[values_b[theirs[near]]]
         for one, other, distance in zip(ones.tolist(), others.tolist(), distances[at, nth][near].tolist(), strict=True):
             found[one][other] = min(distance, found[one].get(other, np.inf))
     return found
 
 
-def slack_of(side: Side, values: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Return how far rounding may move features: errors add up along a program, and average out in large tensors."""
+def slack_of(side: AnalysedRun, values: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Return how far rounding may move features. Errors add up along a program and average out in large tensors."""
     return side.features.rounding[values] * (DEPTH + SINGLE / np.sqrt(np.fmax(1.0, side.features.sizes[values])))
 
 
-def _representatives(side: Side) -> npt.NDArray[np.int64]:
-    """Return strong values: of each class one for each float type in it."""
+def _representatives(side: AnalysedRun) -> npt.NDArray[np.int64]:
+    """Return strong values: one for each float type in each class."""
     strong = np.flatnonzero(side.features.strong)
-    keys = np.stack([side.classes.of[strong], np.round(np.log2(side.features.rounding[strong] + 2e-16))], axis=1)
+    keys = np.stack(
+        [side.equivalence.class_of[strong], np.round(np.log2(side.features.rounding[strong] + 2e-16))], axis=1
+    )
     _, first = np.unique(keys, axis=0, return_index=True)
     return strong[np.sort(first)]
 
 
-def _clear(there: Candidates, back: Candidates) -> Iterator[tuple[int, int]]:
-    for one, others in there.items():
+def _find_clear_pairs(from_a: Candidates, from_b: Candidates) -> Iterator[tuple[int, int]]:
+    for one, others in from_a.items():
         other = _clearly_nearest(others)
-        if other is not None and _clearly_nearest(back[other]) == one:
+        if other is not None and _clearly_nearest(from_b[other]) == one:
             yield one, other
 
 
@@ -120,14 +122,14 @@ def _clearly_nearest(candidates: Mapping[int, float]) -> int | None:
     return None
 
 
-def _neighbours(side: Side) -> list[tuple[set[int], set[int]]]:
-    """Return for each class the classes from which its makers compute it, and those that its readers make of it."""
-    of, graph = side.classes.of.tolist(), side.graph
-    found: list[tuple[set[int], set[int]]] = [(set(), set()) for _ in range(side.classes.count)]
+def _find_neighbours(side: AnalysedRun) -> list[tuple[set[int], set[int]]]:
+    """Return for each class the classes that its makers read, and those that its readers make."""
+    class_of, graph = side.equivalence.class_of.tolist(), side.graph
+    found: list[tuple[set[int], set[int]]] = [(set(), set()) for _ in range(side.equivalence.class_count)]
     for op in range(len(graph.run.ops)):
-        if side.classes.moves[op]:
+        if side.equivalence.is_movement[op]:
             continue
-        reads, makes = {of[value] for value in graph.reads[op]}, {of[value] for value in graph.makes[op]}
+        reads, makes = {class_of[value] for value in graph.reads[op]}, {class_of[value] for value in graph.makes[op]}
         for each in makes:
             found[each][0].update(reads)
         for each in reads:
@@ -135,14 +137,14 @@ def _neighbours(side: Side) -> list[tuple[set[int], set[int]]]:
     return found
 
 
-def _by_context(
-    there: Candidates,
-    back: Candidates,
+def _find_pairs_by_context(
+    from_a: Candidates,
+    from_b: Candidates,
     pairs: Mapping[int, int],
     around_a: Sequence[tuple[set[int], set[int]]],
     around_b: Sequence[tuple[set[int], set[int]]],
 ) -> Iterator[tuple[int, int]]:
-    """Yield pairs among what is left, each the best of the other by its surroundings."""
+    """Yield pairs of the remaining candidates where each is the best of the other by context."""
     taken = set(pairs.values())
 
     def score(one: int, other: int) -> tuple[int, float]:
@@ -150,15 +152,15 @@ def _by_context(
             len({pairs[each] for each in ours if each in pairs} & theirs)
             for ours, theirs in zip(around_a[one], around_b[other], strict=True)
         )
-        return -shared, there[one][other]
+        return -shared, from_a[one][other]
 
     def best_of_b(one: int) -> int | None:
-        return _best({other: score(one, other) for other in there[one] if other not in taken})
+        return _best({other: score(one, other) for other in from_a[one] if other not in taken})
 
     def best_of_a(other: int) -> int | None:
-        return _best({one: score(one, other) for one in back[other] if one not in pairs})
+        return _best({one: score(one, other) for one in from_b[other] if one not in pairs})
 
-    for one in there:
+    for one in from_a:
         if one not in pairs:
             other = best_of_b(one)
             if other is not None and best_of_a(other) == one:
@@ -166,7 +168,7 @@ def _by_context(
 
 
 def _best(scores: Mapping[int, tuple[int, float]]) -> int | None:
-    """Return the candidate with the most around it in common, if there is any and no other is as good."""
+    """Return the candidate that shares the most context; None if none shares any, or another one is as good."""
     ranked = sorted(scores.items(), key=lambda pair: pair[1])
     if not ranked or ranked[0][1][0] == 0:
         return None
@@ -177,7 +179,7 @@ def _best(scores: Mapping[int, tuple[int, float]]) -> int | None:
 
 Floats = npt.NDArray[np.float64]
 
-# So many comparisons of rows take about as long as the import.
+# Up to this many comparisons of rows, brute force takes less time than the import of SciPy.
 FEW = 1_000_000
 _CHUNK = 256
 
@@ -185,9 +187,9 @@ _CHUNK = 256
 def find_nearest(
     table: Floats, rows: Floats, *, count: int = 1, within: float = np.inf
 ) -> tuple[Floats, npt.NDArray[np.int64]]:
-    """Return the distances and places in `table` of the `count` nearest to each row, the nearest first.
+    """Return the distances and the places in `table` of the `count` rows nearest to each row, the nearest first.
 
-    A place beyond `within`, or beyond the table, has an infinite distance.
+    The distance is infinite where it is beyond `within`, or where the table has fewer rows.
     """
     if len(table) * len(rows) > FEW:
         from scipy.spatial import cKDTree

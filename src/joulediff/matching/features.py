@@ -1,10 +1,13 @@
-"""What a tensor looks like, whatever its layout, float type, padding by zeros or repetition.
+"""Features of tensors that do not depend on layout, float type, zero padding or repetition.
 
-Power sums, each in units of a typical magnitude (the fourth sum over the second, under the root) and of how many
-elements have it. Zeros count for nothing in either, nor do elements so small that a float type or another order of
-computing makes zeros of them; repetition multiplies all sums alike. Nothing is relative to the mean, so tensors with
-a mean near zero are told apart as well as others. Distances are relative errors: a change of float type moves features
-by about its rounding error.
+A feature is a power sum, divided by a typical magnitude (the root of the fourth sum over the second) and by the number
+of elements of that magnitude. Zeros, and elements so small that rounding makes them zero, add nothing to either;
+repetition multiplies all sums by the same factor. No feature is relative to the mean, so tensors with a mean near zero
+are told apart too. The distance of two rows is a relative error: a change of float type moves features by about its
+rounding error.
+
+This is the second comparison of tensors beside `model.signature.compare`. It is needed to find the nearest of many
+tensors with a k-d tree, and to match tensors of different sizes, where one is padded or repeated.
 """
 
 from __future__ import annotations
@@ -21,43 +24,44 @@ from joulediff.model.signature import Signature, compare
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-# Magnitude, mean, mean magnitude, skewness, lowest, highest. Higher moments and extremes change more for the same error
-# of the elements, so they weigh less.
+# Magnitude, mean, mean magnitude, skewness, lowest, highest. The same error of the elements changes higher moments and
+# extremes more, so these have smaller weights.
 WEIGHTS = np.array([1.0, 1.0, 1.0, 0.5, 0.2, 0.2])
-# Sums of the same elements in another order, in double precision.
+# Relative difference of sums of the same elements in another order, in double precision.
 SAME = 1e-9
 # Sums of whole numbers are exact; beyond 2**53 they have the rounding of a double.
 EXACT_SUM = 1e-12
-# Fewer elements than this say too little to tell a tensor by.
+# A tensor with fewer nonzero elements cannot be recognised by its features.
 FEW = 8
-# Unit roundoff of float types, and of what is computed with them.
+# Relative rounding error of values computed in each float type.
 ROUNDING = {"float64": 1e-15, "float32": 1e-6, "float16": 2**-11, "bfloat16": 2**-8}
 # Matrix products and convolutions of float32 may run in TF32 on a GPU.
 TF32 = 2**-11
 COARSE = 2**-4
-# Where the largest magnitude makes up this share of the power, as in scores with a mask of -1e4, the rest is not seen.
+# If the elements of the largest magnitude make up this share of the power sums, as in attention scores with a mask of
+# -1e4, the features do not show the other elements.
 DOMINATED = 0.98
-# Denormals and numbers whose powers are beyond a double say nothing.
+# Sums of denormals, and powers near the limits of a double, are not compared.
 _LEAST, _MOST = 1e-280, 1e280
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """The values of a run, one row each."""
+    """The features of the values of a run; each array has one entry, or one row, for each value."""
 
     rows: Floats
-    """Weighted features; NaN for what cannot be compared."""
+    """Weighted features; NaN for a value that cannot be compared."""
     strong: Bools
-    """Evidence enough to be recognised by: not constant, not whole numbers, not few, finite."""
+    """Whether the features suffice to recognise it: finite, not constant, not whole numbers, not few elements."""
     known: Bools
-    """Finite and not constant: equal ones are equal where something else says so too."""
+    """Whether it is finite and not constant: features can confirm an equality that other facts suggest."""
     sizes: Floats
-    """How many elements have about the typical magnitude."""
+    """Number of elements that have about the typical magnitude."""
     counts: Floats
     sums: Floats
-    """Count of nonzeros and power sums, which add up under concatenation."""
+    """Count of nonzero elements and power sums; both add up under concatenation."""
     rounding: Floats
-    """Relative error that the coarsest float type on the way to a value makes."""
+    """Relative rounding error of the coarsest float type among the values it was computed from."""
 
 
 def find_features(graph: Graph) -> Features:
@@ -82,25 +86,25 @@ def find_features(graph: Graph) -> Features:
     return Features(found * WEIGHTS, strong, known, sizes, counts, adding, _roundings(graph))
 
 
-def are_multiples(a: Floats, b: Floats, share: Floats) -> Bools:
-    """Return where one size is a whole number of times the other but for a share, as where a tensor is repeated."""
+def are_multiples(a: Floats, b: Floats, tolerance: Floats) -> Bools:
+    """Return where one size is a whole multiple of the other within a relative tolerance, as for a repeated tensor."""
     ratio = a / b
     ratio = np.maximum(ratio, 1 / ratio)
-    return np.asarray(np.abs(ratio - np.round(ratio)) <= share * ratio)
+    return np.asarray(np.abs(ratio - np.round(ratio)) <= tolerance * ratio)
 
 
 def is_same_weak_value(a: Signature, b: Signature, *, tolerance: float) -> bool:
     """Return whether two values that are not strong are equal.
 
-    Their features say too little, so their signatures are compared, extremes included. Whole numbers (indices, masks)
-    have no rounding errors and must be equal exactly.
+    Features are not enough to recognise them, so the signatures are compared, extremes included. Whole numbers
+    (indices, masks) have no rounding errors and must be equal exactly.
     """
     is_whole = a.integral or b.integral
     return compare(a, b, tolerance=EXACT_SUM if is_whole else max(tolerance, EXACT_SUM), extremes=True)
 
 
 def _table(run: Run) -> Floats:
-    """Return a row for each signature, and a last one that says nothing."""
+    """Return a row for each signature, and a last one for values without a signature."""
     rows = [
         (
             s.count,
@@ -121,7 +125,7 @@ def _table(run: Run) -> Floats:
 
 
 def _normalise(sums: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    """Return features, and how many elements have about the typical magnitude."""
+    """Return the features, and the number of elements that have about the typical magnitude."""
     first, size, square, third, fourth = sums.T
     square = np.where((square > _LEAST) & (square < _MOST) & (fourth > _LEAST) & (fourth < _MOST), square, np.nan)
     typical, count = np.sqrt(fourth / square), square**2 / fourth

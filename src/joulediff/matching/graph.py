@@ -1,8 +1,8 @@
-"""A run as a graph: which values each operator reads and makes.
+"""A run as a graph: the values that each operator reads and makes.
 
-Memory that is written in part belongs to every operator that wrote to it, and each of them reads what it held before,
-so no dependency gets lost in chains of writes. A value that an operator returns and others made, as the view of a view
-that is the tensor itself, is not made by it.
+Every operator that writes a part of a tensor's memory makes its new value and reads the old one, so chains of writes
+lose no dependency. An operator that returns a value of other operators, such as a view that is the tensor itself, does
+not make it.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from joulediff.model.run import Run
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Operators and values by number, as in the run."""
+    """Which operator reads and makes which value. Operators and values have the numbers of the run."""
 
     run: Run
     reads: Sequence[tuple[int, ...]]
-    """By operator: values it reads, each once."""
+    """By operator: the values it reads, each once."""
     makes: Sequence[tuple[int, ...]]
-    """By operator: values it makes or changes."""
+    """By operator: the values it makes or changes."""
     makers: Sequence[tuple[int, ...]]
-    """By value: operators; none for what was there before the step."""
+    """By value: the operators that make it; none for a tensor that existed before the step."""
     readers: Sequence[tuple[int, ...]]
-    """By value: operators."""
+    """By value: the operators that read it."""
     is_output: Sequence[bool]
-    """By value: whether the step returned it, or left it behind in a parameter or buffer."""
+    """By value: whether the step returned it, or left it in a parameter or buffer."""
 
 
 def to_graph(run: Run) -> Graph:
@@ -53,7 +53,7 @@ def _invert(rows: Sequence[dict[int, None]], count: int) -> list[tuple[int, ...]
 
 
 def _outputs(run: Run) -> list[bool]:
-    """Return which values outlive the step: what it returned, and the last of each parameter or buffer it wrote to."""
+    """Return which values outlive the step: its outputs, and the last value of each parameter or buffer it wrote to."""
     kept = {value.storage for value in run.values if value.kind in ("parameter", "buffer")}
     last: dict[tuple[int, object], int] = {}
     for value in run.values:

@@ -1,7 +1,7 @@
-"""Two runs side by side, with one number for every operator and entity of both, and the anchors between them.
+"""One graph of the operators and entities of two runs, with the anchors between them.
 
-Operators and entities of b follow those of a. An entity is a tensor in all its views, copies and casts; the anchor of
-an entity is the number of the pair its class is in, or -1.
+Operators and entities of b are numbered after those of a. An entity is a tensor with all its views, copies and casts.
+The anchor of an entity is the number of the pair that its class belongs to, or -1.
 """
 
 from __future__ import annotations
@@ -9,47 +9,51 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from joulediff.matching.anchors import Anchor, Side
+from joulediff.matching.anchors import AnalysedRun, Anchor
 
-# Types of what counts or chooses.
+# Types of indices, counts and masks.
 _INDICES = ("int", "uint", "bool")
 
 
 @dataclass(slots=True)
-class Joint:
-    """Both runs. Movement is no operator here: it leads from an entity to itself."""
+class JointGraph:
+    """Both runs. Operators that only move data have no edges: they lead from an entity to itself."""
 
-    sides: tuple[Side, Side]
-    ops: int
-    """Operators of a: where those of b begin."""
-    entities: int
+    sides: tuple[AnalysedRun, AnalysedRun]
+    first_op_of_b: int
+    """Number of the first operator of b, which is the count of those of a."""
+    first_entity_of_b: int
     makes: list[list[int]] = field(default_factory=list)
-    """By operator: entities."""
+    """By operator: the entities it computes."""
     reads: list[list[int]] = field(default_factory=list)
+    """By operator: the entities it reads."""
     makers: list[list[int]] = field(default_factory=list)
-    """By entity: operators that compute it; none for what was there before the step."""
+    """By entity: the operators that compute it; none for a tensor that existed before the step."""
     readers: list[list[int]] = field(default_factory=list)
-    moves: list[bool] = field(default_factory=list)
+    """By entity: the operators that read it."""
+    is_movement: list[bool] = field(default_factory=list)
     """By operator: whether it only moves data."""
     movers: list[list[int]] = field(default_factory=list)
-    """By entity: operators that move it."""
-    anchor: list[int] = field(default_factory=list)
+    """By entity: the operators that move it."""
+    anchor_of: list[int] = field(default_factory=list)
+    """By entity: the number of its anchor; -1 for none."""
     is_strong: list[bool] = field(default_factory=list)
+    """By entity: whether it can be recognised by its features."""
     is_kept: list[bool] = field(default_factory=list)
-    """By entity: whether it outlives the step, or is taken apart or put together with others for what reads it then."""
+    """By entity: whether it outlives the step, or its readers read the whole or the parts of it instead."""
     is_derived: list[bool] = field(default_factory=list)
-    """By entity: whether any tensor that the step was given went into it, but for constants and indices."""
-    is_free: list[bool] = field(default_factory=list)
-    """By entity: whether nothing but indices that the step was given went into it: a constant, a mask, a position."""
+    """By entity: whether it depends on a tensor given to the step, other than constants and indices."""
+    is_constant: list[bool] = field(default_factory=list)
+    """By entity: whether it depends on nothing but indices given to the step: a constant, a mask, a position."""
     values: list[list[int]] = field(default_factory=list)
     """By entity: its values."""
-    given: set[int] = field(default_factory=set)
-    """Anchors of what was there before the step, in both runs."""
+    given_anchors: set[int] = field(default_factory=set)
+    """Anchors of tensors that existed before the step in both runs."""
     wholes: dict[int, list[tuple[int, frozenset[int]]]] = field(default_factory=dict)
-    """By the anchor of a first part: wholes and all their parts, by anchor."""
+    """By the anchor of the first part: the anchor of the whole and those of all its parts."""
 
-    def put_together(self, anchors: Iterable[int]) -> set[int]:
-        """Return anchors with wholes in the place of all their parts."""
+    def merge_parts(self, anchors: Iterable[int]) -> set[int]:
+        """Return anchors in which a whole replaces its parts, where all of these are present."""
         found = set(anchors)
         for first in sorted(found):
             for whole, parts in self.wholes.get(first, ()):
@@ -57,84 +61,93 @@ class Joint:
                     found = found - parts | {whole}
         return found
 
-    def side_of(self, op: int) -> int:
+    def side_of_op(self, op: int) -> int:
         """Return 0 for an operator of a, 1 for one of b."""
-        return int(op >= self.ops)
+        return int(op >= self.first_op_of_b)
 
-    def own(self, op: int) -> int:
+    def side_of_entity(self, entity: int) -> int:
+        """Return 0 for an entity of a, 1 for one of b."""
+        return int(entity >= self.first_entity_of_b)
+
+    def number_in_run(self, op: int) -> int:
         """Return the number of an operator in its own run."""
-        return op - self.ops if op >= self.ops else op
+        return op - self.first_op_of_b if op >= self.first_op_of_b else op
 
-    def share(self, op: int) -> float:
-        """Return how much of its run lies before an operator."""
-        return self.own(op) / len(self.sides[self.side_of(op)].graph.run.ops)
+    def position(self, op: int) -> float:
+        """Return the position of an operator in its run, from 0 to 1."""
+        return self.number_in_run(op) / len(self.sides[self.side_of_op(op)].graph.run.ops)
 
 
-def to_joint(a: Side, b: Side, anchors: Sequence[Anchor]) -> Joint:
-    """Return two runs side by side, with anchors numbered as they are given."""
-    joint = Joint((a, b), len(a.graph.run.ops), a.classes.entities)
-    _add(joint, a, {anchor.a: number for number, anchor in enumerate(anchors)})
-    _add(joint, b, {anchor.b: number for number, anchor in enumerate(anchors)})
-    # What is computed from constants may be equal by chance wherever it is: it is as weak as they are.
-    doubtful = {joint.anchor[entity] for entity, derived in enumerate(joint.is_derived) if not derived}
-    for entity, anchor in enumerate(joint.anchor):
+def to_joint_graph(a: AnalysedRun, b: AnalysedRun, anchors: Sequence[Anchor]) -> JointGraph:
+    """Return the joint graph of two runs; an anchor has its place in `anchors` as its number."""
+    joint = JointGraph((a, b), len(a.graph.run.ops), a.equivalence.entity_count)
+    _add_run(joint, a, {anchor.a: number for number, anchor in enumerate(anchors)})
+    _add_run(joint, b, {anchor.b: number for number, anchor in enumerate(anchors)})
+    # Tensors computed from constants may be equal by chance, so they count as weak, like the constants.
+    doubtful = {joint.anchor_of[entity] for entity, derived in enumerate(joint.is_derived) if not derived}
+    for entity, anchor in enumerate(joint.anchor_of):
         if anchor in doubtful:
-            joint.anchor[entity] = -1
+            joint.anchor_of[entity] = -1
             joint.is_strong[entity] = False
     given = [set[int](), set[int]()]
-    for entity, anchor in enumerate(joint.anchor):
+    for entity, anchor in enumerate(joint.anchor_of):
         if anchor >= 0 and not joint.makers[entity]:
-            given[int(entity >= joint.entities)].add(anchor)
-    joint.given = given[0] & given[1]
-    _note_wholes(joint)
+            given[joint.side_of_entity(entity)].add(anchor)
+    joint.given_anchors = given[0] & given[1]
+    _collect_wholes(joint)
     return joint
 
 
-def _note_wholes(joint: Joint) -> None:
-    for side, first in ((joint.sides[0], 0), (joint.sides[1], joint.entities)):
-        for each in side.parts:
-            anchors = [joint.anchor[int(side.classes.entity[value]) + first] for value in (each.whole, *each.parts)]
+def _collect_wholes(joint: JointGraph) -> None:
+    for side, first in ((joint.sides[0], 0), (joint.sides[1], joint.first_entity_of_b)):
+        for each in side.compositions:
+            anchors = [
+                joint.anchor_of[int(side.equivalence.entity_of[value]) + first] for value in (each.whole, *each.parts)
+            ]
             if min(anchors) >= 0:
                 joint.wholes.setdefault(anchors[1], []).append((anchors[0], frozenset(anchors[1:])))
 
 
-def look_through_parts(joint: Joint) -> None:
-    """Make movement of the operators that take tensors apart or put them together where that leaves anchors.
+def skip_compositions(joint: JointGraph) -> None:
+    """Treat splits and concatenations as data movement where the whole, or all its parts, have anchors.
 
-    What made the whole then makes its parts, what reads them reads the whole, or the other way round.
+    The operators that made the whole then make its parts, and those that read the parts read the whole, or vice versa.
     """
-    for side, first_op, first in ((joint.sides[0], 0, 0), (joint.sides[1], joint.ops, joint.entities)):
-        entity = (side.classes.entity + first).tolist()
-        for each in side.parts:
+    for side, first_op, first in (
+        (joint.sides[0], 0, 0),
+        (joint.sides[1], joint.first_op_of_b, joint.first_entity_of_b),
+    ):
+        entity = (side.equivalence.entity_of + first).tolist()
+        for each in side.compositions:
             whole, parts = entity[each.whole], [entity[value] for value in each.parts]
             ops = [first_op + op for op in each.ops]
-            known = [joint.anchor[part] >= 0 for part in parts]
-            if joint.anchor[whole] < 0 and not all(known):
+            known = [joint.anchor_of[part] >= 0 for part in parts]
+            if joint.anchor_of[whole] < 0 and not all(known):
                 continue
-            if joint.anchor[whole] >= 0 and any(known) and not all(known):
+            if joint.anchor_of[whole] >= 0 and any(known) and not all(known):
                 continue
-            _look_through(joint, whole, parts, ops, is_split=each.is_split)
+            _skip(joint, whole, parts, ops, is_split=each.is_split)
 
 
-def _look_through(joint: Joint, whole: int, parts: list[int], ops: list[int], *, is_split: bool) -> None:
+def _skip(joint: JointGraph, whole: int, parts: list[int], ops: list[int], *, is_split: bool) -> None:
     before, after = ([whole], parts) if is_split else (parts, [whole])
     for op in ops:
         for each in joint.reads[op]:
             joint.readers[each].remove(op)
         for each in joint.makes[op]:
             joint.makers[each].remove(op)
-        joint.reads[op], joint.makes[op], joint.moves[op] = [], [], True
-        joint.movers[whole if joint.anchor[whole] >= 0 else parts[0]].append(op)
-    if all(joint.anchor[each] >= 0 for each in (*before, *after)):
+        joint.reads[op], joint.makes[op], joint.is_movement[op] = [], [], True
+        joint.movers[whole if joint.anchor_of[whole] >= 0 else parts[0]].append(op)
+    if all(joint.anchor_of[each] >= 0 for each in (*before, *after)):
         for each in before:
             joint.is_kept[each] = True
         return
-    if joint.anchor[after[0]] >= 0:  # what made the one makes the other
+    if joint.anchor_of[after[0]] >= 0:  # the makers of one side make the other
         for op in dict.fromkeys(op for each in before for op in joint.makers[each]):
             for each in after:
                 joint.makes[op].append(each)
                 joint.makers[each].append(op)
-    else:  # what reads the one reads the other
+    else:  # the readers of one side read the other
         for op in dict.fromkeys(op for each in after for op in joint.readers[each]):
             for each in after:
                 if each in joint.reads[op]:
@@ -146,45 +159,48 @@ def _look_through(joint: Joint, whole: int, parts: list[int], ops: list[int], *,
                     joint.readers[each].append(op)
 
 
-def _add(joint: Joint, side: Side, anchors: Mapping[int, int]) -> None:
-    graph, classes = side.graph, side.classes
-    first_op, first = len(joint.makes), len(joint.anchor)
-    entity = (classes.entity + first).tolist()
-    of, strong, known = classes.of.tolist(), side.features.strong.tolist(), side.features.known.tolist()
+def _add_run(joint: JointGraph, side: AnalysedRun, anchors: Mapping[int, int]) -> None:
+    graph, equivalence = side.graph, side.equivalence
+    first_op, first = len(joint.makes), len(joint.anchor_of)
+    entity = (equivalence.entity_of + first).tolist()
+    class_of, strong, known = equivalence.class_of.tolist(), side.features.strong.tolist(), side.features.known.tolist()
     counts = side.features.counts.tolist()
     for table in (joint.makers, joint.readers, joint.movers, joint.values):
-        table.extend([] for _ in range(classes.entities))
-    joint.anchor.extend([-1] * classes.entities)
-    joint.is_strong.extend([False] * classes.entities)
-    joint.is_kept.extend([False] * classes.entities)
-    joint.is_derived.extend([False] * classes.entities)
-    joint.is_free.extend([True] * classes.entities)
+        table.extend([] for _ in range(equivalence.entity_count))
+    joint.anchor_of.extend([-1] * equivalence.entity_count)
+    joint.is_strong.extend([False] * equivalence.entity_count)
+    joint.is_kept.extend([False] * equivalence.entity_count)
+    joint.is_derived.extend([False] * equivalence.entity_count)
+    joint.is_constant.extend([True] * equivalence.entity_count)
     for value, each in enumerate(entity):
         joint.values[each].append(value)
-        joint.anchor[each] = anchors.get(of[value], -1)
+        joint.anchor_of[each] = anchors.get(class_of[value], -1)
         joint.is_strong[each] |= strong[value]
         joint.is_kept[each] |= graph.is_output[value]
         if not graph.makers[value]:
             is_index = side.graph.run.values[value].dtype.startswith(_INDICES)
             joint.is_derived[each] |= known[value] and not is_index
-            joint.is_free[each] &= is_index or not counts[value]
-    for op, moves in enumerate(classes.moves.tolist()):
+            joint.is_constant[each] &= is_index or not counts[value]
+    for op, moves in enumerate(equivalence.is_movement.tolist()):
         reads = _distinct(graph.reads[op], entity)
         makes = _distinct(graph.makes[op], entity)
         if moves:
             for each in (makes or reads)[:1]:
                 joint.movers[each].append(first_op + op)
             reads = makes = []
-        joint.moves.append(moves)
+        joint.is_movement.append(moves)
         joint.reads.append(reads)
         joint.makes.append(makes)
-        derived, free = any(joint.is_derived[each] for each in reads), all(joint.is_free[each] for each in reads)
+        is_derived, is_constant = (
+            any(joint.is_derived[each] for each in reads),
+            all(joint.is_constant[each] for each in reads),
+        )
         for each in reads:
             joint.readers[each].append(first_op + op)
         for each in makes:
             joint.makers[each].append(first_op + op)
-            joint.is_derived[each] |= derived
-            joint.is_free[each] &= free
+            joint.is_derived[each] |= is_derived
+            joint.is_constant[each] &= is_constant
 
 
 def _distinct(values: Sequence[int], entity: Sequence[int]) -> list[int]:

@@ -1,6 +1,6 @@
-"""Regions for people: those that repeat from layer to layer are one row, with a name and a place.
+"""Rows of a report: regions that repeat from layer to layer form one row with a name and a module.
 
-Names come from the operators and modules of both sides; they describe what was matched and had no part in it.
+Names come from the operators and modules of both sides. Matching itself does not use them.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from joulediff.frameworks.framework import short_name
 from joulediff.model.finding import Region, RegionKind
 from joulediff.model.run import Run
 
-# So many operators are named, and then the rest counted.
+# Most operators that a name lists; the others are counted.
 _NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class RegionGroup:
-    """Regions that are alike: the same operators in modules that differ by numbers alone."""
+    """Similar regions: the same operators in modules whose names differ by numbers only."""
 
     name: str
-    """`bmm, mul, _softmax, 5 more ↔ scaled_dot_product_attention`; one side's name where both are alike."""
+    """`bmm, mul, _softmax, 5 more ↔ scaled_dot_product_attention`; one name where both sides have the same."""
     where: str
-    """`transformer.h.*.attn`; empty outside of modules."""
+    """`transformer.h.*.attn`; empty for operators outside of modules."""
     kind: RegionKind
     regions: tuple[int, ...]
     ops_a: int
-    """Operators of one region in a."""
+    """Number of operators of one region in a."""
     ops_b: int
 
 
 def group_regions(a: Run, b: Run, regions: Sequence[Region]) -> list[RegionGroup]:
-    """Return the rows of a match, in the order of their first regions. Every region is in one of them."""
+    """Return the rows of a match, in the order of their first regions. Every region is in exactly one row."""
     found: defaultdict[tuple[str, str, RegionKind], list[Region]] = defaultdict(list)
     for region in regions:
         found[_name(a, b, region), _where(a, b, region), region.kind].append(region)
@@ -52,7 +52,7 @@ def _name(a: Run, b: Run, region: Region) -> str:
 
 
 def name_ops(run: Run, ops: Sequence[int]) -> str:
-    """Return operators in a few words: `mul, pow, add, 5 more`; views are named only if there is nothing else."""
+    """Return a short name for operators: `mul, pow, add, 5 more`. Views are named only if there is nothing else."""
     computing = [op for op in ops if not is_view(run, op)] or list(ops)
     names = [short_name(run.ops[op].name) for op in computing]
     kinds = list(dict.fromkeys(names))
@@ -64,14 +64,14 @@ def name_ops(run: Run, ops: Sequence[int]) -> str:
 
 
 def is_view(run: Run, op: int) -> bool:
-    """Return whether an operator only gives other shapes to memory that it reads."""
+    """Return whether an operator only returns views of its inputs."""
     found = run.ops[op]
     memory = {run.values[value].storage for value in found.inputs}
     return bool(found.outputs) and not found.writes and all(run.values[v].storage in memory for v in found.outputs)
 
 
 def _where(a: Run, b: Run, region: Region) -> str:
-    """Return the module that most operators of a side belong to, with stars for numbers."""
+    """Return the module of most operators of a side, with stars for numbers."""
     for run, ops in ((a, region.a), (b, region.b)):
         modules = Counter(module for op in ops if (module := _module(run, op)))
         if modules:

@@ -14,7 +14,7 @@ from torch import nn
 from joulediff.frameworks.recorder import Recorder, open_recorder
 from joulediff.frameworks.torch import state as states
 from joulediff.frameworks.torch.state import State, keep_state
-from joulediff.matching import match
+from joulediff.matching import match_regions
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Run
 from joulediff.session.record import record
@@ -120,7 +120,7 @@ def test_recordings_of_one_training_program_are_equal_however_long_they_measure(
     (a, calls_a), (b, calls_b) = recorded(step_a), recorded(step_b, 0.06)
     assert calls_a != calls_b
     assert a.ops and (a.ops, a.values, a.signatures) == (b.ops, b.values, b.signatures)
-    regions = match(a, b)
+    regions = match_regions(a, b)
     assert sum(len(region.a) for region in regions) == len(a.ops)
     assert sum(len(region.b) for region in regions) == len(b.ops)
     (note,) = a.notes
@@ -552,6 +552,6 @@ def test_a_language_model_that_trains() -> None:
     assert calls_a != calls_b
     assert replace(a, frames=()).ops == b.ops
     assert (a.values, a.signatures) == (b.values, b.signatures)
-    assert sum(len(region.a) for region in match(a, b)) == len(a.ops)
+    assert sum(len(region.a) for region in match_regions(a, b)) == len(a.ops)
     (note,) = a.notes
     assert "it is put back before each watched pass" in note

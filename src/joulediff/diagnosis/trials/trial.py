@@ -17,7 +17,7 @@ from joulediff.diagnosis.comparison import Comparison, differ, ops_of
 from joulediff.diagnosis.significance import ALPHA, chance
 from joulediff.diagnosis.trials.transplant import Transplant
 from joulediff.frameworks.jobs import OWN, Feed, Job, JobCost, LiveProgram
-from joulediff.matching import match
+from joulediff.matching import match_regions
 from joulediff.model.diff import Thresholds
 from joulediff.model.energy import Energy, scale
 from joulediff.model.errors import JoulediffError
@@ -167,7 +167,7 @@ class Trials:
     def _match_changed(self, run: Run) -> Comparison:
         a, b = (run, self.sides.b) if self.expensive == "a" else (self.sides.a, run)
         tolerance = self.sides.tolerance
-        return Comparison(a, b, match(a, b, tolerance=tolerance), tolerance)
+        return Comparison(a, b, match_regions(a, b, tolerance=tolerance), tolerance)
 
     def _find_again(self, changed: Comparison) -> Region:
         """Return the region of the changed run that holds what this region's cheap side does."""
