@@ -67,7 +67,7 @@ def reference_j(step, meter: NvmlMeter, seconds: float = 4.0) -> float:
         thread.join()
     repeater.drain()
     (start_s, start_j), (end_s, end_j) = ticks
-    return (end_j - start_j) / float(repeater.progress.steps_at(end_s) - repeater.progress.steps_at(start_s))
+    return (end_j - start_j) / float(repeater.log.steps_at(end_s) - repeater.log.steps_at(start_s))
 
 
 def plain_window_j(step, meter: NvmlMeter, seconds: float = 0.2) -> float:

@@ -76,7 +76,7 @@ def trace(step, meter: NvmlMeter, seconds: float) -> dict:
         repeater.drain()
         time.sleep(0.25)
     first_j = tracer.ticks[0][2]
-    marks = list(zip(repeater.progress.time_s, repeater.progress.steps, strict=True))
+    marks = list(zip(repeater.log.time_s, repeater.log.steps, strict=True))
     return {
         "samples": [[round(t - start_s, 4), round(w, 2)] for t, w in tracer.samples],
         "ticks": [[round(a - start_s, 4), round(b - start_s, 4), round(j - first_j, 3)] for a, b, j in tracer.ticks],

@@ -13,13 +13,13 @@ from statistics import mean
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "measuring"))
-from test_golden_h200 import TRACES, progress_of, sample_curve, tick_curve
+from test_golden_h200 import TRACES, log_of, sample_curve, tick_curve
 
 from joulediff.measuring.windows import joules_per_step
 
 
 def joules(make_curve, run, start_s: float, end_s: float, *, capped: bool = False):
-    return joules_per_step(make_curve(run), progress_of(run), [[start_s, end_s]], capped=capped)
+    return joules_per_step(make_curve(run), log_of(run), [[start_s, end_s]], capped=capped)
 
 
 def off(make_curve, runs, end_s: float, start_s: float = 0.3) -> list[float]:

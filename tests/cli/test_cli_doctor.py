@@ -14,7 +14,7 @@ from joulediff.cli import main
 from joulediff.measuring.conditions import CpuUse
 from joulediff.measuring.doctor import check_machine
 from joulediff.measuring.meters.scripted import FakeClock
-from joulediff.measuring.sensor_cache import Memory
+from joulediff.measuring.sensor_cache import SensorCache
 from joulediff.model.measurement import Checkup
 
 
@@ -170,7 +170,7 @@ def test_what_was_learned_is_kept_and_used(cache: Path, flickering: str) -> None
     assert key.endswith("/scripted/gpu0")
     assert row["period_s"] == learned.period_s
     assert row["resolution_j"] == learned.resolution_j
-    assert Memory().recall(make_domain("gpu0", period_s=0.5)).period_s == learned.period_s
+    assert SensorCache().apply(make_domain("gpu0", period_s=0.5)).period_s == learned.period_s
 
 
 def test_a_sensor_that_never_moves_teaches_nothing(doctor: Any, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_another_program_on_the_device_is_named() -> None:
     assert not found.ok
     assert str(parent) in found.value
     assert f"{NO_SUCH_PID} (not visible from here)" in found.value
-    assert "its energy is in every number" in str(found.advice)
+    assert "its energy is measured with yours" in str(found.advice)
 
 
 def test_our_own_process_and_its_children_are_no_company() -> None:

@@ -11,7 +11,7 @@ import pytest
 from fakes import GPU, DeviceMeter, FakeDevice, FakeWork
 from joulediff.measuring.loop import Next, WindowLoop, Windows, mean_clocks
 from joulediff.measuring.meters.scripted import FakeClock
-from joulediff.measuring.repeater import Progress, Repeater
+from joulediff.measuring.repeater import Repeater, StepLog
 from joulediff.measuring.sampler import Sampler
 from joulediff.model.measurement import DeviceState
 
@@ -52,12 +52,12 @@ def test_windows_are_contiguous_and_hold_whole_work() -> None:
     (edges_s,) = found.stretches
     lengths_s = [end_s - start_s for start_s, end_s in pairwise(edges_s)]
     assert lengths_s == pytest.approx([0.5] * 4, abs=STEP_S)
-    assert found.progress.steps_between(edges_s[0], edges_s[-1]) == pytest.approx(200, abs=2)
+    assert found.log.steps_between(edges_s[0], edges_s[-1]) == pytest.approx(200, abs=2)
 
 
 def test_the_work_settles_before_the_first_edge() -> None:
     found = run_windows(until(1), settle_s=0.2)
-    assert found.stretches[0][0] >= found.progress.time_s[0] + 0.2
+    assert found.stretches[0][0] >= found.log.time_s[0] + 0.2
 
 
 def test_a_new_stretch_begins_after_settling_again() -> None:
@@ -101,4 +101,4 @@ def test_what_was_measured_is_kept_when_the_step_fails() -> None:
 
 def test_clocks_that_some_reads_lack() -> None:
     assert mean_clocks([{"gpu0": 1.0}, {"gpu0": 3.0, "gpu1": 5.0}, {}]) == {"gpu0": 2.0, "gpu1": 5.0}
-    assert Windows(Progress()).mean_clocks_mhz == {}
+    assert Windows(StepLog()).mean_clocks_mhz == {}

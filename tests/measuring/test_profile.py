@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from fakes import GPU, PowerCurve, counter_domain, counter_readings, power_readings
 from joulediff.measuring.energy_curve import Curve
-from joulediff.measuring.repeater import Progress
+from joulediff.measuring.repeater import StepLog
 from joulediff.measuring.result import LEAST_PARTS, MAX_PARTS, fold
 
 
 def marks(step_s, count, *, start_s=0.0, per_mark=1):
     times_s = start_s + step_s * np.arange(count + 1)
-    return Progress(times_s.tolist(), [per_mark * n for n in range(count + 1)])
+    return StepLog(times_s.tolist(), [per_mark * n for n in range(count + 1)])
 
 
 def two_levels(step_s, count, high_w=600.0, low_w=200.0):
@@ -50,7 +50,7 @@ def test_steps_of_different_lengths_are_folded_by_their_phase():
     knots = [(t, w) for a, b in pairwise(ends_s) for t, w in ((a, 300.0), (b - 1e-9, 500.0))]
     power = PowerCurve([-1.0, *(t for t, _ in knots), 7.0], [300.0, *(w for _, w in knots), 300.0])
     profile = fold(
-        sampled(power, 6.0), Progress(ends_s.tolist(), list(range(6))), [[0.0, 5.0]], step_s=1.0, energy_j=400.0
+        sampled(power, 6.0), StepLog(ends_s.tolist(), list(range(6))), [[0.0, 5.0]], step_s=1.0, energy_j=400.0
     )
     assert profile[3:47] == pytest.approx(np.linspace(300, 500, 101)[1::2][3:47], rel=0.02)
 
@@ -120,8 +120,8 @@ def test_its_mean_is_the_energy_of_the_step(seed, periods, count, swing, jitter,
     stamps_s += rng.uniform(-jitter, jitter, len(stamps_s)) * period_s
     power = PowerCurve(stamps_s, rng.uniform(60, 900, len(stamps_s)))
     curve = Curve.from_readings(replace(GPU, period_s=period_s), power_readings(power, stamps_s))
-    progress = Progress(ends_s.tolist(), list(range(count + 1)))
-    profile = fold(curve, progress, [[0.0, float(ends_s[-1])]], step_s=step_s, energy_j=energy_j)
+    log = StepLog(ends_s.tolist(), list(range(count + 1)))
+    profile = fold(curve, log, [[0.0, float(ends_s[-1])]], step_s=step_s, energy_j=energy_j)
     assert LEAST_PARTS - 1 <= len(profile) <= MAX_PARTS
     assert float(np.mean(profile)) * step_s == pytest.approx(energy_j, rel=1e-12)
     assert min(profile) > 0

@@ -41,13 +41,11 @@ def test_marks_tell_when_the_device_was_done(monkeypatch, step_s, launch_s):
     warm = len(device.done_at_s) - 1
     repeater.run_until(clock.now() + 1.0)
     repeater.drain()
-    progress = repeater.progress
-    lag_s = [
-        time_s - device.done_at_s[warm + steps] for time_s, steps in zip(progress.time_s, progress.steps, strict=True)
-    ]
+    log = repeater.log
+    lag_s = [time_s - device.done_at_s[warm + steps] for time_s, steps in zip(log.time_s, log.steps, strict=True)]
     assert min(lag_s[1:]) >= -1e-9
     assert max(lag_s) <= 0.02
-    pace_s = (progress.time_s[-1] - progress.time_s[0]) / progress.steps[-1]
+    pace_s = (log.time_s[-1] - log.time_s[0]) / log.steps[-1]
     assert pace_s == pytest.approx(max(step_s, launch_s), rel=0.02)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from joulediff.measuring.sensor_cache import MAX_FILE_BYTES, SCHEMA, Memory, cache_folder
+from joulediff.measuring.sensor_cache import MAX_FILE_BYTES, SCHEMA, SensorCache, cache_folder
 from joulediff.model.energy import Source
 from joulediff.model.measurement import Domain, Learned
 
@@ -43,40 +43,40 @@ def with_row(row: object) -> dict[str, Any]:
 
 
 def test_what_is_kept_is_recalled(tmp_path: Path) -> None:
-    memory = Memory(tmp_path / "new" / "folder", machine=HOST)
-    assert memory.recall(domain()) == domain()
-    memory.keep([learned()])
-    assert memory.problem is None
-    for again in (memory, Memory(tmp_path / "new" / "folder", machine=HOST)):
-        found = again.recall(domain())
+    cache = SensorCache(tmp_path / "new" / "folder", machine=HOST)
+    assert cache.apply(domain()) == domain()
+    cache.store([learned()])
+    assert cache.problem is None
+    for again in (cache, SensorCache(tmp_path / "new" / "folder", machine=HOST)):
+        found = again.apply(domain())
         assert (found.period_s, found.resolution_j) == (0.02, 0.01)
         assert (found.name, found.window_s, found.device) == ("gpu0", 0.5, "a card")
-        assert again.recall(domain("rapl/other")) == domain("rapl/other")
-    assert [path.name for path in memory.path.parent.iterdir()] == ["sensors.json"]
+        assert again.apply(domain("rapl/other")) == domain("rapl/other")
+    assert [path.name for path in cache.path.parent.iterdir()] == ["sensors.json"]
 
 
 def test_a_sensor_is_learned_anew(tmp_path: Path) -> None:
-    memory = Memory(tmp_path, machine=HOST)
-    memory.keep([learned(), learned("rapl/x", period_s=0.001)])
-    memory.keep([learned(period_s=0.03)])
-    again = Memory(tmp_path, machine=HOST)
-    assert again.recall(domain()).period_s == 0.03
-    assert again.recall(domain("rapl/x")).period_s == 0.001
+    cache = SensorCache(tmp_path, machine=HOST)
+    cache.store([learned(), learned("rapl/x", period_s=0.001)])
+    cache.store([learned(period_s=0.03)])
+    again = SensorCache(tmp_path, machine=HOST)
+    assert again.apply(domain()).period_s == 0.03
+    assert again.apply(domain("rapl/x")).period_s == 0.001
 
 
 def test_other_machines_keep_their_own(tmp_path: Path) -> None:
-    Memory(tmp_path, machine=HOST).keep([learned(period_s=0.02)])
-    other = Memory(tmp_path, machine="host-b")
-    assert other.recall(domain()) == domain()
-    other.keep([learned(period_s=0.05)])
-    assert Memory(tmp_path, machine=HOST).recall(domain()).period_s == 0.02
-    assert Memory(tmp_path, machine="host-b").recall(domain()).period_s == 0.05
+    SensorCache(tmp_path, machine=HOST).store([learned(period_s=0.02)])
+    other = SensorCache(tmp_path, machine="host-b")
+    assert other.apply(domain()) == domain()
+    other.store([learned(period_s=0.05)])
+    assert SensorCache(tmp_path, machine=HOST).apply(domain()).period_s == 0.02
+    assert SensorCache(tmp_path, machine="host-b").apply(domain()).period_s == 0.05
 
 
 def test_an_estimate_has_no_sensor_to_learn_about(tmp_path: Path) -> None:
-    memory = Memory(tmp_path, machine=HOST)
-    memory.keep([learned()])
-    assert memory.recall(domain(source="estimated")) == domain(source="estimated")
+    cache = SensorCache(tmp_path, machine=HOST)
+    cache.store([learned()])
+    assert cache.apply(domain(source="estimated")) == domain(source="estimated")
 
 
 @pytest.mark.parametrize(
@@ -100,14 +100,14 @@ def test_an_estimate_has_no_sensor_to_learn_about(tmp_path: Path) -> None:
 )
 def test_a_file_that_is_not_ours_is_ignored_and_said_so(tmp_path: Path, content: Any) -> None:
     path = write(tmp_path, content)
-    memory = Memory(tmp_path, machine=HOST)
-    assert memory.problem is not None
-    assert str(path) in memory.problem
-    assert "\n" not in memory.problem
-    assert memory.recall(domain()) == domain()
-    memory.keep([learned()])
-    again = Memory(tmp_path, machine=HOST)
-    assert (again.problem, again.recall(domain()).period_s) == (None, 0.02)
+    cache = SensorCache(tmp_path, machine=HOST)
+    assert cache.problem is not None
+    assert str(path) in cache.problem
+    assert "\n" not in cache.problem
+    assert cache.apply(domain()) == domain()
+    cache.store([learned()])
+    again = SensorCache(tmp_path, machine=HOST)
+    assert (again.problem, again.apply(domain()).period_s) == (None, 0.02)
 
 
 @pytest.mark.parametrize(
@@ -134,45 +134,45 @@ def test_a_file_that_is_not_ours_is_ignored_and_said_so(tmp_path: Path, content:
 )
 def test_a_row_that_makes_no_sense_is_ignored(tmp_path: Path, row: object) -> None:
     write(tmp_path, with_row(row))
-    assert Memory(tmp_path, machine=HOST).recall(domain()) == domain()
+    assert SensorCache(tmp_path, machine=HOST).apply(domain()) == domain()
 
 
 def test_a_sound_row_beside_a_broken_one(tmp_path: Path) -> None:
     rows = with_row({"period_s": 1, "resolution_j": 2, "from a later version": True})
     rows["sensors"]["broken"] = None
     write(tmp_path, rows)
-    memory = Memory(tmp_path, machine=HOST)
-    assert memory.problem is None
-    assert (memory.recall(domain()).period_s, memory.recall(domain()).resolution_j) == (1.0, 2.0)
+    cache = SensorCache(tmp_path, machine=HOST)
+    assert cache.problem is None
+    assert (cache.apply(domain()).period_s, cache.apply(domain()).resolution_j) == (1.0, 2.0)
 
 
 def test_a_folder_in_the_place_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "sensors.json").mkdir()
-    memory = Memory(tmp_path, machine=HOST)
-    assert memory.problem is not None
-    memory.problem = None
-    memory.keep([learned()])
-    assert str(tmp_path) in str(memory.problem)
-    assert memory.recall(domain()).period_s == 0.02
+    cache = SensorCache(tmp_path, machine=HOST)
+    assert cache.problem is not None
+    cache.problem = None
+    cache.store([learned()])
+    assert str(tmp_path) in str(cache.problem)
+    assert cache.apply(domain()).period_s == 0.02
     assert [path.name for path in tmp_path.iterdir()] == ["sensors.json"]
 
 
 def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("")
-    memory = Memory(tmp_path / "cache" / "joulediff", machine=HOST)
-    memory.keep([learned()])
-    assert f"cannot be kept in {tmp_path / 'cache' / 'joulediff'}" in str(memory.problem)
-    assert memory.recall(domain()).period_s == 0.02
+    cache = SensorCache(tmp_path / "cache" / "joulediff", machine=HOST)
+    cache.store([learned()])
+    assert f"cannot be kept in {tmp_path / 'cache' / 'joulediff'}" in str(cache.problem)
+    assert cache.apply(domain()).period_s == 0.02
 
 
 def test_a_folder_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path, text: str) -> None:
         raise PermissionError(13, "Permission denied")
 
-    memory = Memory(tmp_path, machine=HOST)
+    cache = SensorCache(tmp_path, machine=HOST)
     monkeypatch.setattr(Path, "write_text", refuse)
-    memory.keep([learned()])
-    assert memory.problem == f"what was learned cannot be kept in {tmp_path} (Permission denied)"
+    cache.store([learned()])
+    assert cache.problem == f"what was learned cannot be kept in {tmp_path} (Permission denied)"
 
 
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -188,5 +188,5 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 def test_the_cache_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JOULEDIFF_CACHE", str(tmp_path))
-    Memory(machine=HOST).keep([learned()])
+    SensorCache(machine=HOST).store([learned()])
     assert (tmp_path / "sensors.json").is_file()

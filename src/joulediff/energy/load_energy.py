@@ -19,7 +19,7 @@ from joulediff.measuring.conditions import judge_devices
 from joulediff.measuring.energy_curve import Curve
 from joulediff.measuring.loop import Next, WindowLoop, mean_clocks
 from joulediff.measuring.meters.meter import Clock, Meter
-from joulediff.measuring.repeater import Progress, Repeater
+from joulediff.measuring.repeater import Repeater, StepLog
 from joulediff.measuring.sampler import Sampler
 from joulediff.measuring.windows import StepEnergy, joules_per_step
 from joulediff.model.energy import Energy, scale, widen
@@ -129,12 +129,12 @@ class BurstMeter:
         states = (found.states_before, found.states_after)
         return BurstEnergy(
             domains={
-                domain.name: _above_rest(sampler.curve(domain), found.progress, edges_s, rest_w)
+                domain.name: _above_rest(sampler.curve(domain), found.log, edges_s, rest_w)
                 for domain, rest_w in domains.items()
             },
             clocks_mhz=found.mean_clocks_mhz,
             cpu_s=found.cpu_per_step_s or 0.0,
-            bursts=found.progress.steps_between(edges_s[0], edges_s[-1]),
+            bursts=found.log.steps_between(edges_s[0], edges_s[-1]),
             temperatures_c={s.domain: s.temperature_c for s in found.states_after if s.temperature_c is not None},
             warnings=_warnings([c for s in states for c in judge_devices(s, s, idle=False)], domains),
         )
@@ -149,9 +149,9 @@ def _device_errors() -> Iterator[None]:
         raise JoulediffError(f"it failed when run again: {str(error).partition(chr(10))[0][:200]}") from error
 
 
-def _above_rest(curve: Curve, progress: Progress, edges_s: Sequence[float], rest_w: float) -> StepEnergy:
+def _above_rest(curve: Curve, log: StepLog, edges_s: Sequence[float], rest_w: float) -> StepEnergy:
     """Return the energy of a burst above rest, from windows without the rest power."""
-    gross = joules_per_step(curve, progress, [edges_s])
+    gross = joules_per_step(curve, log, [edges_s])
     if not rest_w:
         return gross
     gross_j = gross.energy.joules
@@ -160,7 +160,7 @@ def _above_rest(curve: Curve, progress: Progress, edges_s: Sequence[float], rest
     share = curve.domain.repeat_share * min(MAX_AMPLIFICATION, abs(gross_j / net_j) if net_j else math.inf)
     domain = replace(curve.domain, repeat_share=share)
     net = replace(curve, domain=domain, energy_j=curve.energy_j - rest_w * (curve.time_s - curve.time_s[0]))
-    return joules_per_step(net, progress, [edges_s])
+    return joules_per_step(net, log, [edges_s])
 
 
 def _warnings(conditions: Sequence[Condition], domains: Iterable[Domain]) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
-"""What must hold before a number is worth taking: the device's clock and temperature, and no company.
+"""The conditions of a measurement: clocks, temperatures, throttling, and other programs on the machine.
 
-Looked at twice, at the two ends of a window, because drift is a difference.
+They are read at both ends of a window, because drift is a difference.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import psutil
 
 from joulediff.model.measurement import Condition, DeviceState
 
-# Sensors tell whole degrees: a change of one may be none, one of three is a drift.
+# Sensors report whole degrees: a change by one may be rounding, a change by three is drift.
 TEMPERATURE_DRIFT_C = 2.0
 CLOCK_DRIFT_SHARE = 0.05
-# A quarter of a core of somebody else's work: below it, a package's power moves less than its noise.
+# A quarter of a core of other programs' work changes the power of a package by less than its noise.
 OTHERS_CORES = 0.25
 STOLEN_CORES = 0.1
 
@@ -28,7 +28,7 @@ class CpuUse:
     machine_s: float
     own_s: float
     stolen_s: float
-    """What the host of a virtual machine gave to others while this one wanted to run."""
+    """CPU time that the host gave to other virtual machines while this one wanted to run."""
 
 
 def read_cpu_use() -> CpuUse:
@@ -42,15 +42,15 @@ def read_cpu_use() -> CpuUse:
 
 
 def judge_devices(before: Sequence[DeviceState], after: Sequence[DeviceState], *, idle: bool) -> list[Condition]:
-    """Return the conditions of each device over the time between two looks at it.
+    """Return the conditions of each device between two reads of its state.
 
-    At work a device warms up and its clock follows the load; only a resting one must hold both.
+    At work a device warms up and its clock follows the load; only a resting device must hold both.
     """
     found = []
     earlier = {state.domain: state for state in before}
-    family = _family_pids()
+    own = _own_pids()
     for state in after:
-        found += [_throttling(state, idle=idle), _company(state, family)]
+        found += [_throttling(state, idle=idle), _other_programs(state, own)]
         if idle:
             first = earlier.get(state.domain, state)
             found += [c for c in (_temperature(first, state), _clock(first, state)) if c is not None]
@@ -75,31 +75,31 @@ def judge_host(before: CpuUse, after: CpuUse, seconds: float) -> Condition:
         "CPU time stolen by the host",
         stolen <= STOLEN_CORES,
         f"{stolen:.2f} cores",
-        advice=f"the host of this virtual machine takes {stolen:.1f} cores away: times will not repeat; try later",
+        advice=f"the host of this virtual machine takes {stolen:.1f} cores away, so times will not repeat: try later",
     )
 
 
 def _throttling(state: DeviceState, *, idle: bool) -> Condition:
-    # At work, the power limit is where many programs live: a fact about them, not a fault.
+    # Many programs run at the power limit: a fact about them, not a fault.
     reasons = [r for r in state.throttle if idle or r != "power cap"]
     return Condition(
         "throttling",
         not reasons,
         ", ".join(reasons) or "none",
         state.domain,
-        f"{state.domain} is throttled ({', '.join(reasons)}): let it cool, or look at its power supply",
+        f"{state.domain} is throttled ({', '.join(reasons)}): let it cool, or check its power supply",
     )
 
 
-def _company(state: DeviceState, family: set[int]) -> Condition:
-    others = [pid for pid in state.other_pids if pid not in family]
+def _other_programs(state: DeviceState, own: set[int]) -> Condition:
+    others = [pid for pid in state.other_pids if pid not in own]
     named = ", ".join(f"{pid} ({_program(pid)})" for pid in others[:4])
     return Condition(
         "other programs on the device",
         not others,
         named or "none",
         state.domain,
-        f"{state.domain} is used by process {named}: its energy is in every number",
+        f"{state.domain} is used by process {named} too, and its energy is measured with yours: end it",
     )
 
 
@@ -125,24 +125,25 @@ def _clock(first: DeviceState, last: DeviceState) -> Condition | None:
         drift <= CLOCK_DRIFT_SHARE,
         f"{last.clock_mhz:.0f} MHz",
         last.domain,
-        f"{last.domain} changed its clock from {first.clock_mhz:.0f} to {last.clock_mhz:.0f} MHz while resting",
+        f"{last.domain} changed its clock from {first.clock_mhz:.0f} to {last.clock_mhz:.0f} MHz while idle: "
+        "wait longer (--wait)",
     )
 
 
-_kin: set[int] = set()
+_ignored: set[int] = set()
 
 
 def ignore_process(pid: int) -> None:
-    """Do not count a process that waits, and does nothing meanwhile, as company on a device."""
-    _kin.add(pid)
+    """Do not report a process, which only waits, as another program on a device."""
+    _ignored.add(pid)
 
 
-def _family_pids() -> set[int]:
+def _own_pids() -> set[int]:
     try:
         me = psutil.Process()
-        return {os.getpid(), *_kin, *(p.pid for p in me.children(recursive=True))}
+        return {os.getpid(), *_ignored, *(p.pid for p in me.children(recursive=True))}
     except psutil.Error:
-        return {os.getpid(), *_kin}
+        return {os.getpid(), *_ignored}
 
 
 def _program(pid: int) -> str:

@@ -1,6 +1,6 @@
-"""Which meters are here, how good they are, and is the machine quiet: what `doctor` tells.
+"""Find the meters of this machine and their properties, and judge whether the machine is quiet.
 
-Every figure is found by watching the sensor for a second, and kept for the next measurement.
+The properties are measured by polling each sensor for a second, and stored for the next measurement.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from joulediff.measuring.idle import wait_until_quiet
 from joulediff.measuring.meters import FILE_METERS, METER_NAMES, MeterSet, open_meters
 from joulediff.measuring.meters.meter import Clock, Meter, RealClock
 from joulediff.measuring.sampler import Sampler
-from joulediff.measuring.sensor_cache import Memory
+from joulediff.measuring.sensor_cache import SensorCache
 from joulediff.model.errors import MeterFailed, MeterUnavailable
 from joulediff.model.measurement import Checkup, Condition, Domain, Learned, MeterReport, Quiet, Reading
 from joulediff.model.options import DOCTOR_OPTIONS
 from joulediff.model.progress import ProgressListener
 
-# A checkup reports what is; it does not wait long for better times.
+# A checkup does not wait long for a quiet machine.
 
 
 def check_machine(
@@ -30,31 +30,29 @@ def check_machine(
     wait_s: float = DOCTOR_OPTIONS.wait_s,
     cpu_watts: float | None = DOCTOR_OPTIONS.cpu_watts,
     clock_offset_s: float = DOCTOR_OPTIONS.clock_offset_s,
-    memory: Memory | None = None,
+    cache: SensorCache | None = None,
     clock: Clock | None = None,
     listener: ProgressListener | None = None,
 ) -> Checkup:
-    """Return every meter with what it can do here, the machine's quietness, and one verdict."""
-    clock, listener, memory = clock or RealClock(), listener or ProgressListener(), memory or Memory()
+    """Return every meter with its properties here, whether the machine is quiet, and one verdict."""
+    clock, listener, cache = clock or RealClock(), listener or ProgressListener(), cache or SensorCache()
     reports = []
     names = METER_NAMES if meter == "auto" else tuple(filter(None, (part.strip() for part in meter.split(","))))
     for index, name in enumerate(names):
         listener.stage(f"watching {name}", index / (len(names) + 1))
         reports.append(_examine(name, clock, cpu_watts, clock_offset_s))
     learned = [each for report in reports for each in report.learned]
-    memory.keep(learned)
+    cache.store(learned)
     listener.stage("looking for a quiet second", len(names) / (len(names) + 1))
     try:
-        with open_meters(
-            meter, clock=clock, cpu_watts=cpu_watts, clock_offset_s=clock_offset_s, memory=memory
-        ) as opened:
+        with open_meters(meter, clock=clock, cpu_watts=cpu_watts, clock_offset_s=clock_offset_s, cache=cache) as opened:
             quiet = _rest(opened, clock, wait_s, listener)
     except MeterUnavailable as error:
         quiet = Quiet(False, (Condition("meters", False, error.what, advice=error.what),), {})
         there = any(report.available for report in reports)
         verdict = "not all that was asked for can be measured here" if there else "nothing here can be measured"
         return Checkup(tuple(reports), quiet, verdict, 1, quiet.advice)
-    return _judge(reports, quiet, memory)
+    return _judge(reports, quiet, cache)
 
 
 def _examine(spec: str, clock: Clock, cpu_watts: float | None, clock_offset_s: float) -> MeterReport:
@@ -85,10 +83,10 @@ def _rest(opened: MeterSet, clock: Clock, wait_s: float, listener: ProgressListe
         return wait_until_quiet(sampler, clock=clock, wait_s=wait_s, listener=listener)
 
 
-def _judge(reports: Sequence[MeterReport], quiet: Quiet, memory: Memory) -> Checkup:
+def _judge(reports: Sequence[MeterReport], quiet: Quiet, cache: SensorCache) -> Checkup:
     metered = [d.name for r in reports for d in r.domains if d.source == "metered"]
     estimated = [d.name for r in reports for d in r.domains if d.source == "estimated" and d.name not in metered]
-    advice = [*quiet.advice, *([memory.problem] if memory.problem else [])]
+    advice = [*quiet.advice, *([cache.problem] if cache.problem else [])]
     metered, estimated = list(dict.fromkeys(metered)), list(dict.fromkeys(estimated))
     if not metered and not estimated:
         return Checkup(tuple(reports), quiet, "nothing here can be measured", 1, tuple(advice))
@@ -100,16 +98,16 @@ def _judge(reports: Sequence[MeterReport], quiet: Quiet, memory: Memory) -> Chec
 
 
 PROBE_S = 1.0
-# Between two looks; a sensor that is new at every look is at least this fast.
+# Seconds between two polls; a sensor with a new value at every poll is at least this fast.
 LOOK_S = 0.001
 MIN_CHANGES = 3
 MICROJOULE = 1e-6
 
 
 def probe(meter: Meter, *, clock: Clock, seconds: float = PROBE_S) -> list[Learned]:
-    """Return what was learned about each domain of `meter` in about `seconds`, twice that with two instruments.
+    """Return the measured properties of each domain of `meter`, after about `seconds` for each of its sensors.
 
-    A sensor that shows too few changes teaches nothing and is left out.
+    A sensor that shows too few changes is left out.
     """
     found = _watch(meter, meter.poll, clock, seconds)
     if meter.check_readings():
@@ -150,11 +148,11 @@ def _learn(domain: Domain, readings: Sequence[Reading]) -> tuple[float, float] |
     if len(changed) < MIN_CHANGES:
         return None
     buffered = domain.kind == "power" and bool((np.array([r.within_s for r in readings]) == 0).all())
-    # Buffered samples carry their own stamps; anything else is new when its value is.
+    # Buffered samples have their own time stamps; any other reading is new when its value changes.
     period_s = float(np.median(np.diff(time_s if buffered else time_s[changed])))
     steps = np.abs(np.diff(value))[changed - 1]
     if domain.kind == "power":
         return period_s, float(steps.min()) * period_s
-    # A tick adds many units at once: the unit is what divides them all. Nothing counts finer than
-    # microjoules, and floats still tell these apart in a counter that has run for years.
+    # A tick adds many units at once: the unit is their greatest common divisor. No counter is finer than a
+    # microjoule, which a float still resolves in a counter that has run for years.
     return period_s, max(1, int(np.gcd.reduce(np.rint(steps / MICROJOULE).astype(np.int64)))) * MICROJOULE

@@ -1,7 +1,6 @@
-"""Wait for a quiet machine, and take its idle power from the very window that was judged.
+"""Wait for a quiet machine, and take its idle power from the same window that was judged quiet.
 
-A baseline from another stretch of time than the one found stable is how net energies become
-negative. The wait is bounded: after it comes a verdict, whatever it is.
+Idle power from any other window can make net energies negative. The wait is bounded: a verdict follows in any case.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from joulediff.model.stats import half_width
 WINDOW_S = 1.0
 WINDOW_PERIODS = 10
 SLICES = 10
-# A meter that was silent for more of the window than this leaves has not seen it.
+# The readings must cover at least this share of the window.
 COVERED_SHARE = 0.6
-# One sigma of the slices' power: an idle H200 shows 0.1 % (`joulediff doctor`), a card that still settles, several.
+# One sigma of the slices' power: 0.1 % for an idle H200 (`joulediff doctor`), several % while it still settles.
 SPREAD_LIMIT = 0.03
-# Below this an idle power is as good as none, and its spread says nothing.
+# The spread of an idle power below this is not judged.
 NEGLIGIBLE_W = 1.0
 
 
@@ -40,7 +39,7 @@ def wait_until_quiet(
 ) -> Quiet:
     """Return the verdict on this machine: of the first quiet window, or of the last one in `wait_s`.
 
-    `look_at_cpu` is False where no domain would see other programs' CPU work.
+    `look_at_cpu` is False if no domain includes other programs' CPU work.
     """
     listener = listener or ProgressListener()
     begin_s = clock.now()
@@ -73,7 +72,7 @@ def _judge_window(sampler: Sampler, clock: Clock, window_s: float, begin_s: floa
         try:
             idle[domain.name] = idle_power(sampler, domain, start_s, end_s)
         except JoulediffError as error:
-            conditions.append(Condition("idle power", False, error.what, domain.name, f"{error.what}"))
+            conditions.append(Condition("idle power", False, error.what, domain.name, error.what))
             continue
         conditions.append(_steadiness(domain, idle[domain.name]))
     return Quiet(all(c.ok for c in conditions), tuple(conditions), idle, tuple(states_after), clock.now() - begin_s)
@@ -90,7 +89,7 @@ def idle_power(sampler: Sampler, domain: Domain, start_s: float, end_s: float) -
         limit_w = domain.resolution_j / (end_s - start_s)
         return IdlePower(limit_w / 2, 0.0, limit_w, 0.0, end_s - start_s)
     if window.duration_s < COVERED_SHARE * (end_s - start_s):
-        raise NotCovered(f"{domain.name}: the meter spoke for {window.duration_s:.2f} of {end_s - start_s:.2f} s")
+        raise NotCovered(f"{domain.name}: the readings cover only {window.duration_s:.2f} of {end_s - start_s:.2f} s")
     power_w = window.energy.joules / window.duration_s
     slices_w = _slices(curve, window.start_s, window.end_s)
     timing_w = power_w * (window.start_err_s + window.end_err_s) / window.duration_s
@@ -110,5 +109,6 @@ def _steadiness(domain: Domain, idle: IdlePower) -> Condition:
         idle.spread_share <= SPREAD_LIMIT or idle.power_w < NEGLIGIBLE_W,
         f"{idle.power_w:.1f} W ± {100 * idle.spread_share:.1f}%",
         domain.name,
-        f"the idle power of {domain.name} moves by {100 * idle.spread_share:.0f}%: something else is running on it",
+        f"the idle power of {domain.name} moves by {100 * idle.spread_share:.0f}%: end what else runs on it, or wait "
+        "longer (--wait)",
     )

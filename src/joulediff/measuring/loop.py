@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from joulediff.measuring.meters.meter import Clock
-from joulediff.measuring.repeater import Progress, Repeater
+from joulediff.measuring.repeater import Repeater, StepLog
 from joulediff.measuring.sampler import Sampler
 from joulediff.model.measurement import DeviceState
 
@@ -26,7 +26,7 @@ Next = Literal["window", "stretch", "stop"]
 class Windows:
     """The windows of a measurement so far: the work that ran in them, and the devices meanwhile."""
 
-    progress: Progress
+    log: StepLog
     stretches: Stretches = field(default_factory=list)
     clocks_mhz: list[Mapping[str, float]] = field(default_factory=list)
     """The clock of each domain's device, read at every edge."""
@@ -51,7 +51,7 @@ class Windows:
             last = min(len(edges_s), len(seconds)) - 1
             if last > 0:
                 cpu_s += seconds[last] - seconds[0]
-                steps += self.progress.steps_between(edges_s[0], edges_s[last])
+                steps += self.log.steps_between(edges_s[0], edges_s[last])
         return max(0.0, cpu_s) / steps if steps > 0 else None
 
 
@@ -66,7 +66,7 @@ class WindowLoop:
         self._clock = clock
         self._read_cpu_s = read_cpu_s
         self._stretches: list[list[float]] = []
-        self.windows = Windows(repeater.progress, self._stretches)
+        self.windows = Windows(repeater.log, self._stretches)
 
     def run(self, *, settle_s: float, window_s: float, after_window: Callable[[int], Next]) -> None:
         """Let the work settle, then run windows of `window_s` until `after_window`, given their number, says stop."""

@@ -1,7 +1,7 @@
-"""Run a step again and again, and know how many had finished at any moment.
+"""Run a step repeatedly, and log how many steps had finished at which moment.
 
-Work on a device is queued: the loop keeps a little of it in flight, so that the device never
-waits for Python, and learns from marks when each batch was done.
+Work on a device is queued: a few batches are kept in flight, so that the device never waits for Python, and marks
+show when each batch was done.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from joulediff.model.errors import JoulediffError
 
 Step = Callable[[], object]
 
-# A batch this long makes marks cheap (10 µs each) and leaves hundreds of them in a window.
+# Batches of this length make marks cheap (10 µs each) and leave hundreds of them in a window.
 BATCH_S = 0.002
 MAX_BATCH = 100_000
-# Batches in flight: with fewer the device runs dry when Python is late, with more the end drags.
+# Batches in flight: with fewer the device idles when Python is late, with more the work ends late.
 IN_FLIGHT = 2
-# Steps longer than this are waited for one by one: the gap between them no longer matters.
+# Steps longer than this are waited for one by one: the gap between them is negligible.
 LONG_STEP_S = 0.02
 
 WARM_UP_STEPS = 3
@@ -34,24 +34,24 @@ WARM_UP_LIMIT_S = 3.0
 
 
 @dataclass(slots=True)
-class Progress:
-    """How many steps had finished at which moment."""
+class StepLog:
+    """How many steps had finished at which moment: one mark for each batch."""
 
     time_s: list[float] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
 
     def steps_at(self, at_s: float | Sequence[float]) -> np.ndarray:
-        """Return the steps finished at a moment, in fractions: work within a batch is even."""
+        """Return the steps finished at a moment, interpolated within a batch."""
         return np.asarray(np.interp(at_s, self.time_s, self.steps))
 
     def steps_between(self, start_s: float, end_s: float) -> float:
-        """Return the steps that finished between two moments, in fractions."""
+        """Return the steps between two moments, interpolated within a batch."""
         return float(self.steps_at(end_s) - self.steps_at(start_s))
 
     def marks_around(self, start_s: float, end_s: float) -> tuple[float, float] | None:
-        """Return the last marks before `start_s` and before `end_s`; None where these are one.
+        """Return the last marks before `start_s` and before `end_s`; None if they are the same mark.
 
-        A window ends a moment after a step does, so its first step begins at the mark before it.
+        An edge follows the end of a step closely, so the first step of a window begins at the mark before the edge.
         """
         first, last = (bisect_right(self.time_s, edge_s) - 1 for edge_s in (start_s, end_s))
         first = max(first, 0)
@@ -64,30 +64,29 @@ def _refuse_unrun(output: object) -> None:
             output.close()
         raise JoulediffError(
             f"the step returned a {type(output).__name__} that nobody runs, so there is no work to measure",
-            fix="give an ordinary function that runs it to its end",
+            fix="give an ordinary function that runs it to the end",
         )
 
 
 class Repeater:
-    """Runs one step; its exceptions pass through unchanged, with `progress` up to them kept."""
+    """Runs one step repeatedly. Its exceptions pass through unchanged, and `log` keeps the steps before."""
 
     def __init__(self, step: Step, *, clock: Clock) -> None:
         self._step = step
         self._clock = clock
-        self._fence: Sync | None = None
+        self._sync: Sync | None = None
         self._batch = 1
         self._batch_s = 0.0
         self._started = 0
         self.calls = 0
         self.failure: BaseException | None = None
         self._pending: deque[tuple[int, Callable[[], None]]] = deque()
-        self.progress = Progress()
+        self.log = StepLog()
 
     def warm_up(self) -> float:
-        """Run a few steps that are not measured and return the seconds of one.
+        """Run a few steps that are not measured, and return the seconds of the last.
 
-        The first calls compile, allocate and fill caches. Each is waited for, so the last
-        one's time is a fair guess.
+        The first calls compile, allocate and fill caches. Each is waited for.
         """
         begin_s = self._clock.now()
         count, last_s = 0, 0.0
@@ -95,9 +94,9 @@ class Repeater:
             start_s = self._clock.now()
             output = self._call(1)
             _refuse_unrun(output)
-            self._fence = open_sync() if count == 0 else self._fence
-            if self._fence is not None:
-                self._fence.mark(output)()
+            self._sync = open_sync() if count == 0 else self._sync
+            if self._sync is not None:
+                self._sync.mark(output)()
             last_s = self._clock.now() - start_s
             count += 1
             spent_s = self._clock.now() - begin_s
@@ -108,7 +107,7 @@ class Repeater:
 
     def run_until(self, end_s: float) -> None:
         """Run whole batches until `end_s` has passed."""
-        if not self.progress.time_s:
+        if not self.log.time_s:
             self._note(self._clock.now(), 0)
         while self._clock.now() < end_s:
             self._run_batch()
@@ -117,10 +116,10 @@ class Repeater:
         start_s = self._clock.now()
         output = self._call(self._batch)
         self._started += self._batch
-        if self._fence is None:
+        if self._sync is None:
             self._note(self._clock.now(), self._started)
         else:
-            self._pending.append((self._started, self._fence.mark(output)))
+            self._pending.append((self._started, self._sync.mark(output)))
             while len(self._pending) > (IN_FLIGHT if self._batch_s < LONG_STEP_S else 0):
                 self._finish_oldest()
         self._adapt(self._clock.now() - start_s)
@@ -153,8 +152,8 @@ class Repeater:
         self._note(self._clock.now(), steps)
 
     def _note(self, time_s: float, steps: int) -> None:
-        self.progress.time_s.append(time_s)
-        self.progress.steps.append(steps)
+        self.log.time_s.append(time_s)
+        self.log.steps.append(steps)
 
     def drain(self) -> None:
         """Wait for all work that is still queued."""

@@ -1,7 +1,7 @@
-"""Put a measurement together and judge it before anybody sees it.
+"""Assemble a measurement from windows and readings, and judge whether it can be trusted.
 
-Estimated joules are never added to metered ones, and a domain that covers others is never
-added at all: the total holds each joule once and of one kind.
+Estimated energy is never added to metered energy, and a domain that covers others is never added to them: the total
+counts each joule once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from joulediff.measuring.energy_curve import GAP_PERIODS, Curve
 from joulediff.measuring.loop import Stretches, Windows
-from joulediff.measuring.repeater import Progress
+from joulediff.measuring.repeater import StepLog
 from joulediff.measuring.sampler import Sampler
 from joulediff.measuring.windows import StepEnergy, joules_per_step, unseen_per_step
 from joulediff.model.energy import Energy, add_common, mean, subtract
@@ -23,7 +23,7 @@ from joulediff.model.measurement import Condition, DeviceState, Domain, DomainEn
 from joulediff.model.stats import CONFIDENCE_SIGMAS
 from joulediff.model.units import format_power, format_share
 
-# Half width above which a difference of 5 %, the least `diff` reports, would drown.
+# With a larger half width, a difference of 5 %, the smallest that `diff` reports, would be within noise.
 LIMIT_SHARE = 0.05
 # Counter and samples of an H200 agree within 0.3 % (tests/measuring/test_golden_h200.py); beyond this, one of them is
 # wrong.
@@ -40,11 +40,11 @@ def make_measurement(
     conditions: Sequence[Condition] = (),
 ) -> Measurement:
     """Return the energy per step over all windows, with a warning for each reason not to trust it."""
-    progress, stretches, states = windows.progress, windows.stretches, windows.states_after
-    steps, measured_s = _work_done(progress, stretches)
+    log, stretches, states = windows.log, windows.stretches, windows.states_after
+    steps, measured_s = _work_done(log, stretches)
     step_s = measured_s / steps
     capped = {state.domain for state in states if "power cap" in state.throttle}
-    domains, doubts = _measure_domains(sampler, progress, stretches, quiet, capped)
+    domains, doubts = _measure_domains(sampler, log, stretches, quiet, capped)
     doubts += [f"meter {name}: {error.what}" for name, error in sampler.failures.items()]
     domains = _count(domains, sampler.primary_domains())
     # The errors of different domains are not known to be independent, so they add up.
@@ -73,23 +73,23 @@ def make_measurement(
         sampling_share=sampler.cpu_share,
         clocks_mhz=windows.mean_clocks_mhz,
         cpu_s=windows.cpu_per_step_s,
-        profiles=_profiles(sampler, progress, stretches, domains, step_s),
+        profiles=_profiles(sampler, log, stretches, domains, step_s),
     )
 
 
 def floor_share(sampler: Sampler, domains: Mapping[str, DomainEnergy]) -> float:
-    """Return the half width that no time narrows: the spread between runs in the domains that count."""
+    """Return the smallest half width that more time can reach: the spread between runs of the counted domains."""
     counted = [d for d in sampler.primary_domains() if d.name in domains and domains[d.name].counted]
     return max(CONFIDENCE_SIGMAS * d.repeat_share for d in counted)
 
 
-def _work_done(progress: Progress, stretches: Stretches) -> tuple[float, float]:
+def _work_done(log: StepLog, stretches: Stretches) -> tuple[float, float]:
     """Return the steps that ran in the windows, and the seconds these took."""
     steps = seconds = 0.0
     for edges_s in stretches:
-        marks = progress.marks_around(edges_s[0], edges_s[-1])
+        marks = log.marks_around(edges_s[0], edges_s[-1])
         if marks is not None:
-            steps += progress.steps_between(*marks)
+            steps += log.steps_between(*marks)
             seconds += marks[1] - marks[0]
     if not steps:
         raise JoulediffError("no step was finished while measuring", fix="give it more time with --seconds")
@@ -97,44 +97,44 @@ def _work_done(progress: Progress, stretches: Stretches) -> tuple[float, float]:
 
 
 def _measure_domains(
-    sampler: Sampler, progress: Progress, stretches: Stretches, quiet: Quiet, capped: set[str]
+    sampler: Sampler, log: StepLog, stretches: Stretches, quiet: Quiet, capped: set[str]
 ) -> tuple[dict[str, DomainEnergy], list[str]]:
     found: dict[str, DomainEnergy] = {}
     doubts = []
     for domain in sampler.primary_domains():
         try:
-            per_step = _joules(sampler, domain, progress, stretches, capped=domain.name in capped)
+            per_step = _joules(sampler, domain, log, stretches, capped=domain.name in capped)
         except JoulediffError as error:
             doubts.append(error.what)
             continue
         found[domain.name] = _domain_energy(domain, per_step, quiet.idle.get(domain.name))
         lost_s = stretches[-1][-1] - per_step.end_s
         if lost_s > 0:
-            doubts.append(f"{domain.name} has no readings of the last {lost_s:.1f} s")
+            doubts.append(f"{domain.name} has no readings of the last {lost_s:.1f} s: measure again")
     return found, doubts
 
 
 def _profiles(
-    sampler: Sampler, progress: Progress, stretches: Stretches, measured: Mapping[str, DomainEnergy], step_s: float
+    sampler: Sampler, log: StepLog, stretches: Stretches, measured: Mapping[str, DomainEnergy], step_s: float
 ) -> dict[str, tuple[float, ...]]:
     found = {}
     for domain in sampler.primary_domains():
         if domain.kind != "power" or domain.name not in measured:
             continue
         energy_j = measured[domain.name].energy.joules
-        profile = fold(sampler.curve(domain), progress, stretches, step_s=step_s, energy_j=energy_j)
+        profile = fold(sampler.curve(domain), log, stretches, step_s=step_s, energy_j=energy_j)
         if profile is not None:
             found[domain.name] = profile
     return found
 
 
-def _joules(sampler: Sampler, domain: Domain, progress: Progress, stretches: Stretches, *, capped: bool) -> StepEnergy:
+def _joules(sampler: Sampler, domain: Domain, log: StepLog, stretches: Stretches, *, capped: bool) -> StepEnergy:
     try:
-        return joules_per_step(sampler.curve(domain), progress, stretches, capped=capped)
+        return joules_per_step(sampler.curve(domain), log, stretches, capped=capped)
     except NotCovered:
         if not all(sampler.stood_still(domain, edges[0], edges[-1]) for edges in stretches):
             raise
-        steps, seconds = _work_done(progress, stretches)
+        steps, seconds = _work_done(log, stretches)
         return unseen_per_step(domain, steps, seconds, stretches[-1][-1])
 
 
@@ -153,24 +153,24 @@ def _domain_energy(domain: Domain, per_step: StepEnergy, idle: IdlePower | None)
 
 
 def _count(measured: Mapping[str, DomainEnergy], domains: Sequence[Domain]) -> dict[str, DomainEnergy]:
-    """Mark the domains that make the total."""
+    """Mark the domains that are counted in the total."""
     there = [d for d in domains if d.name in measured]
     candidates = [d for d in there if d.source == "metered"] or there
     parts = [d for d in candidates if not d.whole] or candidates[:1]
-    resting = _resting_cards({d.name: measured[d.name] for d in parts})
+    resting = _resting_gpus({d.name: measured[d.name] for d in parts})
     names = {d.name for d in parts} - resting
     return {name: replace(energy, counted=name in names, rested=name in resting) for name, energy in measured.items()}
 
 
-def _resting_cards(parts: Mapping[str, DomainEnergy]) -> set[str]:
-    """Return the GPUs that cannot be told from resting ones while another is at work: not this program's."""
+def _resting_gpus(parts: Mapping[str, DomainEnergy]) -> set[str]:
+    """Return the GPUs whose power does not differ from idle while another GPU works: the program does not use them."""
     cards = {name: d.net_energy for name, d in parts.items() if name.startswith("gpu") and d.net_energy is not None}
     resting = {name for name, net in cards.items() if net.low <= 0}
     return resting if len(resting) < len(cards) else set()
 
 
 def _check_instruments(sampler: Sampler) -> list[str]:
-    """Hold each second instrument's energy against the first's over the measured time."""
+    """Compare the energy of each second sensor with that of the first over the measured time."""
     found = []
     primary = {domain.name: domain for domain in sampler.primary_domains()}
     for domain in sampler.check_domains():
@@ -184,15 +184,13 @@ def _check_instruments(sampler: Sampler) -> list[str]:
             least = curve.between(first.time_s, last.time_s - last.within_s - late_s)
             most = curve.between(first.time_s - first.within_s - late_s, last.time_s)
         except JoulediffError:
-            continue  # too short or not covered: nothing to hold against each other
+            continue  # too short or not covered: there is nothing to compare
         counted_j = last.value - first.value
         slack = 1 + CHECK_LIMIT_SHARE
         least_j, most_j = least.energy.joules, most.energy.joules
         if not least_j / slack <= counted_j <= most_j * slack:
-            found.append(
-                f"{domain.name}: its counter says {counted_j:.1f} J where its power samples say "
-                f"{least_j:.1f} to {most_j:.1f} J"
-            )
+            by_samples = f"its power samples {least_j:.1f} to {most_j:.1f} J"
+            found.append(f"{domain.name}: its counter says {counted_j:.1f} J, {by_samples}; measure again")
     return found
 
 
@@ -204,7 +202,7 @@ def _too_wide(energy: Energy, precision: float | None, spent_s: float, floor: fl
     if precision is not None:
         advice += ", or a wider --precision"
     if limit <= floor:
-        advice = f"the same work differs by ±{format_share(floor)} from run to run here, which no time narrows"
+        advice = f"the same work differs by ±{format_share(floor)} from run to run here, so more time does not help"
     wide = f"the interval is ±{format_share(energy.half_width_share)} after {spent_s:.1f} s"
     return [f"{wide}, wider than {format_share(limit)}: {advice}"]
 
@@ -223,27 +221,27 @@ def _remarks(domains: Mapping[str, DomainEnergy], states: Sequence[DeviceState])
         elif domain.note:
             found.append(f"{name}: {domain.note}")
         if domain.net_energy is not None and domain.counted and domain.net_energy.low <= 0 < domain.energy.joules:
-            found.append(f"{name} at work cannot be told from {name} at rest")
+            found.append(f"the power of {name} at work does not differ from idle: give it more time (--seconds)")
     return found
 
 
-# With fewer parts than this a profile says little more than its mean.
+# A profile with fewer parts says little more than its mean.
 LEAST_PARTS = 10
-# More than a reader can tell apart, and than a manifest should hold.
+# Limits the size of a manifest.
 MAX_PARTS = 200
 
 
 def fold(
-    curve: Curve, progress: Progress, stretches: Stretches, *, step_s: float, energy_j: float
+    curve: Curve, log: StepLog, stretches: Stretches, *, step_s: float, energy_j: float
 ) -> tuple[float, ...] | None:
-    """Return the watts in equal parts of a step of `step_s` and `energy_j`; None where the meter cannot tell.
+    """Return the watts in equal parts of a step of `step_s` and `energy_j`; None if the meter is too slow.
 
-    There are as many parts as the meter has samples in a step. Steps in which samples were lost are left out.
+    There are as many parts as the meter has samples in a step. Steps with lost samples are left out.
     """
     parts = min(MAX_PARTS, int(step_s / curve.domain.period_s))
     if curve.domain.kind != "power" or parts < LEAST_PARTS:
         return None
-    steps = [s for edges_s in stretches for s in _steps(progress, edges_s[0], edges_s[-1]) if _is_covered(curve, *s)]
+    steps = [s for edges_s in stretches for s in _steps(log, edges_s[0], edges_s[-1]) if _is_covered(curve, *s)]
     if not steps:
         return None
     start_s, end_s = np.array(steps).T[:, :, np.newaxis]
@@ -255,12 +253,12 @@ def fold(
     return tuple((part_j / total_j * parts * energy_j / step_s).tolist())
 
 
-def _steps(progress: Progress, start_s: float, end_s: float) -> Iterator[tuple[float, float]]:
-    """Yield the begin and the end of each step that was marked on its own, by the marks around two moments."""
-    first, last = (bisect_right(progress.time_s, edge_s) - 1 for edge_s in (start_s, end_s))
+def _steps(log: StepLog, start_s: float, end_s: float) -> Iterator[tuple[float, float]]:
+    """Yield the begin and the end of each step between two moments that has a mark of its own."""
+    first, last = (bisect_right(log.time_s, edge_s) - 1 for edge_s in (start_s, end_s))
     for mark in range(max(first, 0), last):
-        if progress.steps[mark + 1] - progress.steps[mark] == 1:
-            yield progress.time_s[mark], progress.time_s[mark + 1]
+        if log.steps[mark + 1] - log.steps[mark] == 1:
+            yield log.time_s[mark], log.time_s[mark + 1]
 
 
 def _is_covered(curve: Curve, start_s: float, end_s: float) -> bool:

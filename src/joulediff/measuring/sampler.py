@@ -1,7 +1,7 @@
-"""Poll meters in the background and keep what they say.
+"""Poll meters in the background and keep their readings.
 
-The sampler never stops the program: a meter that dies is noted in `failures`, with what it said
-before, and the others go on. Its own CPU time is counted, because watching costs energy too.
+The sampler never stops the program: a meter that fails is noted in `failures`, its readings so far are kept, and the
+others go on. The CPU time of polling is counted, because it costs energy too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from joulediff.measuring.meters.meter import Clock, Meter
 from joulediff.model.errors import MeterFailed, NotCovered
 from joulediff.model.measurement import DeviceState, Domain, Reading
 
-# How many periods a buffered reading may come late before `catch_up` gives up on it.
+# `catch_up` waits this many periods for a buffered reading.
 LATE_PERIODS = 4
 LATE_AT_LEAST_S = 0.05
 
@@ -81,20 +81,20 @@ class Sampler:
             kept.append(reading)
 
     def check(self) -> None:
-        """Take the costly second instruments' readings, now."""
+        """Read the second sensors, which are costly, now."""
         with self._lock:
             for meter in self._meters:
                 if meter.name not in self.failures:
                     self._take(meter, meter.check_readings)
 
     def edge(self) -> None:
-        """Poll every meter now: the edge of a window is best where meters speak."""
+        """Poll every meter now, so that a window can end here."""
         with self._lock:
             for meter in self._meters:
                 self._poll(meter)
 
     def catch_up(self, until_s: float) -> None:
-        """Wait until every meter has spoken about `until_s`, as long as that can still come."""
+        """Wait until every meter has readings up to `until_s`, or is too late for them."""
         for meter in self._meters:
             late_s = max([LATE_AT_LEAST_S, meter.late_s, *(LATE_PERIODS * d.period_s for d in meter.domains)])
             while meter.name not in self.failures:
@@ -110,12 +110,12 @@ class Sampler:
         return readings[-1].time_s if readings else float("-inf")
 
     def readings(self, domain: Domain) -> list[Reading]:
-        """Return a copy of what a domain has said so far."""
+        """Return a copy of a domain's readings so far."""
         with self._lock:
             return list(self._readings[domain.name, domain.kind])
 
     def curve(self, domain: Domain) -> Curve:
-        """Return the energy curve of a domain. Raises where its readings make none."""
+        """Return the energy curve of a domain. Raises if its readings are too few or contradict themselves."""
         meter = next(m for m in self._meters if domain in m.domains)
         readings = self.readings(domain)
         try:
@@ -126,18 +126,18 @@ class Sampler:
             raise
 
     def stood_still(self, domain: Domain, start_s: float, end_s: float) -> bool:
-        """Return whether a counter was read all along and never moved: it used less than it can show."""
+        """Return whether a counter was read all the time and never changed: the energy is below its resolution."""
         inside = [r for r in self.readings(domain) if start_s <= r.time_s <= end_s]
         if domain.kind != "counter" or len(inside) < 2 or inside[-1].value != inside[0].value:
             return False
         return inside[-1].time_s - inside[0].time_s >= 0.5 * (end_s - start_s)
 
     def primary_domains(self) -> list[Domain]:
-        """Return the domains that energy is taken from: the first kind of each name."""
+        """Return the domains that energy is taken from: the first sensor of each name."""
         return [domain for meter in self._meters for domain in _primary(meter)]
 
     def check_domains(self) -> list[Domain]:
-        """Return the second instruments, which only check the first."""
+        """Return the second sensors, which only check the first."""
         primary = self.primary_domains()
         return [d for meter in self._meters for d in meter.domains if d not in primary]
 
@@ -150,7 +150,7 @@ class Sampler:
         found = {}
         for meter in self._meters:
             if meter.name not in self.failures:
-                # As in `_take`; and what a step uses is known without its clock.
+                # A vendor's library may raise anything, and the clock is not needed for the energy.
                 with suppress(Exception):
                     found.update(meter.clocks())
         return found

@@ -1,6 +1,6 @@
-"""What was learned about the sensors of this machine, kept in the user's cache.
+"""Keep the measured properties of this machine's sensors in the user's cache.
 
-The file is a convenience: a missing, broken or foreign one costs its knowledge and nothing else.
+The file is optional: if it is missing, broken or from elsewhere, sensors have their nominal properties.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_RESOLUTION_J = 1000.0
 
 
 def cache_folder(env: Mapping[str, str] | None = None) -> Path:
-    """Return where joulediff keeps what it learns: `JOULEDIFF_CACHE`, or the system's place for caches."""
+    """Return the folder of joulediff's cache: `JOULEDIFF_CACHE`, or the system's folder for caches."""
     env = os.environ if env is None else env
     if folder := env.get("JOULEDIFF_CACHE"):
         return Path(folder)
@@ -40,8 +40,8 @@ def cache_folder(env: Mapping[str, str] | None = None) -> Path:
     return home.joinpath(*(["Library", "Caches"] if sys.platform == "darwin" else [".cache"])) / "joulediff"
 
 
-class Memory:
-    """Learned facts by sensor. `problem` says why the file could not be used, if so."""
+class SensorCache:
+    """Measured properties by sensor. `problem` says why the file could not be used, if it could not."""
 
     def __init__(self, folder: Path | None = None, *, machine: str | None = None) -> None:
         self.path = (folder or cache_folder()) / "sensors.json"
@@ -63,14 +63,14 @@ class Memory:
             return {}
         return {key: row for key, row in data["sensors"].items() if _is_sound(row)}
 
-    def recall(self, domain: Domain) -> Domain:
+    def apply(self, domain: Domain) -> Domain:
         """Return `domain` with the period and resolution that were found on this machine."""
         row = self._all.get(f"{self._machine}/{domain.key}")
         if row is None or domain.source == "estimated":
             return domain
         return replace(domain, period_s=float(row["period_s"]), resolution_j=float(row["resolution_j"]))
 
-    def keep(self, learned: Sequence[Learned]) -> None:
+    def store(self, learned: Sequence[Learned]) -> None:
         """Add to the file; a folder that cannot be written is noted in `problem`."""
         self._all.update({f"{self._machine}/{each.key}": asdict(each) for each in learned})
         scratch = self.path.with_suffix(f".{os.getpid()}.tmp")

@@ -18,7 +18,7 @@ from joulediff.measuring.meters.meter import Clock, RealClock
 from joulediff.measuring.repeater import Repeater, Step
 from joulediff.measuring.result import floor_share, make_measurement
 from joulediff.measuring.sampler import Sampler
-from joulediff.measuring.sensor_cache import Memory
+from joulediff.measuring.sensor_cache import SensorCache
 from joulediff.model.errors import JoulediffError
 from joulediff.model.measurement import Condition, Measurement, Quiet
 from joulediff.model.options import MeasureOptions
@@ -63,7 +63,9 @@ def measure(
     clock, listener = clock or RealClock(), listener or ProgressListener()
     with ExitStack() as stack:
         if not isinstance(meter, MeterSet):
-            meter = open_meters(meter, clock=clock, cpu_watts=cpu_watts, clock_offset_s=clock_offset_s, memory=Memory())
+            meter = open_meters(
+                meter, clock=clock, cpu_watts=cpu_watts, clock_offset_s=clock_offset_s, cache=SensorCache()
+            )
             stack.enter_context(meter)
         repeater = Repeater(step, clock=clock)
         listener.stage("warming up")
@@ -180,7 +182,7 @@ class _Run:
 
     def _keep_partial(self, listener: ProgressListener) -> None:
         """Pass on what was measured before the program failed; an error here must not hide the program's."""
-        windows, marks_s = self.loop.windows, self.repeater.progress.time_s
+        windows, marks_s = self.loop.windows, self.repeater.log.time_s
         if len(marks_s) < 2:
             return
         stretches = [list(edges) for edges in windows.stretches if edges and edges[0] < marks_s[-1]] or [[marks_s[0]]]

@@ -1,8 +1,8 @@
-"""The energy of one step, from a domain's energy curve and the progress of the work.
+"""The energy of one step, from a domain's energy curve and the log of its steps.
 
-Energy is known at the meter's readings, work at its marks. If steps are short, windows begin and end at readings and
-steps are interpolated. If steps are long, windows begin and end between steps, because power changes within a step,
-and the energy at those moments is bounded.
+Energy is known at the meter's readings, steps at the marks of their log. If steps are short, windows begin and end at
+readings and steps are interpolated. If steps are long, windows begin and end between steps, because power changes
+within a step, and the energy at those moments is bounded.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from joulediff.measuring.energy_curve import Curve
 from joulediff.measuring.loop import Stretches
-from joulediff.measuring.repeater import Progress
+from joulediff.measuring.repeater import StepLog
 from joulediff.model.energy import Energy, add_independent, scale, widen
 from joulediff.model.errors import MeterFailed, NotCovered
 from joulediff.model.measurement import Domain
@@ -54,7 +54,7 @@ class _WindowEnergy:
     duration_s: float
 
 
-def joules_per_step(curve: Curve, progress: Progress, stretches: Stretches, *, capped: bool = False) -> StepEnergy:
+def joules_per_step(curve: Curve, log: StepLog, stretches: Stretches, *, capped: bool = False) -> StepEnergy:
     """Return the energy of one step over all `stretches`, as far as the curve reaches.
 
     `capped`: the device ran at its power limit, whose governor swings.
@@ -66,11 +66,11 @@ def joules_per_step(curve: Curve, progress: Progress, stretches: Stretches, *, c
         if len(covered_s) < 2:
             continue
         try:
-            wholes.append(_measure_window(curve, progress, covered_s[0], covered_s[-1]))
+            wholes.append(_measure_window(curve, log, covered_s[0], covered_s[-1]))
         except NotCovered as error:
             missing = error
             continue
-        windows += _windows(curve, progress, covered_s)
+        windows += _windows(curve, log, covered_s)
         end_s = covered_s[-1]
     if not wholes:
         raise missing
@@ -96,11 +96,11 @@ def _values(windows: Sequence[_WindowEnergy], energy_j: float) -> list[float]:
     return [energy_j + (w.energy.joules - energy_j * w.steps) / mean_steps for w in windows]
 
 
-def _windows(curve: Curve, progress: Progress, edges_s: Sequence[float]) -> list[_WindowEnergy]:
+def _windows(curve: Curve, log: StepLog, edges_s: Sequence[float]) -> list[_WindowEnergy]:
     found = []
     for start_s, end_s in pairwise(edges_s):
         try:
-            found.append(_measure_window(curve, progress, start_s, end_s))
+            found.append(_measure_window(curve, log, start_s, end_s))
         except NotCovered:
             continue  # the stretch as a whole shows whether enough is left
     return found
@@ -124,18 +124,18 @@ def _covered(curve: Curve, edges_s: Sequence[float]) -> list[float]:
     return inside
 
 
-def _measure_window(curve: Curve, progress: Progress, start_s: float, end_s: float) -> _WindowEnergy:
-    if progress.steps_between(start_s, end_s) >= MANY_STEPS:
-        return _at_readings(curve, progress, start_s, end_s)
-    return _at_step_ends(curve, progress, start_s, end_s)
+def _measure_window(curve: Curve, log: StepLog, start_s: float, end_s: float) -> _WindowEnergy:
+    if log.steps_between(start_s, end_s) >= MANY_STEPS:
+        return _at_readings(curve, log, start_s, end_s)
+    return _at_step_ends(curve, log, start_s, end_s)
 
 
-def _at_readings(curve: Curve, progress: Progress, start_s: float, end_s: float) -> _WindowEnergy:
+def _at_readings(curve: Curve, log: StepLog, start_s: float, end_s: float) -> _WindowEnergy:
     window = curve.window(start_s, end_s)
     start_s, end_s, start_err_s, end_err_s = window.start_s, window.end_s, window.start_err_s, window.end_err_s
-    steps = progress.steps_between(start_s, end_s)
-    fewest = progress.steps_between(start_s + start_err_s, end_s - end_err_s)
-    most = progress.steps_between(start_s - start_err_s, end_s + end_err_s)
+    steps = log.steps_between(start_s, end_s)
+    fewest = log.steps_between(start_s + start_err_s, end_s - end_err_s)
+    most = log.steps_between(start_s - start_err_s, end_s + end_err_s)
     if fewest <= 0:
         raise NotCovered(
             f"{curve.domain.name}: {window.duration_s:.3f} s are too short for a meter with a reading every "
@@ -148,15 +148,15 @@ def _at_readings(curve: Curve, progress: Progress, start_s: float, end_s: float)
     return _WindowEnergy(energy.symmetric(), steps, window.duration_s)
 
 
-def _at_step_ends(curve: Curve, progress: Progress, start_s: float, end_s: float) -> _WindowEnergy:
-    marks = progress.marks_around(start_s, min(end_s, float(curve.time_s[-1])))
+def _at_step_ends(curve: Curve, log: StepLog, start_s: float, end_s: float) -> _WindowEnergy:
+    marks = log.marks_around(start_s, min(end_s, float(curve.time_s[-1])))
     if marks is None or marks[0] < curve.time_s[0]:
         raise NotCovered(
             f"{curve.domain.name}: no whole step was covered by the meter in {end_s - start_s:.2f} s",
             fix="give it more time with --seconds, or make the step shorter",
         )
     window = curve.between(*marks)
-    steps = progress.steps_between(*marks)
+    steps = log.steps_between(*marks)
     if not steps:
         raise NotCovered(f"{curve.domain.name}: no step was finished in {end_s - start_s:.2f} s")
     return _WindowEnergy(window.energy.symmetric(), steps, window.duration_s)

@@ -1,6 +1,6 @@
-"""What a meter and a measured step give: domains, readings, states of devices, and the energy of one step.
+"""Records of meters and measurements: domains, readings, states of devices, and the energy of one step.
 
-Frozen records without device handles or live tensors.
+They are frozen and hold no device handles or live tensors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Kind = Literal["counter", "power"]
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """One thing a meter sees, and how well it sees it.
+    """One part of a machine whose energy a meter measures, with the properties of the sensor.
 
     `name` and `kind` together are unique: a GPU may have a counter and power samples.
     """
@@ -25,28 +25,28 @@ class Domain:
     kind: Kind
     device: str
     key: str
-    """Names the sensor for good (card UUID, sysfs path), to remember what was learned about it."""
+    """Identifies the sensor (card UUID, sysfs path) in the cache of measured properties."""
     period_s: float
-    """How often a new value appears; nominal until `meters.probe` has measured it."""
+    """Seconds between two new values; nominal until `doctor.probe` has measured them."""
     resolution_j: float
-    """The smallest difference of energy that can show."""
+    """The smallest difference of energy that the sensor shows."""
     repeat_share: float
-    """Spread (one sigma) of the same work measured again, as a share; longer windows do not average it out."""
+    """Spread (one sigma) between repeated measurements of the same work, as a share; more time does not reduce it."""
     window_s: float
     """The shortest window worth measuring in."""
     settle_s: float = 0.0
-    """How long after a change of load the device and the sensor need to settle."""
+    """Seconds that the device and the sensor need after a change of load."""
     source: Source = "metered"
     whole: bool = False
-    """Covers other domains too (`psys`, a wall plug), so it is never added to a total."""
+    """Includes other domains (`psys`, a wall plug), so it is never added to a total."""
     wrap_j: float | None = None
     note: str | None = None
-    """What a reader must know about this source: a next best one, a shared card."""
+    """A limitation to report with every result: a fallback sensor, a shared GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one domain showed: joules so far (counter) or watts (power).
+    """One reading of a domain: joules so far (counter) or watts (power).
 
     The value was taken between `time_s - within_s` and `time_s`.
     """
@@ -60,7 +60,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """How a device is doing now; `None` where its driver does not tell."""
+    """The state of a device now; None for what its driver does not report."""
 
     domain: str
     clock_mhz: float | None = None
@@ -73,7 +73,7 @@ class DeviceState:
 
 @dataclass(frozen=True, slots=True)
 class IdlePower:
-    """The resting power of a domain, from one window, with its interval and spread."""
+    """The power of a resting domain in one window, with its interval and spread."""
 
     power_w: float
     low_w: float
@@ -88,7 +88,7 @@ class IdlePower:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One thing looked at before measuring. `domain` is None for the whole machine."""
+    """One condition that was checked. `domain` is None for the whole machine."""
 
     name: str
     ok: bool
@@ -99,7 +99,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """The verdict on a machine, with the idle power of the very window that was judged."""
+    """Whether a machine is quiet, with the idle power of the same window that was judged."""
 
     quiet: bool
     conditions: tuple[Condition, ...]
@@ -109,7 +109,7 @@ class Quiet:
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """Return what to do about each condition that does not hold, once each."""
+        """Return the advice for each condition that does not hold, without repetition."""
         texts = [c.advice or f"{c.name}: {c.value}" for c in self.conditions if not c.ok]
         return tuple(dict.fromkeys(texts))
 
@@ -125,9 +125,9 @@ class DomainEnergy:
     kind: Kind
     device: str
     counted: bool
-    """False for a domain left out of the total: it covers others, is only an estimate, or rested."""
+    """False for a domain that is not in the total: it includes others, is only an estimate, or rested."""
     rested: bool = False
-    """A GPU that cannot be told from a resting one while another is at work."""
+    """A GPU whose power does not differ from idle while another GPU works."""
     note: str | None = None
 
 
@@ -148,15 +148,15 @@ class Measurement:
     warnings: tuple[str, ...] = ()
     conditions: tuple[Condition, ...] = ()
     states: tuple[DeviceState, ...] = ()
-    """The devices at the end of the measured windows."""
+    """The states of the devices at the end of the windows."""
     sampling_share: float = 0.0
     """CPU time of the sampling thread as a share of one core."""
     clocks_mhz: Mapping[str, float] = field(default_factory=dict)
-    """The mean clock of each device at work, as read at the edges of the windows."""
+    """The mean clock of each device at work, read at the edges of the windows."""
     cpu_s: float | None = None
-    """CPU time of the program's process in one step, the sampling left out."""
+    """CPU time of the program's process in one step, without the sampling."""
     profiles: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Watts in equal parts of a step, by domain, where steps are long enough for the meter to tell them apart."""
+    """Watts in equal parts of a step, by domain, if steps are long enough for the meter to resolve them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What `meters.probe` found out about one sensor by watching it."""
+    """The properties of one sensor, measured by polling it."""
 
     key: str
     period_s: float
@@ -188,12 +188,12 @@ class Learned:
     call_s: float
     """Wall time of one poll."""
     overhead_share: float
-    """CPU time of polling at the meter's own pace, as a share of one core."""
+    """CPU time of polling at the meter's own rate, as a share of one core."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeterReport:
-    """One meter in a checkup: its domains, or why there are none and what mends it."""
+    """One meter in a checkup: its domains, or why it has none and how to fix that."""
 
     name: str
     available: bool
@@ -205,7 +205,7 @@ class MeterReport:
 
 @dataclass(frozen=True, slots=True)
 class Checkup:
-    """What `doctor` found out about this machine."""
+    """The result of `doctor` for this machine."""
 
     meters: tuple[MeterReport, ...]
     quiet: Quiet

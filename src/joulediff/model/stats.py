@@ -1,8 +1,8 @@
-"""Intervals from a few repeats.
+"""Confidence intervals from a few repeats.
 
-A handful of windows says little about its own spread, so it is pooled with what is known
-about the meter: the spread of the same work measured again. One window alone then has an
-interval too, many windows speak for themselves, and windows that contradict what is known are believed.
+A few windows say little about their own spread, so it is pooled with the known spread of the meter between repeated
+measurements. A single window then has an interval too, many windows outweigh the known spread, and windows that
+contradict it replace it.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from collections.abc import Sequence
 import numpy as np
 
 CONFIDENCE = 0.95
-# The same in sigmas of a normal spread that is known.
+# The same in standard deviations of a normal distribution.
 CONFIDENCE_SIGMAS = 1.96
-# Weight of the known spread against the observed one, in degrees of freedom: a noisy machine outvotes
-# it in ten windows.
+# Weight of the known spread against the observed one, in degrees of freedom: ten windows of a noisy machine
+# outweigh it.
 PRIOR_DOF = 10.0
-# Windows that spread this many times wider than what is known are not a chance (1 in 370 with two windows).
+# Windows contradict the known spread if theirs is this many times as wide (by chance 1 in 370 with two windows).
 CONTRADICTION = 3.0
 
 
 def half_width(values: Sequence[float] | np.ndarray, *, known_sigma: float) -> float:
     """Return the half width of the 95 % interval of the mean of `values`, whose spread is about `known_sigma`.
 
-    Neighbouring windows resemble each other (a governor swings over about a second), which
-    makes them worth less than independent ones: the lag-1 correction of a batch-means interval.
+    Neighbouring windows are correlated (a governor swings over about a second) and count less than independent ones:
+    the lag-1 correction of a batch-means interval.
     """
     observed = np.asarray(values, dtype=float)
     count = len(observed)
@@ -41,7 +41,7 @@ def half_width(values: Sequence[float] | np.ndarray, *, known_sigma: float) -> f
 
 
 def effective_count(values: np.ndarray) -> float:
-    """Return how many independent values `values` are worth, from their lag-1 correlation."""
+    """Return the number of independent values with the same information, from the lag-1 correlation."""
     count = len(values)
     if count < 6:
         return float(count)

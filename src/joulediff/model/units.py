@@ -1,4 +1,4 @@
-"""Numbers as people read them. Nothing else in the package formats a quantity."""
+"""Format quantities for people. No other module of the package does."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def format_time(seconds: float) -> str:
 
 
 def format_share(share: float) -> str:
-    """Return a share as a percentage, with a digit more where it is small."""
+    """Return a share as a percentage, with two significant digits below 10 %."""
     if not math.isfinite(share):
         return "?%"
     percent = 100 * share
@@ -47,9 +47,9 @@ def format_share(share: float) -> str:
 
 
 def parse_share(text: str) -> float:
-    """Return the share meant by `5%` or `0.05`. Raises ValueError where it is neither.
+    """Return the share written as `5%` or `0.05`. Raises ValueError for anything else.
 
-    A bare `5` is refused: it is more likely meant as 5 % than as five times the whole.
+    A bare `5` is refused: it more likely means 5 % than five times the whole.
     """
     number = float(text.strip().removesuffix("%"))
     share, limit = (number / 100, math.inf) if text.strip().endswith("%") else (number, 1.0)

@@ -24,7 +24,7 @@ from joulediff.measuring.meters import MeterSet, open_meters
 from joulediff.measuring.meters.meter import Clock, RealClock
 from joulediff.measuring.repeater import Step
 from joulediff.measuring.result import combine
-from joulediff.measuring.sensor_cache import Memory
+from joulediff.measuring.sensor_cache import SensorCache
 from joulediff.measuring.step import measure, resting
 from joulediff.model.errors import JoulediffError, MeterFailed
 from joulediff.model.measurement import Measurement
@@ -179,7 +179,7 @@ def _open_meters(options: RecordOptions, clock: Clock) -> MeterSet:
         clock=clock,
         cpu_watts=options.cpu_watts,
         clock_offset_s=options.clock_offset_s,
-        memory=Memory(),
+        cache=SensorCache(),
     )
 
 

@@ -11,7 +11,7 @@ from joulediff.measuring.meters import METER_NAMES, REAL_METERS, open_meters
 from joulediff.measuring.meters.estimated import EstimatedMeter
 from joulediff.measuring.meters.powerlog import PowerLogMeter
 from joulediff.measuring.meters.scripted import FakeClock, ScriptedMeter, save_script
-from joulediff.measuring.sensor_cache import Memory
+from joulediff.measuring.sensor_cache import SensorCache
 from joulediff.model.errors import JoulediffError, MeterUnavailable
 from joulediff.model.measurement import Domain, Learned, Reading
 
@@ -247,17 +247,17 @@ def test_all_meters_are_closed_when_the_program_fails(furnish: Furnish) -> None:
 
 
 def test_what_was_learned_is_used(furnish: Furnish, tmp_path: Path) -> None:
-    memory = Memory(tmp_path, machine="host")
-    memory.keep([Learned("key/gpu0", period_s=0.123, resolution_j=0.5, call_s=0.0, overhead_share=0.0)])
+    cache = SensorCache(tmp_path, machine="host")
+    cache.store([Learned("key/gpu0", period_s=0.123, resolution_j=0.5, call_s=0.0, overhead_share=0.0)])
     furnish(FoundMeter("nvml", "gpu0", "gpu1"))
-    with open_meters("nvml", memory=memory) as opened:
+    with open_meters("nvml", cache=cache) as opened:
         assert [d.period_s for d in opened.meters[0].domains] == [0.123, 0.02]
         assert opened.remarks == []
 
 
-def test_a_broken_memory_is_a_remark(furnish: Furnish, tmp_path: Path) -> None:
+def test_a_broken_cache_is_a_remark(furnish: Furnish, tmp_path: Path) -> None:
     (tmp_path / "sensors.json").write_text("{")
-    with open_meters("auto", memory=Memory(tmp_path, machine="host")) as opened:
+    with open_meters("auto", cache=SensorCache(tmp_path, machine="host")) as opened:
         assert names(opened.meters) == ["estimated"]
         assert "sensors.json is ignored" in opened.remarks[0]
 

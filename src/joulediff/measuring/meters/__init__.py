@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from joulediff.measuring.meters.meter import Clock, Meter, RealClock
-from joulediff.measuring.sensor_cache import Memory
+from joulediff.measuring.sensor_cache import SensorCache
 from joulediff.model.errors import JoulediffError, MeterUnavailable
 from joulediff.model.options import MeasureOptions
 
@@ -47,19 +47,19 @@ def open_meters(
     clock: Clock | None = None,
     cpu_watts: float | None = MeasureOptions.cpu_watts,
     clock_offset_s: float = MeasureOptions.clock_offset_s,
-    memory: Memory | None = None,
+    cache: SensorCache | None = None,
 ) -> MeterSet:
     """Return the meters that `spec` names: `auto`, or names separated by commas.
 
     `powerlog:FILE` and `scripted:FILE` take a file. A meter asked for by name that is not
-    there raises; `auto` notes it in `missing` and goes on. `memory` has what was learned about the sensors.
+    there raises; `auto` notes it in `missing` and goes on. `cache` holds what was learned about the sensors.
     """
     openers = _openers(clock or RealClock(), cpu_watts, clock_offset_s)
     opened = _open_auto(openers) if spec == "auto" else _open_named(spec, openers)
-    if memory is not None:
+    if cache is not None:
         for meter in opened.meters:
-            meter.domains = tuple(memory.recall(domain) for domain in meter.domains)
-        opened.remarks += filter(None, [memory.problem])
+            meter.domains = tuple(cache.apply(domain) for domain in meter.domains)
+        opened.remarks += filter(None, [cache.problem])
     return opened
 
 
