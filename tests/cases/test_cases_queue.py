@@ -14,10 +14,14 @@ import pytest
 from case_builders import write_case
 from diff_builders import gpt2_diff
 from joulediff.archive import save
+from joulediff.cases.jobs import ROOMY, JobQueue, StartsNext
 from joulediff.cli import main
-from joulediff.cli.cases_run import ROOMY, _Queue, _Watching
+from joulediff.diagnosis import interleaved_recording
 from joulediff.model.errors import JoulediffError
+from joulediff.model.options import RecordOptions
 from joulediff.model.progress import ProgressListener
+from joulediff.process.interpreter import Interpreter
+from joulediff.process.request import Request
 from process_builders import StageListener
 from run_builders import gpt2_run
 
@@ -67,8 +71,8 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> Processes:
     return found
 
 
-def queue_of(*jobs: Any) -> _Queue:
-    return _Queue(jobs)
+def queue_of(*jobs: Any) -> JobQueue:
+    return JobQueue(jobs)
 
 
 A: Any = Job("a")
@@ -142,16 +146,71 @@ def test_nothing_is_started_where_nobody_tells_the_cores(processes: Processes, m
     assert processes.log == []
 
 
-def test_the_next_one_is_started_when_the_first_watched_pass_begins() -> None:
-    shown, calls = StageListener(), []
-    listener = _Watching(shown, lambda: calls.append(len(shown.stages)))
-    for text in ("A: metered 1/4: measuring", "B: metered 1/4: measuring"):
-        listener.stage(text, 0.5)
-    assert calls == []
-    for text in ("A: traced 2/4: running the step", "A: captured 3/4: running", "B: traced 2/4: running the step"):
-        listener.stage(text)
-    assert calls == [3], "once, and what happens is shown before"
-    assert len(shown.stages) == 5
+def test_the_next_one_is_started_when_both_programs_are_metered(processes: Processes) -> None:
+    shown = StageListener()
+    with queue_of(A, B) as queue:
+        listener = StartsNext(shown, queue, A)
+        for text in ("A: metered 1/4: measuring", "B: metered 1/4: measuring"):
+            listener.stage(text, 0.5)
+        assert processes.log == []
+        listener.metered()
+        assert processes.log == [STARTED]
+        listener.stage("A: traced 2/4: running the step")
+    assert processes.log == [STARTED, ENDED]
+    assert len(shown.stages) == 3
+
+
+class Remote:
+    """A program in a process of its own, as far as recording in turns asks for it."""
+
+    pid, stays = 1, True
+
+    def __init__(self, log: list[str], *, fails: bool) -> None:
+        self.log, self._fails = log, fails
+
+    def tell(self, listener: ProgressListener) -> None: ...
+    def begin(self) -> None: ...
+    def wait_built(self) -> None: ...
+    def close(self) -> None: ...
+    def take_other(self, run: Any) -> None: ...
+
+    def meter(self, kin: list[int]) -> None:
+        self.log.append("meter")
+        if self._fails:
+            raise JoulediffError("CUDA out of memory")
+
+    def meter_again(self, seconds: float) -> None:
+        self.log.append("meter")
+
+    def record(self) -> Any:
+        self.log.append("record")
+        return gpt2_run()
+
+
+@pytest.mark.parametrize(
+    ("fails", "log"),
+    [(False, ["meter", "meter", "meter", "meter", "metered", "record", "record"]), (True, ["meter", "alone", "alone"])],
+    ids=["in turns", "no memory for both: each is metered again alone"],
+)
+def test_programs_are_metered_when_all_their_turns_are_over(
+    monkeypatch: pytest.MonkeyPatch, fails: bool, log: list[str]
+) -> None:
+    found: list[str] = []
+
+    class Listener(ProgressListener):
+        def metered(self) -> None:
+            found.append("metered")
+
+    def record_alone(*_: Any, **__: Any) -> Any:
+        found.append("alone")
+        return gpt2_run()
+
+    monkeypatch.setattr(interleaved_recording, "record_in_child", record_alone)
+    request = Request("p.py", RecordOptions())
+    program = interleaved_recording.Program(request, Interpreter("python"), lambda _: None)
+    remotes: Any = {name: Remote(found, fails=fails) for name in ("a", "b")}
+    with interleaved_recording.recorded({"a": program, "b": program}, {}, listener=Listener(), ahead=remotes):
+        assert found == log
 
 
 Run = Callable[..., tuple[int, list[str]]]
@@ -168,8 +227,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: Processes) -
     def make(*words: str, breaks: Mapping[str, BaseException] | None = None) -> tuple[int, list[str]]:
         def run_case(case: Any, *, folder: Path, listener: ProgressListener, ahead: Any, **_: Any) -> Any:
             processes.log.append(f"run {case.id} with {'its own' if ahead is None else ahead['a']}")
-            for text in ("A: metered 1/4: measuring", "A: traced 2/4: running the step", "B: traced 2/4: running"):
-                listener.stage(text)
+            listener.stage("A: metered 1/4: measuring")
+            listener.metered()
+            listener.stage("A: traced 2/4: running the step")
             if breaks and case.id in breaks:
                 raise breaks[case.id]
             folder.mkdir(parents=True, exist_ok=True)

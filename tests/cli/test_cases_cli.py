@@ -35,7 +35,7 @@ def cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
     monkeypatch.setenv("JOULEDIFF_CASES", "lib")
     monkeypatch.setattr("joulediff.measuring.idle.WINDOW_S", 0.1)
     monkeypatch.setattr("joulediff.diagnosis.trials.trial.WINDOW_S", 0.1)
-    monkeypatch.setattr("joulediff.cli.cases_run.has_nvidia", lambda: False)
+    monkeypatch.setattr("joulediff.cases.library.has_nvidia", lambda: False)
     (tmp_path / "lib").mkdir()
 
     def run(*words: str) -> tuple[int, str, str]:
@@ -100,8 +100,8 @@ def test_one_case(cases: Cases) -> None:
     ("words", "said"),
     [
         (("show", "tf31"), "did you mean tf32?"),
-        (("run",), "name some, or say --all"),
-        (("run", "tf32", "--all"), "name some, or say --all"),
+        (("run",), "name cases, or give --all"),
+        (("run", "tf32", "--all"), "name cases, or give --all"),
         (("run", "--all", "--only", "ours"), "the library has no case that is ours"),
         (("run", "tf32", "--only", "ours"), "none of these cases is ours"),
         (("run", "tf32", "--json", "x", "--markdown", "x"), "two reports cannot share x"),

@@ -156,7 +156,7 @@ def test_outputs_that_differ_are_no_waste(diff: Callable[..., Any]) -> None:
         ((EAGER, FUSED, "--json", "-", "--markdown", "-"), "two reports cannot share standard output"),
         ((EAGER, FUSED, "--fail-above", "much"), "'much' is not a share"),
         (("plain.py", "plain.py", "-o", "plain.py"), "plain.py"),
-        (("plain.py", "plain.py", "--json", "plain.py"), "(it is what is compared)"),
+        (("plain.py", "plain.py", "--json", "plain.py"), "(it is compared)"),
         (("plain.py", "plain.py", "--keep", "plain.py"), "cannot keep recordings in plain.py"),
         (("plain.py", "plain.py", "--python-b", "nowhere/python"), "there is no Python at nowhere/python"),
         (("plain.py", "missing.jd"), "missing.jd cannot be read"),

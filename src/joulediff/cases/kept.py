@@ -1,12 +1,14 @@
-"""What a folder keeps of cases that ran: `results.json`, and for each case its recordings and its diff.
+"""A folder with the results of cases: `results.json`, and for each case its recordings and its diff.
 
-`results.json` is written anew after each case, and other cases in it stay: a library that takes hours is run in parts.
+`results.json` is written after each case and keeps other cases, so that a library that takes hours can run in parts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -29,7 +31,7 @@ _NOT_KEPT = "name a folder that `joulediff cases run --keep` wrote"
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """How cases went. `created`: UTC, ISO 8601."""
+    """The judgements of cases. `created`: UTC, ISO 8601."""
 
     schema: str
     created: str
@@ -44,7 +46,7 @@ def results_to_json(judgements: Sequence[Judgement]) -> str:
 
 
 def read_results(folder: Path) -> tuple[Judgement, ...]:
-    """Return the judgements that a folder keeps; none where it has no `results.json`."""
+    """Return the judgements in a folder; none if it has no `results.json`."""
     path = folder / RESULTS
     if not path.exists():
         return ()
@@ -61,9 +63,9 @@ def read_results(folder: Path) -> tuple[Judgement, ...]:
 
 
 def write_results(folder: Path, judgements: Iterable[Judgement], before: Sequence[Judgement] = ()) -> None:
-    """Write judgements to a folder, with those of `before` that are of other cases.
+    """Write judgements to a folder, with those of `before` on other cases.
 
-    A case that ran before and does not run now stays as it was judged: its recordings are still there.
+    A case that ran before and does not run now keeps its judgement: its recordings are still there.
     """
     ran = {each.case for each in before if each.outcome != "not run"}
     new = {each.case: each for each in judgements if each.outcome != "not run" or each.case not in ran}
@@ -71,10 +73,42 @@ def write_results(folder: Path, judgements: Iterable[Judgement], before: Sequenc
     (folder / RESULTS).write_text(results_to_json(tuple(every.values())), encoding="utf-8")
 
 
-def judge_kept(folder: Path, cases: Sequence[Case]) -> tuple[Judgement, ...]:
-    """Return the judgement of each case that a folder keeps, made anew of its diff, in the order of `cases`.
+@dataclass(slots=True)
+class ResultsFolder:
+    """A folder for cases that run now. One that the user keeps has the judgements of earlier calls in `before`."""
 
-    A case without a diff, because it failed or did not run, is what `results.json` says of it.
+    folder: Path
+    is_kept: bool
+    before: Sequence[Judgement] = ()
+    judged: list[Judgement] = field(default_factory=list)
+
+    def add(self, judgement: Judgement) -> None:
+        """Add a judgement; a kept folder stores it at once."""
+        self.judged.append(judgement)
+        if self.is_kept:
+            write_results(self.folder, self.judged, self.before)
+
+
+@contextmanager
+def open_results(keep: Path | None) -> Iterator[ResultsFolder]:
+    """Give a folder for results; without `keep` it is deleted afterwards."""
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="joulediff-") as folder:
+            yield ResultsFolder(Path(folder), is_kept=False)
+        return
+    try:
+        keep.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise JoulediffError(
+            f"cannot keep cases in {keep} ({error.strerror})", fix="choose another folder for --keep"
+        ) from error
+    yield ResultsFolder(keep, is_kept=True, before=read_results(keep))
+
+
+def judge_kept(folder: Path, cases: Sequence[Case]) -> tuple[Judgement, ...]:
+    """Return a new judgement of each diff in a folder, in the order of `cases`.
+
+    A case without a diff, because it failed or did not run, keeps its judgement of `results.json`.
     """
     if not folder.is_dir():
         raise JoulediffError(f"there is no folder {folder}", fix=_NOT_KEPT)
@@ -89,7 +123,7 @@ def judge_kept(folder: Path, cases: Sequence[Case]) -> tuple[Judgement, ...]:
 
 
 def _judge_folder(case: Case | None, folder: Path, before: Judgement | None) -> Judgement:
-    """Return the judgement of what is kept of a case; what cannot be read fails it alone."""
+    """Return the judgement of a stored case; files that cannot be read fail only this case."""
     if case is None:
         return Judgement(folder.name, "failed", note="the library has no such case")
     try:
@@ -99,7 +133,7 @@ def _judge_folder(case: Case | None, folder: Path, before: Judgement | None) -> 
 
 
 def judge_diff(case: Case, folder: Path, before: Judgement | None = None) -> Judgement:
-    """Return the judgement of a case that ran in `folder`; the seconds that it took are those told `before`."""
+    """Return the judgement of a case that ran in `folder`; its seconds are those of `before`."""
     file = folder / RUNS["a"]
     diff, run = _read_diff(folder / DIFF), load(file) if file.exists() else None
     seconds = None if before is None else before.seconds

@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 from joulediff.cases.case import FILE, Case, CaseError, DeviceName, read_case
+from joulediff.model.errors import MeterUnavailable
 
 LIBRARY = Path(__file__).parent / "library"
 _FIX = "name a folder that holds a folder for each case"
@@ -64,6 +65,17 @@ def lacks(case: Case, device: str) -> str | None:
 def choose_device(case: Case, *, has_gpu: bool) -> DeviceName:
     """Return where to run a case: on the GPU where there is one and the case is about it."""
     return "cuda" if has_gpu and "cuda" in case.devices else "cpu"
+
+
+def has_nvidia() -> bool:
+    """Return whether a program here sees an NVIDIA GPU, without starting CUDA."""
+    from joulediff.measuring.meters.nvml import open_nvml
+
+    try:
+        open_nvml().close()
+    except MeterUnavailable:
+        return False
+    return True
 
 
 def _release(version: str) -> tuple[int, ...]:

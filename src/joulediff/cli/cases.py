@@ -75,12 +75,13 @@ def judge_command(library: Path | None, folder: str, json_to: str | None, markdo
     from joulediff.cases.kept import judge_kept
     from joulediff.cases.library import find_cases
     from joulediff.cases.table import all_good
-    from joulediff.cli.cases_run import NOT_FOUND, Reports
+    from joulediff.cli.cases_run import NOT_FOUND, write_reports
+    from joulediff.cli.output import ReportFiles
 
-    reports = Reports(json_to, markdown_to)
-    reports.refuse()
+    files = ReportFiles({"--json": json_to, "--markdown": markdown_to})
+    files.refuse()
     judgements = judge_kept(Path(folder), find_cases(library))
-    reports.write(judgements)
+    write_reports(files, judgements)
     return 0 if all_good(judgements) else NOT_FOUND
 
 
@@ -88,8 +89,7 @@ command.add_command(run_command)
 
 
 def _lacking(cases: list[Case] | tuple[Case, ...]) -> dict[str, str | None]:
-    from joulediff.cases.library import choose_device, lacks
-    from joulediff.cli.cases_run import has_nvidia
+    from joulediff.cases.library import choose_device, has_nvidia, lacks
 
     has_gpu = has_nvidia()
     return {case.id: lacks(case, choose_device(case, has_gpu=has_gpu)) for case in cases}

@@ -22,6 +22,7 @@ from joulediff.cli.options import (
 from joulediff.model.options import DiffOptions, RecordOptions
 
 if TYPE_CHECKING:
+    from joulediff.cli.output import ReportFiles
     from joulediff.diagnosis.interleaved_recording import Program
     from joulediff.model.diff import Diff
     from joulediff.model.pair import SideName
@@ -85,21 +86,21 @@ def command(
     of its own and in turns, and tried with afterwards: each finding's fix is applied and measured. What follows -- is
     the sys.argv of both.
     """
-    from joulediff.cli.output import open_console, stdout_kept_clean
+    from joulediff.cli.output import ReportFiles, open_console, stdout_kept_clean
     from joulediff.report.terminal.diff import print_diff
 
-    places = _Places(output, json_to, markdown_to)
-    places.refuse(first, second)
+    files = ReportFiles({"-o": output, "--json": json_to, "--markdown": markdown_to})
+    _refuse(files, first, second)
     sides: dict[SideName, _Side] = {
         "a": _Side("a", first, label_a, python_a),
         "b": _Side("b", second, label_b, python_b),
     }
-    with stdout_kept_clean(places.takes_stdout):
+    with stdout_kept_clean(files.takes_stdout):
         diff = _compare(sides, how, options, program_arguments(ctx), keep)
-    diff = replace(diff, next=_next(diff, sides, places))
-    if not places.takes_stdout:
+    diff = replace(diff, next=_next(diff, sides, is_written=files.any))
+    if not files.takes_stdout:
         print_diff(diff, open_console(), top=top, every=every)
-    places.write(diff, top=top, every=every)
+    _write(files, diff, top=top, every=every)
     return _exit_code(diff, fail_above)
 
 
@@ -214,7 +215,7 @@ def _rescue(sides: dict[SideName, _Side], keep: str | None) -> list[str]:
     return told
 
 
-def _next(diff: Diff, sides: dict[SideName, _Side], places: _Places) -> str | None:
+def _next(diff: Diff, sides: dict[SideName, _Side], *, is_written: bool) -> str | None:
     from joulediff.diagnosis.build import find_fix
 
     names = " ".join(shlex.quote(side.target) for side in sides.values())
@@ -224,53 +225,33 @@ def _next(diff: Diff, sides: dict[SideName, _Side], places: _Places) -> str | No
     fixable = [f for f in diff.findings if f.proof.confirmed and find_fix(f) is not None]
     if any(f.proof.confirmation is not None and f.proof.confirmation.whole is None for f in fixable):
         return f"joulediff diff {names} --confirm"
-    return None if places.any else f"joulediff diff {names} -o report.md"
+    return None if is_written else f"joulediff diff {names} -o report.md"
 
 
-@dataclass(frozen=True, slots=True)
-class _Places:
-    """Where reports go besides the terminal."""
+def _refuse(files: ReportFiles, *inputs: str) -> None:
+    """Raise if a report cannot be written, or would replace a program or recording that is compared."""
+    from joulediff.cli.render import form_of
+    from joulediff.model.errors import JoulediffError
 
-    output: str | None
-    json_to: str | None
-    markdown_to: str | None
+    for place in files.files.values():
+        if place not in (None, "-") and any(_is_same_file(each, str(place)) for each in inputs):
+            raise JoulediffError(f"cannot write {place} (it is compared)", fix="choose another file")
+    files.refuse()
+    if files.files["-o"] not in (None, "-"):
+        form_of(files.files["-o"])
 
-    @property
-    def any(self) -> bool:
-        return bool(self.output or self.json_to or self.markdown_to)
 
-    @property
-    def takes_stdout(self) -> bool:
-        return "-" in (self.json_to, self.markdown_to, self.output)
+def _write(files: ReportFiles, diff: Diff, *, top: int, every: bool) -> None:
+    from joulediff.cli.output import write_text
+    from joulediff.cli.render import form_of
+    from joulediff.report.render import render
 
-    def refuse(self, *inputs: str) -> None:
-        """Raise where a report cannot be written, before anything is recorded for it."""
-        from joulediff.cli.output import refuse_recording, refuse_unwritable
-        from joulediff.cli.render import form_of
-        from joulediff.model.errors import JoulediffError
-
-        options = {"-o": self.output, "--json": self.json_to, "--markdown": self.markdown_to}
-        for option, place in options.items():
-            if place not in (None, "-") and any(_is_same_file(each, str(place)) for each in inputs):
-                raise JoulediffError(f"cannot write {place} (it is what is compared)", fix="choose another file")
-            refuse_unwritable(place, option=option)
-            refuse_recording(place, option=option)
-        if [self.json_to, self.markdown_to, self.output].count("-") > 1:
-            raise JoulediffError("two reports cannot share standard output", fix="write one of them to a file")
-        if self.output not in (None, "-"):
-            form_of(self.output)
-
-    def write(self, diff: Diff, *, top: int, every: bool) -> None:
-        from joulediff.cli.output import write_text
-        from joulediff.cli.render import form_of
-        from joulediff.report.render import render
-
-        wanted = [(self.json_to, "json"), (self.markdown_to, "markdown")]
-        if self.output is not None:
-            wanted.append((self.output, "terminal" if self.output == "-" else form_of(self.output)))
-        for place, form in wanted:
-            if place is not None:
-                write_text(render(diff, form, top=top, every=every), place)  # type: ignore[arg-type]
+    output = files.files["-o"]
+    forms = {"--json": "json", "--markdown": "markdown", "-o": "terminal" if output == "-" else form_of(output)}
+    for option, form in forms.items():
+        place = files.files[option]
+        if place is not None:
+            write_text(render(diff, form, top=top, every=every), place)  # type: ignore[arg-type]
 
 
 def _is_same_file(target: str, place: str) -> bool:

@@ -6,8 +6,9 @@ import os
 import re
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -154,6 +155,35 @@ def refuse_output(place: str, program: str) -> None:
 
 def _unwritable(place: str, why: str, option: str) -> JoulediffError:
     return JoulediffError(f"cannot write {place} ({why})", fix=f"choose another file for {option}")
+
+
+@dataclass(frozen=True, slots=True)
+class ReportFiles:
+    """The files that reports are written to, by the option that names each; `-` is standard output."""
+
+    files: Mapping[str, str | None]
+
+    @property
+    def any(self) -> bool:
+        """Whether any report is written besides the terminal's."""
+        return any(self.files.values())
+
+    @property
+    def takes_stdout(self) -> bool:
+        """Whether a report is written to standard output."""
+        return "-" in self.files.values()
+
+    def refuse(self) -> None:
+        """Raise if a report cannot be written, before anything is measured for it."""
+        for option, place in self.files.items():
+            refuse_unwritable(place, option=option)
+            refuse_recording(place, option=option)
+        places = [place for place in self.files.values() if place is not None]
+        if places.count("-") > 1:
+            raise JoulediffError("two reports cannot share standard output", fix="write one of them to a file")
+        for place in places:
+            if places.count(place) > 1:
+                raise JoulediffError(f"two reports cannot share {place}", fix="choose a file for each")
 
 
 @contextmanager

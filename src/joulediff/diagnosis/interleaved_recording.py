@@ -92,6 +92,8 @@ def recorded(
                 with _named(programs[side]), _room_made(live):
                     each.wait_built()
         interleaved = _take_turns(programs, live)
+        if live:  # a program that did not stay is metered once more
+            listener.metered()
         for side in served:
             found[side] = _record(side, programs[side], live, listener)
         live = {side: each for side, each in live.items() if each.stays}

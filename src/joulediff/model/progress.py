@@ -14,5 +14,8 @@ class ProgressListener:
     def failed(self, error: BaseException, call: int) -> None:
         """The user's step raised `error` in its call number `call`. It passes on unchanged."""
 
+    def metered(self) -> None:
+        """The programs of a diff are metered: other processes may start without a change of the measured energy."""
+
     def kept(self, measurement: Measurement) -> None:
         """This much is measured, whatever happens next."""
