@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 from joulediff.model.energy import Energy, Source, to_energy
@@ -96,8 +96,7 @@ class Value:
     @property
     def item_bytes(self) -> int:
         """Return the bytes of one element."""
-        digits = "".join(c for c in self.dtype.partition("_")[0] if c.isdigit())
-        return max(1, int(digits) // 8) if digits and not self.dtype.startswith("bool") else 1
+        return _item_bytes(self.dtype)
 
     @property
     def size_bytes(self) -> int:
@@ -113,6 +112,13 @@ class Value:
     def form(self) -> Form:
         """Return the shape, strides and type."""
         return Form(self.shape, self.strides, self.dtype)
+
+
+@lru_cache(maxsize=64)
+def _item_bytes(dtype: str) -> int:
+    """Return the bytes that the digits in the name of a type tell: 2 of `bfloat16`, 1 of `float8_e4m3fn` and `bool`."""
+    digits = "".join(c for c in dtype.partition("_")[0] if c.isdigit())
+    return max(1, int(digits) // 8) if digits and not dtype.startswith("bool") else 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 from joulediff.frameworks.torch.switches.table import (
     BY_NAME,
@@ -19,6 +20,7 @@ from joulediff.frameworks.torch.switches.table import (
 _WORST_RANK = 1 + max(switch.rank for switch in SWITCHES if switch.rank is not None)
 
 
+@cache
 def aliases(name: str) -> tuple[str, ...]:
     """Return the settings that may change when this one does because they are the same switch; not itself."""
     own = _sets(BY_NAME[name]) if name in BY_NAME else set()
