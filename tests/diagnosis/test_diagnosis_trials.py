@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from diagnosis_builders import DeadLab, LiveProgram, costs, draw, record, region_of, sides_of
-from joulediff.diagnosis.comparison import Comparison, differ
+from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.diagnose import _Diagnosis
 from joulediff.diagnosis.lead import Lead
 from joulediff.diagnosis.trials.transplant import Transplant
@@ -22,7 +22,7 @@ from joulediff.model.finding import Cause, Trial
 from joulediff.model.pair import SideName
 from joulediff.model.place import Place
 from joulediff.model.progress import ProgressListener
-from joulediff.model.signature import Signature
+from joulediff.model.signature import Signature, difference
 from rewrites.nodes import gelu_decomposed
 from run_builders import energy, measurement
 
@@ -399,8 +399,8 @@ SIGN = Signature(100, 0, 0, 0, 0, False, -1.0, 1.0, 10.0, 50.0, 40.0, 5.0, 20.0)
     ],
 )
 def test_how_far_tensors_lie_apart(other: Signature | None, gap: float | None) -> None:
-    assert differ(SIGN, other) == (None if gap is None else pytest.approx(gap))
-    assert differ(other, SIGN) == (None if gap is None else pytest.approx(gap))
+    assert difference(SIGN, other) == (None if gap is None else pytest.approx(gap))
+    assert difference(other, SIGN) == (None if gap is None else pytest.approx(gap))
 
 
 def test_what_a_change_saves_of_what_was_recorded() -> None:

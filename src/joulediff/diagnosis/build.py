@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from joulediff.diagnosis.comparison import Comparison, costliest, differ, ops_of, to_place
+from joulediff.diagnosis.comparison import Comparison, costliest, ops_of, to_place
 from joulediff.diagnosis.evidence.host import Around, Waits, launch_energy
 from joulediff.diagnosis.evidence.redundancy import call_behind
 from joulediff.diagnosis.lead import Lead
@@ -21,6 +21,7 @@ from joulediff.model.finding import Cause, Confirmation, Cost, Finding, FindingK
 from joulediff.model.pair import SIDES, SideName, other_side
 from joulediff.model.place import Place
 from joulediff.model.run import Setting
+from joulediff.model.signature import difference
 
 # So many operators for one are that one, written out.
 _WRITTEN_OUT = 3
@@ -200,7 +201,9 @@ def _judge(
 
 def _difference(sides: Comparison, row: RowComparison) -> float | None:
     """Return how far the outputs of the two sides lie apart."""
-    found = (differ(sides.a.signature_of(x), sides.b.signature_of(y)) for each in row.members for x, y in each.outputs)
+    found = (
+        difference(sides.a.signature_of(x), sides.b.signature_of(y)) for each in row.members for x, y in each.outputs
+    )
     return max((gap for gap in found if gap is not None), default=None)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from joulediff.diagnosis.build import find_fix
-from joulediff.diagnosis.comparison import differ
 from joulediff.diagnosis.diagnose import diagnose
 from joulediff.diagnosis.interleaved_recording import Program, record_fixed, recorded
 from joulediff.model.diff import Diff, Thresholds
@@ -16,6 +15,7 @@ from joulediff.model.options import DiffOptions
 from joulediff.model.pair import SideName
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run
+from joulediff.model.signature import difference
 from joulediff.process.client import RemoteProgram
 
 
@@ -85,7 +85,7 @@ def _compare(change: str, before: Run, after: Run) -> WholeRun:
 def _outputs_apart(a: Run, b: Run) -> float | None:
     """Return how far what the two steps returned lies apart, by name."""
     left, right = _outputs(a), _outputs(b)
-    gaps = [differ(a.signature_of(left[name]), b.signature_of(right[name])) for name in left.keys() & right.keys()]
+    gaps = [difference(a.signature_of(left[name]), b.signature_of(right[name])) for name in left.keys() & right.keys()]
     return max((gap for gap in gaps if gap is not None), default=None)
 
 

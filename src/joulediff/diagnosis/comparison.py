@@ -18,7 +18,6 @@ from joulediff.model.finding import Region
 from joulediff.model.pair import SIDES, SideName
 from joulediff.model.place import Place
 from joulediff.model.run import Frame, Run
-from joulediff.model.signature import Signature, difference
 
 # A region with more than this before it, and three times its own operators, is not a matter of a few operators.
 MAX_SLICE = 200
@@ -137,8 +136,3 @@ def to_place(run: Run, frame: Frame | None) -> Place | None:
     if frame is None:
         return None
     return Place(frame.file, frame.line, frame.function, run.line_text(frame.file, frame.line))
-
-
-def differ(a: Signature | None, b: Signature | None) -> float | None:
-    """Return how far two tensors lie apart by their signatures, as a share of their norm."""
-    return None if a is None or b is None else difference(a, b)

@@ -59,14 +59,14 @@ def compare(a: Signature, b: Signature, *, tolerance: float, extremes: bool = Fa
     return found is not None and found <= tolerance
 
 
-def difference(a: Signature, b: Signature, *, extremes: bool = False) -> float | None:
-    """Return how much two tensors differ, as a share of their norm; None for different counts of elements.
+def difference(a: Signature | None, b: Signature | None, *, extremes: bool = False) -> float | None:
+    """Return how much two tensors differ, as a share of their norm; None for unknown or different counts of elements.
 
     It is 1 where the counts of NaN or infinite elements differ. Sums beyond the largest double are left out: the other
     sums decide. With `extremes`, the lowest and highest elements count too, as a share of the root mean square: use it
     where each element matters, not where single elements may deviate.
     """
-    if a.count != b.count:
+    if a is None or b is None or a.count != b.count:
         return None
     if (a.nans, a.positive_infs, a.negative_infs) != (b.nans, b.positive_infs, b.negative_infs):
         return 1.0

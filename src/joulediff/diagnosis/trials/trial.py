@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from joulediff.diagnosis.comparison import Comparison, differ, ops_of
+from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.diagnosis.significance import ALPHA, chance
 from joulediff.diagnosis.trials.transplant import Transplant
 from joulediff.frameworks.jobs import OWN, Feed, Job, JobCost, LiveProgram
@@ -25,6 +25,7 @@ from joulediff.model.finding import Region, Trial
 from joulediff.model.pair import SideName, other_side
 from joulediff.model.place import Place
 from joulediff.model.run import Run, Setting
+from joulediff.model.signature import difference
 
 # As near to the cheap side as a change must come.
 NEAR_SHARE = 0.10
@@ -230,9 +231,9 @@ class Trials:
         before = {theirs: mine for mine, theirs in self._outputs(self.region)}
         found = []
         for mine, theirs in self._outputs(region):
-            found.append(differ(run.signature_of(mine), other.signature_of(theirs)))
+            found.append(difference(run.signature_of(mine), other.signature_of(theirs)))
             if theirs in before:
-                found.append(differ(run.signature_of(mine), own.signature_of(before[theirs])))
+                found.append(difference(run.signature_of(mine), own.signature_of(before[theirs])))
         return found
 
     def _weigh_changed(self, job: Job) -> JobCost:
