@@ -212,8 +212,8 @@ class FakeReplayer:
         self.closed += 1
 
 
-class LiveProgram:
-    """A card with its meter, and what replays a program on it."""
+class ReplaySetup:
+    """A simulated GPU with its meters, and replays of programs on it."""
 
     def __init__(self, domain: Domain = GPU, *, limit_w: float | None = LIMIT_W, **meter: Any) -> None:
         self.clock = FakeClock()

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from fakes import GPU, counter_domain
 from joulediff.energy.load_energy import MIN_WINDOWS, WINDOW_S, BurstEnergy, BurstMeter
 from joulediff.model.errors import JoulediffError, MeterFailed, NotCovered
-from replay_fakes import ADD, FULL_MHZ, LIMIT_W, MM, REST_W, FakeLoad, LiveProgram, Work
+from replay_fakes import ADD, FULL_MHZ, LIMIT_W, MM, REST_W, FakeLoad, ReplaySetup, Work
 
 REST = {"gpu0": REST_W}
 # A process that is certainly not there, and not one of ours.
 NOBODY = 2**30
 
 
-def measure(lab: LiveProgram, load: FakeLoad, *, rest_s: float = 0.0, window_s: float = 0.5) -> BurstEnergy:
-    return lab.burst_meter.measure(lambda: load.run(rest_s), REST, window_s=window_s)
+def measure(setup: ReplaySetup, load: FakeLoad, *, rest_s: float = 0.0, window_s: float = 0.5) -> BurstEnergy:
+    return setup.burst_meter.measure(lambda: load.run(rest_s), REST, window_s=window_s)
 
 
 def energy_of(found: BurstEnergy, load: FakeLoad) -> tuple[float, float]:
@@ -38,41 +38,41 @@ def energy_of(found: BurstEnergy, load: FakeLoad) -> tuple[float, float]:
 def test_rest_is_taken_off_whatever_the_pace_and_the_gaps(
     power_w: float, call_s: float, rest_share: float, gap_share: float
 ) -> None:
-    lab, work = LiveProgram(), Work(power_w, call_s)
-    load = lab.load(work, gap_s=gap_share * 1e-3)
-    joules, half_j = energy_of(measure(lab, load, rest_s=rest_share * load.burst_s), load)
+    setup, work = ReplaySetup(), Work(power_w, call_s)
+    load = setup.load(work, gap_s=gap_share * 1e-3)
+    joules, half_j = energy_of(measure(setup, load, rest_s=rest_share * load.burst_s), load)
     # An interval of 95 % may miss by a little.
     assert abs(joules - work.energy_j()) <= 1.2 * half_j
 
 
 def test_a_resting_card_is_its_power_times_time() -> None:
-    lab = LiveProgram()
-    rest = FakeLoad(lab.card, None)
-    found = lab.burst_meter.measure(lambda: rest.run(1e-3), {"gpu0": 0.0}, window_s=0.4).domains["gpu0"]
+    setup = ReplaySetup()
+    rest = FakeLoad(setup.card, None)
+    found = setup.burst_meter.measure(lambda: rest.run(1e-3), {"gpu0": 0.0}, window_s=0.4).domains["gpu0"]
     assert found.power_w == pytest.approx(REST_W)
     assert found.energy.half_j < 0.02 * found.energy.joules
 
 
 def test_work_that_draws_nothing_above_rest_has_an_interval_around_nothing() -> None:
-    lab, work = LiveProgram(), Work(REST_W, 1e-4)
-    load = lab.load(work)
-    joules, half_j = energy_of(measure(lab, load), load)
+    setup, work = ReplaySetup(), Work(REST_W, 1e-4)
+    load = setup.load(work)
+    joules, half_j = energy_of(measure(setup, load), load)
     assert joules == pytest.approx(0.0, abs=1e-9)
     assert half_j >= 0.0
 
 
 def test_what_draws_little_above_rest_is_known_no_better_than_the_whole_power() -> None:
-    lab, work = LiveProgram(), Work(REST_W + 10.0, 1e-4)
-    load = lab.load(work)
-    joules, half_j = energy_of(measure(lab, load), load)
+    setup, work = ReplaySetup(), Work(REST_W + 10.0, 1e-4)
+    load = setup.load(work)
+    joules, half_j = energy_of(measure(setup, load), load)
     assert abs(joules - work.energy_j()) <= half_j
     assert half_j >= 1.96 * GPU.repeat_share * work.power_w * work.call_s
 
 
 def test_readings_that_come_late_are_waited_for() -> None:
-    lab = LiveProgram(lag_s=0.4)
-    load = lab.load(ADD)
-    joules, half_j = energy_of(measure(lab, load, window_s=0.2), load)
+    setup = ReplaySetup(lag_s=0.4)
+    load = setup.load(ADD)
+    joules, half_j = energy_of(measure(setup, load, window_s=0.2), load)
     assert abs(joules - ADD.energy_j()) <= half_j
 
 
@@ -89,27 +89,27 @@ class Stalled(BurstMeter):
 
 
 def test_what_the_meter_did_not_cover_is_measured_once_more_and_for_longer() -> None:
-    lab = LiveProgram()
-    once, load = measure(lab, lab.load(ADD)), lab.load(ADD)
-    lab.burst_meter = Stalled([lab.meter], clock=lab.clock)
-    again = measure(lab, load)
+    setup = ReplaySetup()
+    once, load = measure(setup, setup.load(ADD)), setup.load(ADD)
+    setup.burst_meter = Stalled([setup.meter], clock=setup.clock)
+    again = measure(setup, load)
     joules, half_j = energy_of(again, load)
     assert abs(joules - ADD.energy_j()) <= half_j
     assert again.bursts > 2 * once.bursts
 
 
 def test_what_is_never_covered_says_so() -> None:
-    lab = LiveProgram()
-    lab.burst_meter = Stalled([lab.meter], clock=lab.clock)
-    lab.burst_meter.lost = 2
+    setup = ReplaySetup()
+    setup.burst_meter = Stalled([setup.meter], clock=setup.clock)
+    setup.burst_meter.lost = 2
     with pytest.raises(NotCovered):
-        measure(lab, lab.load(ADD))
+        measure(setup, setup.load(ADD))
 
 
 def test_a_call_that_is_longer_than_the_window() -> None:
-    lab, work = LiveProgram(), Work(400.0, 0.7)
-    load = lab.load(work)
-    found = measure(lab, load, window_s=0.15)
+    setup, work = ReplaySetup(), Work(400.0, 0.7)
+    load = setup.load(work)
+    found = measure(setup, load, window_s=0.15)
     joules, half_j = energy_of(found, load)
     assert found.bursts >= 2
     assert abs(joules - work.energy_j()) <= half_j
@@ -117,16 +117,16 @@ def test_a_call_that_is_longer_than_the_window() -> None:
 
 @pytest.mark.parametrize("rest_share", [0.0, 1.0])
 def test_a_counter_that_ticks_every_100_ms(rest_share: float) -> None:
-    lab = LiveProgram(counter_domain(0.1), poll_s=0.01)
-    load = lab.load(ADD)
-    joules, half_j = energy_of(measure(lab, load, rest_s=rest_share * load.burst_s, window_s=0.2), load)
+    setup = ReplaySetup(counter_domain(0.1), poll_s=0.01)
+    load = setup.load(ADD)
+    joules, half_j = energy_of(measure(setup, load, rest_s=rest_share * load.burst_s, window_s=0.2), load)
     assert abs(joules - ADD.energy_j()) <= half_j
 
 
 def test_a_shot_tells_its_clock_its_bursts_and_its_cpu_time() -> None:
-    lab = LiveProgram()
-    burst_meter = BurstMeter([lab.meter], clock=lab.clock, cpu_s=lambda: 0.25 * lab.clock.now())
-    load = lab.load(ADD)
+    setup = ReplaySetup()
+    burst_meter = BurstMeter([setup.meter], clock=setup.clock, cpu_s=lambda: 0.25 * setup.clock.now())
+    load = setup.load(ADD)
     found = burst_meter.measure(lambda: load.run(0.0), REST, window_s=0.5)
     assert found.clocks_mhz == {"gpu0": FULL_MHZ}
     assert found.bursts * load.burst_s == pytest.approx(0.5, rel=0.05)
@@ -135,94 +135,94 @@ def test_a_shot_tells_its_clock_its_bursts_and_its_cpu_time() -> None:
 
 
 def test_a_window_is_at_least_a_few_parts() -> None:
-    lab = LiveProgram()
-    load = lab.load(ADD)
-    found = measure(lab, load, window_s=0.01)
+    setup = ReplaySetup()
+    load = setup.load(ADD)
+    found = measure(setup, load, window_s=0.01)
     assert found.bursts * load.burst_s >= MIN_WINDOWS * 3 * GPU.period_s
     assert found.bursts * load.burst_s < MIN_WINDOWS * WINDOW_S
 
 
 def test_heavy_work_without_rests_loses_its_clock() -> None:
-    lab = LiveProgram()
-    load = lab.load(MM)
-    found = measure(lab, load)
+    setup = ReplaySetup()
+    load = setup.load(MM)
+    found = measure(setup, load)
     assert found.domains["gpu0"].power_w + REST_W == pytest.approx(LIMIT_W, rel=0.01)
     assert found.clocks_mhz["gpu0"] < 0.85 * FULL_MHZ
     assert energy_of(found, load)[0] == pytest.approx(MM.energy_j(found.clocks_mhz["gpu0"]), rel=0.01)
 
 
 def test_company_on_the_card_is_a_doubt() -> None:
-    lab = LiveProgram()
-    lab.card.others = (NOBODY,)
-    (doubt,) = measure(lab, lab.load(ADD)).warnings
+    setup = ReplaySetup()
+    setup.card.others = (NOBODY,)
+    (doubt,) = measure(setup, setup.load(ADD)).warnings
     assert str(NOBODY) in doubt
 
 
 def test_a_domain_that_no_meter_sees() -> None:
-    lab = LiveProgram()
-    load = lab.load(ADD)
+    setup = ReplaySetup()
+    load = setup.load(ADD)
     with pytest.raises(JoulediffError, match="no meter sees gpu7"):
-        lab.burst_meter.measure(lambda: load.run(0.0), {"gpu7": 0.0}, window_s=0.2)
+        setup.burst_meter.measure(lambda: load.run(0.0), {"gpu7": 0.0}, window_s=0.2)
     assert load.rests_s == []
 
 
 def test_a_meter_that_dies_says_so() -> None:
-    lab = LiveProgram(dies_at_s=0.0)
+    setup = ReplaySetup(dies_at_s=0.0)
     with pytest.raises(MeterFailed, match="unplugged"):
-        measure(lab, lab.load(ADD))
+        measure(setup, setup.load(ADD))
 
 
 @pytest.mark.parametrize("look", ["measure", "probe"])
 def test_what_a_device_raises_is_told_in_one_line(look: str) -> None:
-    lab = LiveProgram()
-    load = lab.load(ADD, fails=RuntimeError("CUDA error: an illegal memory access\nCompile with TORCH_USE_CUDA_DSA"))
+    setup = ReplaySetup()
+    load = setup.load(ADD, fails=RuntimeError("CUDA error: an illegal memory access\nCompile with TORCH_USE_CUDA_DSA"))
     with pytest.raises(JoulediffError, match=r"illegal memory access$"):
         if look == "measure":
-            measure(lab, load)
+            measure(setup, load)
         else:
-            lab.burst_meter.probe(lambda: load.run(0.0), "gpu0")
+            setup.burst_meter.probe(lambda: load.run(0.0), "gpu0")
 
 
 @pytest.mark.parametrize("look", ["measure", "probe"])
 def test_an_interrupt_passes_and_sampling_ends(look: str) -> None:
-    lab = LiveProgram()
-    load = lab.load(ADD, fails=KeyboardInterrupt())
+    setup = ReplaySetup()
+    load = setup.load(ADD, fails=KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         if look == "measure":
-            measure(lab, load)
+            measure(setup, load)
         else:
-            lab.burst_meter.probe(lambda: load.run(0.0), "gpu0")
-    assert lab.clock._beats == {}
+            setup.burst_meter.probe(lambda: load.run(0.0), "gpu0")
+    assert setup.clock._beats == {}
 
 
 @pytest.mark.parametrize("work", [ADD, MM])
 def test_a_probe_tells_power_and_clock(work: Work) -> None:
-    lab = LiveProgram()
-    load = lab.load(work)
-    power_w, clock_mhz = lab.burst_meter.probe(lambda: load.run(load.burst_s), "gpu0")
+    setup = ReplaySetup()
+    load = setup.load(work)
+    power_w, clock_mhz = setup.burst_meter.probe(lambda: load.run(load.burst_s), "gpu0")
     assert power_w == pytest.approx((work.power_w + REST_W) / 2, rel=0.06)
     assert clock_mhz == FULL_MHZ
 
 
 @pytest.mark.parametrize("domain", [counter_domain(0.1), counter_domain(0.001), replace(GPU, period_s=0.1)])
 def test_a_probe_with_a_slow_meter_tells_the_clock_alone(domain: object) -> None:
-    lab = LiveProgram(domain)  # type: ignore[arg-type]
-    load = lab.load(ADD)
-    assert lab.burst_meter.probe(lambda: load.run(0.0), "gpu0") == (None, FULL_MHZ)
+    setup = ReplaySetup(domain)  # type: ignore[arg-type]
+    load = setup.load(ADD)
+    assert setup.burst_meter.probe(lambda: load.run(0.0), "gpu0") == (None, FULL_MHZ)
 
 
 def test_a_probe_of_what_no_meter_sees() -> None:
-    lab = LiveProgram(tells_clock=False)
-    load = lab.load(ADD)
-    assert lab.burst_meter.probe(lambda: load.run(0.0), "gpu7") == (None, None)
+    setup = ReplaySetup(tells_clock=False)
+    load = setup.load(ADD)
+    assert setup.burst_meter.probe(lambda: load.run(0.0), "gpu7") == (None, None)
 
 
 def test_two_meters_of_which_one_is_asked() -> None:
-    lab = LiveProgram()
-    other = LiveProgram(replace(GPU, name="gpu1"))
+    setup = ReplaySetup()
+    other = ReplaySetup(replace(GPU, name="gpu1"))
     other.card.others = (NOBODY,)
-    burst_meter = BurstMeter([other.meter, lab.meter], clock=lab.clock)
-    load = lab.load(ADD)
+    burst_meter = BurstMeter([other.meter, setup.meter], clock=setup.clock)
+    load = setup.load(ADD)
     found = burst_meter.measure(lambda: load.run(0.0), REST, window_s=0.3)
     assert list(found.domains) == ["gpu0"]
     assert found.warnings == ()

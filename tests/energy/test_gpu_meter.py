@@ -24,7 +24,7 @@ from joulediff.measuring.repeater import WARM_UP_S
 from joulediff.model.energy import around
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Replay
-from replay_fakes import ADD, FULL_MHZ, LIMIT_W, MM, REST_W, FakeLoad, LiveProgram, Work
+from replay_fakes import ADD, FULL_MHZ, LIMIT_W, MM, REST_W, FakeLoad, ReplaySetup, Work
 
 WINDOW_S = 0.4
 NOBODY = 2**30
@@ -47,8 +47,8 @@ def half_of(found: Replay) -> float:
 @settings(deadline=None, max_examples=30)
 @given(power_w=st.floats(REST_W + 20, 1100.0), call_s=st.floats(2e-6, 2e-3))
 def test_any_operator_of_a_program_below_the_limit(power_w: float, call_s: float) -> None:
-    lab, work = LiveProgram(), Work(power_w, call_s)
-    found = lab.gpu_meter().measure(0, lab.load(work), WINDOW_S)
+    setup, work = ReplaySetup(), Work(power_w, call_s)
+    found = setup.gpu_meter().measure(0, setup.load(work), WINDOW_S)
     assert is_held(found, work.energy_j())
     assert half_of(found) <= 0.1 * work.energy_j()
     assert found.clock_mhz == FULL_MHZ
@@ -58,9 +58,9 @@ def test_any_operator_of_a_program_below_the_limit(power_w: float, call_s: float
 
 
 def test_heavy_work_rests_and_light_work_does_not() -> None:
-    lab = LiveProgram()
-    heavy, light = lab.load(MM), lab.load(ADD)
-    meter = lab.gpu_meter()
+    setup = ReplaySetup()
+    heavy, light = setup.load(MM), setup.load(ADD)
+    meter = setup.gpu_meter()
     meter.measure(0, heavy, WINDOW_S)
     meter.measure(0, light, WINDOW_S)
     share = heavy.rests_s[-1] / heavy.burst_s
@@ -69,41 +69,41 @@ def test_heavy_work_rests_and_light_work_does_not() -> None:
 
 
 def test_rest_is_measured_anew_when_it_may_have_moved() -> None:
-    lab, rests = LiveProgram(), list[FakeLoad]()
+    setup, rests = ReplaySetup(), list[FakeLoad]()
 
     def open_rest() -> FakeLoad:
-        rests.append(FakeLoad(lab.card, None))
+        rests.append(FakeLoad(setup.card, None))
         return rests[-1]
 
-    meter = lab.gpu_meter(open_rest=open_rest)
-    meter.measure(0, lab.load(ADD), WINDOW_S)
-    meter.measure(0, lab.load(ADD), WINDOW_S)
+    meter = setup.gpu_meter(open_rest=open_rest)
+    meter.measure(0, setup.load(ADD), WINDOW_S)
+    meter.measure(0, setup.load(ADD), WINDOW_S)
     assert len(rests) == 1
-    lab.card.idle_w += 10.0
-    lab.card.set(lab.card.idle_w)
-    lab.clock.advance(REST_FRESH_S)
-    assert meter.measure(0, lab.load(ADD), WINDOW_S).rest_w == pytest.approx(REST_W + 10.0)
+    setup.card.idle_w += 10.0
+    setup.card.set(setup.card.idle_w)
+    setup.clock.advance(REST_FRESH_S)
+    assert meter.measure(0, setup.load(ADD), WINDOW_S).rest_w == pytest.approx(REST_W + 10.0)
     assert len(rests) == 2
     assert all(rest.closed for rest in rests)
 
 
 def test_the_doubt_about_rest_is_in_every_call() -> None:
-    lab = LiveProgram()
-    meter = lab.gpu_meter(rest_share=HALF_BUSY)
-    sure = half_of(meter.measure(0, lab.load(ADD), WINDOW_S))
+    setup = ReplaySetup()
+    meter = setup.gpu_meter(rest_share=HALF_BUSY)
+    sure = half_of(meter.measure(0, setup.load(ADD), WINDOW_S))
     rest, at_s = meter._rest or pytest.fail("rest was not measured")
     wide = around(rest.energy.joules, 0.1 * rest.energy.joules, "metered")
     assert wide is not None
     meter._rest = (replace(rest, energy=wide), at_s)
-    found = meter.measure(0, lab.load(ADD), WINDOW_S)
+    found = meter.measure(0, setup.load(ADD), WINDOW_S)
     assert half_of(found) > sure
     assert half_of(found) >= 0.1 * REST_W * ADD.call_s * (1 + HALF_BUSY) * 0.99
 
 
 def test_a_card_that_cannot_be_held_at_rest() -> None:
-    lab = LiveProgram()
+    setup = ReplaySetup()
     with pytest.raises(JoulediffError, match="cuda:0 cannot be held at rest"):
-        lab.gpu_meter(open_rest=lambda: None).measure(0, lab.load(ADD), WINDOW_S)
+        setup.gpu_meter(open_rest=lambda: None).measure(0, setup.load(ADD), WINDOW_S)
 
 
 # Programs that ran into the limit, down to the clock of the heaviest operator alone.
@@ -112,9 +112,9 @@ def test_a_card_that_cannot_be_held_at_rest() -> None:
 def test_a_program_at_the_limit_is_matched_or_the_operator_is_marked(
     share: float, power_w: float, call_s: float
 ) -> None:
-    lab, work = LiveProgram(), Work(power_w, call_s, follows=0.8)
+    setup, work = ReplaySetup(), Work(power_w, call_s, follows=0.8)
     program_mhz = share * FULL_MHZ
-    found = lab.gpu_meter(clock_mhz=program_mhz, power_w=LIMIT_W).measure(0, lab.load(work), WINDOW_S)
+    found = setup.gpu_meter(clock_mhz=program_mhz, power_w=LIMIT_W).measure(0, setup.load(work), WINDOW_S)
     assert found.clock_mhz is not None
     matched = abs(found.clock_mhz / program_mhz - 1) <= CLOCK_SHARE
     assert matched == (found.note is None)
@@ -128,16 +128,16 @@ def test_a_program_at_the_limit_is_matched_or_the_operator_is_marked(
 
 @pytest.mark.parametrize("share", [0.85, 0.9, 0.95])
 def test_a_heavy_operator_finds_the_programs_clock(share: float) -> None:
-    lab = LiveProgram()
-    found = lab.gpu_meter(clock_mhz=share * FULL_MHZ, power_w=LIMIT_W).measure(0, lab.load(MM), WINDOW_S)
+    setup = ReplaySetup()
+    found = setup.gpu_meter(clock_mhz=share * FULL_MHZ, power_w=LIMIT_W).measure(0, setup.load(MM), WINDOW_S)
     assert found.clock_mhz == pytest.approx(share * FULL_MHZ, rel=0.015)
     assert joules_of(found) == pytest.approx(MM.energy_j(share * FULL_MHZ), rel=0.01)
 
 
 def test_the_search_for_a_clock_ends() -> None:
-    lab = LiveProgram()
-    load = lab.load(MM)
-    lab.gpu_meter(clock_mhz=0.5 * FULL_MHZ, power_w=LIMIT_W).measure(0, load, WINDOW_S)
+    setup = ReplaySetup()
+    load = setup.load(MM)
+    setup.gpu_meter(clock_mhz=0.5 * FULL_MHZ, power_w=LIMIT_W).measure(0, load, WINDOW_S)
     assert len(set(load.rests_s)) <= 1 + TRIES
 
 
@@ -145,26 +145,26 @@ def test_the_search_for_a_clock_ends() -> None:
 def test_what_the_limit_does_not_slow_down_is_not_searched_for(power_w: float, looks: int) -> None:
     spent_s, work = [], Work(power_w, 1e-4)
     for share in (1.0, 0.9):
-        lab = LiveProgram()
-        lab.gpu_meter(clock_mhz=share * FULL_MHZ, power_w=LIMIT_W).measure(0, lab.load(work), WINDOW_S)
-        spent_s.append(lab.clock.now())
+        setup = ReplaySetup()
+        setup.gpu_meter(clock_mhz=share * FULL_MHZ, power_w=LIMIT_W).measure(0, setup.load(work), WINDOW_S)
+        spent_s.append(setup.clock.now())
     # At most one look more, at the pace without rests; its window is then the shorter one.
     assert spent_s[1] - spent_s[0] <= looks * (WARM_UP_S + SEARCH_S) + 0.05
 
 
 def test_a_search_that_begins_too_slow_goes_back_up() -> None:
-    lab = LiveProgram()
+    setup = ReplaySetup()
     # The program drew more than the limit says, so that the first try is slower than it was.
-    found = lab.gpu_meter(clock_mhz=0.96 * FULL_MHZ, power_w=900.0).measure(0, lab.load(MM), WINDOW_S)
+    found = setup.gpu_meter(clock_mhz=0.96 * FULL_MHZ, power_w=900.0).measure(0, setup.load(MM), WINDOW_S)
     assert found.clock_mhz == pytest.approx(0.96 * FULL_MHZ, rel=0.03)
     assert is_held(found, MM.energy_j(0.96 * FULL_MHZ))
 
 
 @pytest.mark.parametrize("work", [MM, ADD])
 def test_a_pace_that_is_forced(work: Work) -> None:
-    lab = LiveProgram()
-    load = lab.load(work)
-    found = lab.gpu_meter(rest_share=0.0).measure(0, load, WINDOW_S)
+    setup = ReplaySetup()
+    load = setup.load(work)
+    found = setup.gpu_meter(rest_share=0.0).measure(0, load, WINDOW_S)
     assert set(load.rests_s) == {0.0}
     assert found.clock_mhz is not None
     assert is_held(found, work.energy_j(found.clock_mhz))  # as measured there, nothing is corrected
@@ -177,15 +177,15 @@ def test_a_pace_that_is_forced(work: Work) -> None:
 
 @pytest.mark.parametrize("rest_share", [0.0, 0.5, 1.0, MAX_REST_SHARE])
 def test_the_energy_does_not_depend_on_the_pace(rest_share: float) -> None:
-    lab = LiveProgram()
-    found = lab.gpu_meter(rest_share=rest_share).measure(0, lab.load(ADD), WINDOW_S)
+    setup = ReplaySetup()
+    found = setup.gpu_meter(rest_share=rest_share).measure(0, setup.load(ADD), WINDOW_S)
     assert joules_of(found) == pytest.approx(ADD.energy_j(), rel=0.01)
 
 
 def test_without_a_known_limit_half_of_the_time_is_busy() -> None:
-    lab = LiveProgram()
-    load = lab.load(MM)
-    found = lab.gpu_meter(limit_w=None).measure(0, load, WINDOW_S)
+    setup = ReplaySetup()
+    load = setup.load(MM)
+    found = setup.gpu_meter(limit_w=None).measure(0, load, WINDOW_S)
     assert set(load.rests_s) == {HALF_BUSY * load.burst_s}
     assert is_held(found, MM.energy_j())
 
@@ -193,26 +193,26 @@ def test_without_a_known_limit_half_of_the_time_is_busy() -> None:
 @pytest.mark.parametrize("facts", [{"clock_mhz": None}, {"power_w": None}, {"clock_mhz": None, "limit_w": None}])
 @pytest.mark.parametrize("tells_clock", [True, False])
 def test_without_known_clocks_nothing_is_corrected_or_marked(facts: dict[str, Any], tells_clock: bool) -> None:
-    lab = LiveProgram(tells_clock=tells_clock)
-    found = lab.gpu_meter(**facts).measure(0, lab.load(MM), WINDOW_S)
+    setup = ReplaySetup(tells_clock=tells_clock)
+    found = setup.gpu_meter(**facts).measure(0, setup.load(MM), WINDOW_S)
     assert is_held(found, MM.energy_j())
     assert found.clock_mhz == (FULL_MHZ if tells_clock else None)
     assert found.note is None
 
 
 def test_a_clock_that_is_no_longer_told_ends_the_search() -> None:
-    lab, told = LiveProgram(), iter([{"gpu0": FULL_MHZ}] * 20)
-    lab.meter.clocks = lambda: next(told, {})  # type: ignore[method-assign]
-    found = lab.gpu_meter(clock_mhz=0.9 * FULL_MHZ, power_w=LIMIT_W).measure(0, lab.load(MM), WINDOW_S)
+    setup, told = ReplaySetup(), iter([{"gpu0": FULL_MHZ}] * 20)
+    setup.meter.clocks = lambda: next(told, {})  # type: ignore[method-assign]
+    found = setup.gpu_meter(clock_mhz=0.9 * FULL_MHZ, power_w=LIMIT_W).measure(0, setup.load(MM), WINDOW_S)
     assert found.clock_mhz is None
     assert is_held(found, MM.energy_j())
 
 
 @pytest.mark.parametrize("work", [ADD, MM])
 def test_a_counter_is_too_slow_to_look_so_half_of_the_time_is_busy(work: Work) -> None:
-    lab = LiveProgram(counter_domain(0.1), poll_s=0.01)
-    load = lab.load(work)
-    found = lab.gpu_meter().measure(0, load, WINDOW_S)
+    setup = ReplaySetup(counter_domain(0.1), poll_s=0.01)
+    load = setup.load(work)
+    found = setup.gpu_meter().measure(0, load, WINDOW_S)
     assert set(load.rests_s) == {load.burst_s}
     assert is_held(found, work.energy_j())
     assert found.note is None
@@ -220,50 +220,50 @@ def test_a_counter_is_too_slow_to_look_so_half_of_the_time_is_busy(work: Work) -
 
 @pytest.mark.parametrize(("program_c", "doubted"), [(None, False), (60.0 - HEAT_C, False), (59.0 - HEAT_C, True)])
 def test_a_card_that_is_much_warmer_than_in_the_program(program_c: float | None, doubted: bool) -> None:
-    lab = LiveProgram()
-    lab.card.temperature_c = 60.0
-    found = lab.gpu_meter(temperature_c=program_c).measure(0, lab.load(ADD), WINDOW_S)
+    setup = ReplaySetup()
+    setup.card.temperature_c = 60.0
+    found = setup.gpu_meter(temperature_c=program_c).measure(0, setup.load(ADD), WINDOW_S)
     assert ("60 °C" in (found.note or "")) == doubted
 
 
 def test_time_that_the_programs_clock_explains_is_not_the_caches() -> None:
-    lab, program_mhz = LiveProgram(), 0.85 * FULL_MHZ
-    meter = lab.gpu_meter(clock_mhz=program_mhz, power_w=LIMIT_W, full_mhz=FULL_MHZ)
-    found = meter.measure(0, lab.load(MM, aim_s=MM.seconds(program_mhz)), WINDOW_S)
+    setup, program_mhz = ReplaySetup(), 0.85 * FULL_MHZ
+    meter = setup.gpu_meter(clock_mhz=program_mhz, power_w=LIMIT_W, full_mhz=FULL_MHZ)
+    found = meter.measure(0, setup.load(MM, aim_s=MM.seconds(program_mhz)), WINDOW_S)
     assert joules_of(found) == pytest.approx(MM.energy_j(program_mhz), rel=0.01)
 
 
 def test_company_that_stays_is_marked_after_a_second_look() -> None:
-    lab = LiveProgram()
-    lab.card.others = (NOBODY,)
-    before = lab.meter.looks
-    found = lab.gpu_meter().measure(0, lab.load(ADD), WINDOW_S)
+    setup = ReplaySetup()
+    setup.card.others = (NOBODY,)
+    before = setup.meter.looks
+    found = setup.gpu_meter().measure(0, setup.load(ADD), WINDOW_S)
     assert str(NOBODY) in (found.note or "")
     # Before and after: once at rest, twice at work.
-    assert lab.meter.looks - before == 6
+    assert setup.meter.looks - before == 6
 
 
 def test_company_that_goes_is_not_marked() -> None:
-    lab = LiveProgram()
-    meter = lab.gpu_meter()
-    meter.measure(0, lab.load(ADD), WINDOW_S)
-    found, states = lab.load(ADD), lab.meter.states
+    setup = ReplaySetup()
+    meter = setup.gpu_meter()
+    meter.measure(0, setup.load(ADD), WINDOW_S)
+    found, states = setup.load(ADD), setup.meter.states
 
     def come_and_go() -> list[Any]:
-        lab.card.others = (NOBODY,) if lab.meter.looks == 1 else ()
+        setup.card.others = (NOBODY,) if setup.meter.looks == 1 else ()
         return states()
 
-    lab.meter.looks = 1
-    lab.meter.states = come_and_go  # type: ignore[method-assign]
+    setup.meter.looks = 1
+    setup.meter.states = come_and_go  # type: ignore[method-assign]
     assert meter.measure(0, found, WINDOW_S).note is None
-    assert lab.meter.looks == 5
+    assert setup.meter.looks == 5
 
 
 @settings(deadline=None, max_examples=20)
 @given(ratio=st.floats(0.5, 2.0))
 def test_another_cache_in_the_program_moves_and_widens_the_energy(ratio: float) -> None:
-    lab = LiveProgram()
-    found = lab.gpu_meter().measure(0, lab.load(ADD, aim_s=ratio * ADD.call_s), WINDOW_S)
+    setup = ReplaySetup()
+    found = setup.gpu_meter().measure(0, setup.load(ADD, aim_s=ratio * ADD.call_s), WINDOW_S)
     factor, doubt = cache_factor(ADD.call_s, ratio * ADD.call_s)
     assert joules_of(found) == pytest.approx(factor * ADD.energy_j(), rel=0.01)
     assert half_of(found) >= 0.99 * doubt * ADD.energy_j()

@@ -21,7 +21,7 @@ from replay_fakes import (
     MM,
     REST_W,
     FakeReplayer,
-    LiveProgram,
+    ReplaySetup,
     Work,
     holds,
     make_program,
@@ -35,10 +35,10 @@ CALLS = ("mm", "add", "norm", "mm", "gelu", "add")
 VALUE_BYTES = 8 * 128 * 768 * 4
 
 
-def replayed(run: Run | None = None, *, lab: LiveProgram | None = None, **options: Any) -> tuple[Run, FakeReplayer]:
+def replayed(run: Run | None = None, *, setup: ReplaySetup | None = None, **options: Any) -> tuple[Run, FakeReplayer]:
     """Return a program replayed to its end, and what replayed it."""
     run = run or make_program(CALLS, WORKS, gap_s=1e-3)
-    going, replayer = (lab or LiveProgram()).replay(run, WORKS, **options)
+    going, replayer = (setup or ReplaySetup()).replay(run, WORKS, **options)
     going.go()
     return going.result(), replayer
 
@@ -66,7 +66,7 @@ def test_every_distinct_operator_is_measured_once() -> None:
 
 def test_the_more_device_time_the_longer_it_is_measured() -> None:
     works = {"long": Work(450.0, 200e-6), "short": Work(450.0, 20e-6)}
-    going, _ = LiveProgram().replay(make_program(["long", "long", "short"], works), works)
+    going, _ = ReplaySetup().replay(make_program(["long", "long", "short"], works), works)
     going.go()
     seconds = {name: replay_of(going.result(), name).calls * work.call_s for name, work in works.items()}
     assert seconds["long"] > 1.2 * seconds["short"]
@@ -78,7 +78,7 @@ def test_operators_are_opened_with_the_distances_of_the_program() -> None:
     for name, inputs, outputs in (("mm", [first], [second]), ("add", [second, first], [made.value()])):
         made.kernel(name, WORKS[name].call_s, op=made.op(name, inputs=inputs, outputs=outputs))
     run = made.build(measurement=make_program(CALLS, WORKS).measurement)
-    going, replayer = LiveProgram().replay(run, WORKS)
+    going, replayer = ReplaySetup().replay(run, WORKS)
     replayer.addresses = [4096, 8192, 4096]
     going.go()
     assert [replayer.asked[op] for op in (0, 1)] == find_distances(run, [[0], [1]], replayer.addresses)
@@ -138,10 +138,10 @@ def test_when_the_time_is_spent_the_longest_operators_were_measured() -> None:
 
 
 def test_no_step_is_run_for_inputs_that_nobody_has_time_for() -> None:
-    lab = LiveProgram()
-    going, replayer = lab.replay(make_program(CALLS, WORKS), WORKS, seconds=1.0)
+    setup = ReplaySetup()
+    going, replayer = setup.replay(make_program(CALLS, WORKS), WORKS, seconds=1.0)
     replayer.budget = VALUE_BYTES
-    replayer.on_collect = lambda: lab.clock.advance(2.0)
+    replayer.on_collect = lambda: setup.clock.advance(2.0)
     going.go()
     assert len(replayer.collected) == 1
     assert going.measured == 0
@@ -150,8 +150,8 @@ def test_no_step_is_run_for_inputs_that_nobody_has_time_for() -> None:
 
 @pytest.mark.parametrize("name", ["mm", "add", "gelu"])
 def test_an_interrupt_keeps_what_was_done(name: str) -> None:
-    lab = LiveProgram()
-    going, replayer = lab.replay(make_program(CALLS, WORKS, gap_s=1e-3), WORKS)
+    setup = ReplaySetup()
+    going, replayer = setup.replay(make_program(CALLS, WORKS, gap_s=1e-3), WORKS)
     replayer.failures[name] = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         going.go()
@@ -167,7 +167,7 @@ def test_an_interrupt_keeps_what_was_done(name: str) -> None:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("the user's own")])
 def test_what_the_step_raises_while_inputs_are_collected_passes(error: BaseException) -> None:
-    going, replayer = LiveProgram().replay(make_program(CALLS, WORKS), WORKS)
+    going, replayer = ReplaySetup().replay(make_program(CALLS, WORKS), WORKS)
     replayer.budget = 2 * VALUE_BYTES
 
     def fail_at_second() -> None:
@@ -184,7 +184,7 @@ def test_what_the_step_raises_while_inputs_are_collected_passes(error: BaseExcep
 
 
 def test_refused_operators_are_noted_and_not_opened() -> None:
-    going, replayer = LiveProgram().replay(make_program(CALLS, WORKS), WORKS)
+    going, replayer = ReplaySetup().replay(make_program(CALLS, WORKS), WORKS)
     replayer.refused["add"] = "a collective waits for other processes"
     going.go()
     run = going.result()
@@ -195,7 +195,7 @@ def test_refused_operators_are_noted_and_not_opened() -> None:
 
 
 def test_an_operator_that_cannot_be_opened_or_run_costs_only_itself() -> None:
-    going, replayer = LiveProgram().replay(make_program(CALLS, WORKS), WORKS)
+    going, replayer = ReplaySetup().replay(make_program(CALLS, WORKS), WORKS)
     replayer.unopenable["mm"] = "its inputs and outputs do not fit into memory a second time"
     replayer.failures["add"] = RuntimeError("CUDA error: device-side assert\nmore")
     going.go()
@@ -208,7 +208,7 @@ def test_an_operator_that_cannot_be_opened_or_run_costs_only_itself() -> None:
 
 
 def test_a_device_that_is_dead_afterwards_ends_the_replay() -> None:
-    going, replayer = LiveProgram().replay(make_program(CALLS, WORKS), WORKS)
+    going, replayer = ReplaySetup().replay(make_program(CALLS, WORKS), WORKS)
     replayer.failures["add"] = RuntimeError("CUDA error: an illegal memory access")
     replayer.alive = False
     with pytest.raises(JoulediffError, match="cuda:0 does not answer any more since add was run again"):
@@ -222,7 +222,7 @@ def test_a_device_that_is_dead_afterwards_ends_the_replay() -> None:
 
 
 def test_a_card_that_cannot_rest_is_noted_for_every_operator() -> None:
-    going, replayer = LiveProgram().replay(make_program(CALLS, WORKS), WORKS)
+    going, replayer = ReplaySetup().replay(make_program(CALLS, WORKS), WORKS)
     replayer.restful = False
     going.go()
     assert {row.note for row in going.result().replays} == {"cuda:0 cannot be held at rest"}
@@ -238,9 +238,9 @@ def test_without_a_meter_of_the_device_nothing_runs() -> None:
 
 
 def test_a_meter_that_is_gone_at_replay_is_noted() -> None:
-    run, _ = replayed(lab=LiveProgram(replace(GPU, name="gpu1")))
+    run, _ = replayed(setup=ReplaySetup(replace(GPU, name="gpu1")))
     assert {row.note for row in run.replays} == {"no meter sees gpu0"}
-    run, _ = replayed(lab=LiveProgram(dies_at_s=0.0))
+    run, _ = replayed(setup=ReplaySetup(dies_at_s=0.0))
     assert {row.note for row in run.replays} == {"the fake meter was unplugged"}
 
 
@@ -256,7 +256,7 @@ def test_operators_without_kernels_have_no_replay() -> None:
 
 def test_an_operator_of_next_to_no_time_is_not_worth_it() -> None:
     works = {"mm": MM, "tiny": Work(200.0, 0.9 * NEGLIGIBLE_SHARE * MM.call_s)}
-    going, replayer = LiveProgram().replay(make_program(["mm", "tiny"], works), works)
+    going, replayer = ReplaySetup().replay(make_program(["mm", "tiny"], works), works)
     going.go()
     assert "too little" in (replay_of(going.result(), "tiny").note or "")
     assert list(replayer.loads) == ["mm"]
@@ -271,15 +271,15 @@ def test_a_driver_that_tells_little(facts: dict[str, Any]) -> None:
 
 
 def test_a_counter_of_100_ms() -> None:
-    run, _ = replayed(lab=LiveProgram(counter_domain(0.1), poll_s=0.01))
+    run, _ = replayed(setup=ReplaySetup(counter_domain(0.1), poll_s=0.01))
     for name, work in WORKS.items():
         assert holds(replay_of(run, name), work.energy_j())
 
 
 def test_company_is_marked() -> None:
-    lab = LiveProgram()
-    lab.card.others = (2**30,)
-    run, _ = replayed(lab=lab)
+    setup = ReplaySetup()
+    setup.card.others = (2**30,)
+    run, _ = replayed(setup=setup)
     for row in run.replays:
         assert row.energy_j is not None
         assert row.note is not None and str(2**30) in row.note
@@ -289,7 +289,7 @@ def test_company_is_marked() -> None:
     ("values", "batches"), [(4, [4]), (3, [3, 1]), (2, [2, 2]), (1, [1, 1, 1, 1]), (0, [1, 1, 1, 1])]
 )
 def test_inputs_are_collected_in_batches_that_fit(values: int, batches: list[int]) -> None:
-    going, replayer = LiveProgram().replay(make_program(CALLS, WORKS), WORKS)
+    going, replayer = ReplaySetup().replay(make_program(CALLS, WORKS), WORKS)
     replayer.budget = values * VALUE_BYTES
     going.go()
     assert [len(batch) for batch in replayer.collected] == batches
@@ -304,7 +304,7 @@ def test_what_a_lot_takes_is_its_inputs_each_once() -> None:
         value = made.value()
         op = made.op(name, inputs=[value, value], outputs=[made.value((64, 1024, 768))])
         made.kernel(name, WORKS[name].call_s, op=op)
-    going, replayer = LiveProgram().replay(made.build(measurement=make_program(CALLS, WORKS).measurement), WORKS)
+    going, replayer = ReplaySetup().replay(made.build(measurement=make_program(CALLS, WORKS).measurement), WORKS)
     replayer.budget = 2 * VALUE_BYTES
     going.go()
     assert replayer.collected == [[0, 1]]
@@ -312,7 +312,7 @@ def test_what_a_lot_takes_is_its_inputs_each_once() -> None:
 
 def test_beyond_a_few_batches_values_are_drawn() -> None:
     works = {f"op{i}": Work(400.0, (20 - i) * 1e-6) for i in range(MAX_BATCHES + 3)}
-    going, replayer = LiveProgram().replay(make_program(list(works), works), works)
+    going, replayer = ReplaySetup().replay(make_program(list(works), works), works)
     replayer.budget = VALUE_BYTES
     going.go()
     assert [len(batch) for batch in replayer.collected] == [1] * MAX_BATCHES + [0]

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from joulediff.energy.ledger import Books, open_books
 from joulediff.model.measurement import Account
 from joulediff.model.run import Run
-from replay_fakes import ADD, FULL_MHZ, MM, REST_W, LiveProgram, Work, make_program
+from replay_fakes import ADD, FULL_MHZ, MM, REST_W, ReplaySetup, Work, make_program
 
 WORKS = {"mm": MM, "add": ADD, "norm": Work(380.0, 20e-6), "gelu": Work(500.0, 10e-6)}
 CALLS = ("mm", "add", "norm", "mm", "gelu", "add")
 
 
 def books_of(run: Run, works: dict[str, Work], *, seconds: float = 60.0, rest_share: float | None = None) -> Books:
-    going, _ = LiveProgram().replay(run, works, seconds=seconds, rest_share=rest_share)
+    going, _ = ReplaySetup().replay(run, works, seconds=seconds, rest_share=rest_share)
     going.go()
     return open_books(going.result())
 

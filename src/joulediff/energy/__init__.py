@@ -1,1 +1,1 @@
-"""Joules per operator: measured by replay, attributed where that cannot be, and held against the meter."""
+"""Energy per operator: measured by replay, else attributed, and compared with the metered energy of the step."""

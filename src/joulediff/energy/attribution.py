@@ -1,8 +1,8 @@
-"""Joules of operators from power × time: all that a meter can tell of an operator that was not replayed.
+"""Attribute energy to operators that were not replayed, by power × time.
 
-A meter sees the whole device, never one operator, so kernels are taken to draw the power of the device while it was
-busy. On a GPU the parts, with the idle part, sum to what was metered. On the host they do not: Python works there
-between the operators, at the same power, and has its own account in the ledger.
+A meter measures a whole device, never one operator, so every kernel is assumed to draw the power of the busy device.
+On a GPU the parts and the idle part sum to the metered energy. On the host they do not: Python runs between the
+operators at the same power, and is a part of its own in the ledger.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from joulediff.model.energy import Energy, Source, at_most, scale, to_energy
 from joulediff.model.measurement import DomainEnergy
 from joulediff.model.run import Run
 
-# How far below and above its attributed energy a kernel's own may lie. When the replays of a tenth to nine tenths of
-# the operators of four programs are left out, 92 to 96 % of them lie within (H200, `benchmarks/attributed.py`).
+# The interval around an attributed energy. With the replays of a tenth to nine tenths of the operators of four
+# programs left out, it holds 92 to 96 % of their replayed energies (H200, `benchmarks/attributed.py`).
 BELOW_SHARE = 0.8
 ABOVE_SHARE = 0.85
-# A limit holds for the mean over milliseconds: a matrix product drew 1000 W for a moment on a card limited to 700 W.
+# A power limit holds for the mean over milliseconds: a matrix product drew 1000 W for a moment at a limit of 700 W.
 BURST = 1.5
 
 
 def attribute(run: Run, domain: str) -> list[Energy | None]:
-    """Return the energy of each kernel of a run in a domain, by power × time; None where it is not known.
+    """Return the energy of each kernel of a run in a domain, by power × time; None if it is not known.
 
-    Overlapping kernels share the time equally. The power is that of the step's part in which a kernel ran, where the
-    meter can tell parts of a step, else that of the whole busy time.
+    Overlapping kernels share the time equally. The power is that of the part of the step in which a kernel ran, if the
+    meter resolves parts of a step, else that of the whole busy time.
     """
     work = find_work(run, domain)
     found: list[Energy | None] = [None] * len(run.kernels)
@@ -42,9 +42,8 @@ def attribute(run: Run, domain: str) -> list[Energy | None]:
 def attribute_rest(run: Run, domain: str, work: Work, replayed: Mapping[int, Energy]) -> dict[int, Energy]:
     """Return the energy of the kernels in a domain that were not replayed.
 
-    They share what the replayed ones leave of the metered energy, as far as they then draw no less and no more than
-    those or the device on the whole: where the hungry operators were replayed, the others are the modest ones, and
-    the mean power is not theirs.
+    They share the metered energy that the replayed kernels leave, within the range of powers of these and of the whole
+    device. If the operators with high power were replayed, the mean power would be too much for the others.
     """
     found = {i: energy for i, energy in _attribute_work(run, domain, work).items() if i not in replayed}
     factor = _fit(run, domain, work, replayed, found) if is_gpu(domain) else None
@@ -57,7 +56,7 @@ def attribute_rest(run: Run, domain: str, work: Work, replayed: Mapping[int, Ene
 def _fit(
     run: Run, domain: str, work: Work, replayed: Mapping[int, Energy], others: Mapping[int, Energy]
 ) -> float | None:
-    """Return what makes attributed energies fit to what is left for them; None where that cannot be known."""
+    """Return the factor that fits attributed energies to the energy left for them; None if that is not known."""
     times_s = dict(zip(work.kernels, work.times_s, strict=True))
     metered = _metered(run, domain)
     idle = None if metered is None else idle_energy(metered.energy, work)
@@ -72,7 +71,7 @@ def _fit(
 
 
 def idle_energy(metered: Energy, work: Work) -> Energy | None:
-    """Return what a domain drew while nothing ran in it: at most what was metered."""
+    """Return the energy of a domain while nothing ran in it: at most the metered energy."""
     source: Source = "estimated" if metered.source == "estimated" else "attributed"
     if work.idle_s == 0.0:
         return to_energy(0.0, 0.0, 0.0, source)
@@ -131,12 +130,12 @@ def _weights(run: Run, domain: str, work: Work) -> Sequence[float]:
 
 
 def _mean_power(profile: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Return the mean of a profile between two phases of the step, for many at once."""
+    """Return the mean of a profile between two phases of the step, for many kernels at once."""
     edges = np.linspace(0.0, 1.0, len(profile) + 1)
     until = np.concatenate([[0.0], np.cumsum(profile)]) / len(profile)
     start, end = np.clip(start, 0.0, 1.0), np.clip(end, 0.0, 1.0)
     here = profile[np.minimum((start * len(profile)).astype(int), len(profile) - 1)]
-    # A kernel far shorter than a part: the difference of two integrals would be rounding alone.
+    # For a kernel far shorter than a part, the difference of two integrals would be rounding error alone.
     short = end - start < 1e-9
     mean = (np.interp(end, edges, until) - np.interp(start, edges, until)) / np.where(short, 1.0, end - start)
     return np.asarray(np.where(short, here, mean))

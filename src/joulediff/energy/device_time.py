@@ -1,9 +1,8 @@
-"""What ran on the devices of a meter's domain in one metered step, and for how long.
+"""The busy time of each kernel in a meter's domain, in one metered step.
 
-Kernels take as long under a profiler as without; the gaps between them do not, so these come from the metered
-step. Work on the host does slow down under a profiler: its time is that of its replay where there is one. If the
-times exceed the metered step all the same, traced ones first are scaled to fit, so busy and idle time always sum to
-the step.
+Kernels take as long under a profiler as without; the gaps between them do not, so the length of the step is the
+metered one. Operators on the host are slower under a profiler: a replayed operator has the time of its replay. Times
+that exceed the metered step are scaled to fit, traced ones first, so busy and idle time always sum to the step.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from joulediff.model.run import Kernel, Run
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The kernels of one domain, by their place in the run, each with its own part of the busy time."""
+    """The kernels of one domain, by their index in the run, each with its own part of the busy time."""
 
     kernels: tuple[int, ...]
     times_s: tuple[float, ...]
     step_s: float
     rest: IdlePower | None
-    """What the domain draws at rest; None where nobody measured it."""
+    """The power of the resting domain; None if it was not measured."""
 
     @property
     def busy_s(self) -> float:
@@ -43,7 +42,7 @@ class Work:
 
 
 def has_trace(run: Run) -> bool:
-    """Return whether a step was traced: without that no device time is known."""
+    """Return whether a step was traced; without a trace no device time is known."""
     return run.traced_s is not None or bool(run.kernels)
 
 
@@ -53,7 +52,7 @@ def is_gpu(domain: str) -> bool:
 
 
 def find_work(run: Run, domain: str) -> Work | None:
-    """Return what ran in a domain, or None where the recording cannot tell."""
+    """Return the kernels that ran in a domain with their times; None if the recording does not show them."""
     step_s = math.nan if run.measurement is None else run.measurement.step_s
     if not (math.isfinite(step_s) and step_s > 0.0 and has_trace(run)) or domain.rstrip("0123456789").lower() in WHOLE:
         return None
@@ -69,9 +68,9 @@ def find_work(run: Run, domain: str) -> Work | None:
 
 
 def shared_times(kernels: Sequence[Kernel]) -> list[float]:
-    """Return each kernel's own part of its device's busy time, where kernels that run at once share it equally.
+    """Return each kernel's own part of its device's busy time; kernels that run at once share it equally.
 
-    The parts of a device sum to the time in which anything ran on it. Not a number where a kernel has no proper time.
+    The parts of a device sum to the time in which anything ran on it. They are NaN if a kernel has no valid time.
     """
     devices: defaultdict[str, list[int]] = defaultdict(list)
     for i, kernel in enumerate(kernels):
@@ -86,7 +85,7 @@ def shared_times(kernels: Sequence[Kernel]) -> list[float]:
 
 
 def find_replays(run: Run, domain: str) -> list[int | None]:
-    """Return for each operator the place of its replay in that domain."""
+    """Return for each operator the index of its replay in that domain."""
     by_first: dict[int, int] = {}
     first = 0
     for i, replay in enumerate(run.replays):
@@ -101,7 +100,7 @@ def _share_time(start_s: np.ndarray, duration_s: np.ndarray) -> np.ndarray:
     end_s = start_s + duration_s
     if not (np.isfinite(start_s).all() and np.isfinite(end_s).all() and (duration_s >= 0.0).all()):
         return np.full(len(start_s), np.nan)
-    # The step begins at 0: what a device did before is no part of it.
+    # The step begins at 0: earlier work is not part of it.
     start_s, end_s = np.maximum(start_s, 0.0), np.maximum(end_s, 0.0)
     edge_s = np.unique(np.concatenate([start_s, end_s]))
     begins, ends = np.searchsorted(edge_s, start_s), np.searchsorted(edge_s, end_s)
@@ -115,7 +114,7 @@ def _share_time(start_s: np.ndarray, duration_s: np.ndarray) -> np.ndarray:
 def _kernels_on_gpu(run: Run, domain: str) -> list[int] | None:
     index = int(domain.removeprefix("gpu") or 0)
     found = [i for i, k in enumerate(run.kernels) if k.kind != "cpu" and _is_device(k.device, index)]
-    # Without a kernel it either rested or was not seen: only operators recorded elsewhere tell.
+    # Without a kernel the GPU either rested or was not traced: it rested if all recorded operators ran elsewhere.
     ran_elsewhere = bool(run.ops) and not any(_is_device(op.device, index) for op in run.ops)
     return found if found or ran_elsewhere else None
 
@@ -130,9 +129,9 @@ def _is_device(name: str, index: int) -> bool:
 
 
 def _fit(traced_s: Sequence[float], replayed_s: Sequence[float | None], step_s: float) -> list[float]:
-    """Return times that fit into a step, replayed ones where there are any.
+    """Return times that fit into a step: the replayed time of a kernel if there is one, else the traced one.
 
-    Traced ones that are too long share what the replayed ones leave: these were measured without the profiler.
+    If they are too long, traced times are scaled to the time left: replayed ones were measured without the profiler.
     """
     pairs = list(zip(traced_s, replayed_s, strict=True))
     measured_s = sum(again_s for again_s in replayed_s if again_s is not None)
@@ -146,7 +145,7 @@ def _fit(traced_s: Sequence[float], replayed_s: Sequence[float | None], step_s: 
 
 
 def _replayed_times(run: Run, domain: str, indices: Sequence[int]) -> list[float | None]:
-    """Return the time of host kernels: that of the replayed call, shared by the kernels of one operator."""
+    """Return the replayed times of host kernels: the kernels of one operator share that of the call."""
     replays, kernels = find_replays(run, domain), defaultdict[int, int](int)
     for i in indices:
         op = run.kernels[i].op
@@ -163,13 +162,13 @@ def _replayed_times(run: Run, domain: str, indices: Sequence[int]) -> list[float
 
 
 def _rest_power(run: Run, domain: str) -> IdlePower | None:
-    """Return the measured idle power, else what replays saw. An estimate counts the program alone: it rests at zero."""
+    """Return the measured idle power, else that of replays; 0 W for an estimate, which counts the program alone."""
     measured = run.measurement.domains.get(domain) if run.measurement is not None else None
     if measured is not None and measured.idle is not None:
         return _sound_power(measured.idle)
     seen = [r.rest_w for r in run.replays if r.domain == domain and r.rest_w is not None]
     if seen:
-        middle = sorted(seen)[len(seen) // 2]  # no mean of two, which could be too large for a float
+        middle = sorted(seen)[len(seen) // 2]  # a mean of two could exceed the largest float
         return _sound_power(IdlePower(middle, min(seen), max(seen), 0.0, 0.0))
     if measured is not None and measured.energy.source == "estimated":
         return IdlePower(0.0, 0.0, 0.0, 0.0, 0.0)

@@ -1,17 +1,17 @@
-"""The books of a run: what each meter counted in a step, and what it was spent on.
+"""The books of a run: the metered energy of a step in each domain, split into its parts.
 
-The parts of a domain sum to what was metered, always; what no part explains is shown, and may be negative.
+The parts of a domain always sum to the metered energy. The difference that no part explains is a part too, and may be
+negative.
 
-- A GPU: operators + idle. A replayed operator costs its replayed energy + the resting power × its own part of the
-  busy time; the idle part is the resting power × the time in which nothing ran. So the resting power is counted for
-  every second of the step, and once. Their sum is known less well than each alone: in a program they run side by side.
-- The host: operators + idle + waits + host. Operators and idle share the resting power of the step in the same way.
-  What is above it belongs to CPU time: that metered energy over the process's CPU time is the power of a CPU second.
-  `waits` is the time the host waited for a device × that power, `host` (Python, launches) is the CPU time that is
-  left of the operators' own and of the waits × the same. Time that was only attributed to operators counts as the
-  CPU time its energy buys.
-- Without replays the operators of a GPU are what the meter counted less the idle part, so nothing is unexplained.
-- A meter of the whole machine covers the others: its energy is not split.
+- GPU: operators + idle. A replayed operator costs its replayed energy + the rest power × its own part of the busy
+  time; the idle part is the rest power × the time in which nothing ran. So the rest power counts once for every second
+  of the step. The sum of the operators is less certain than each of them: in a program they run side by side.
+- Host: operators + idle + waits + host. Operators and idle share the rest power of the step in the same way. The
+  metered energy above rest, divided by the CPU time of the process, is the power of a CPU second. `waits` is the time
+  that the host waited for a device × that power. `host` (Python, launches) is the remaining CPU time × that power.
+  Operators that were only attributed count with the CPU time that corresponds to their energy.
+- Without replays the operators of a GPU are the metered energy less the idle part, so nothing is unexplained.
+- A meter of the whole machine includes the others: its energy is not split.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from joulediff.model.run import Run, Wait
 
 Split = Literal["replayed", "attributed"]
 
-# Books with more than this left unexplained are not closed. Replay came within 3.1 % for seven programs on an H200
+# Books with a larger unexplained share are not closed. Replay came within 3.1 % for seven programs on an H200
 # (docs/how-energy-is-split.md).
 LIMIT_SHARE = 0.10
-# Operators one after the other cost other joules than the sum of what they cost alone: on an H200 the layer of a model
-# came to 3.0 % less up to 0.6 % more (`benchmarks/additivity.py`).
+# The error of the sum of operators measured alone: a layer of a model on an H200 cost between 3.0 % less and 0.6 % more
+# than the sum of its operators (`benchmarks/additivity.py`).
 ALONE_SHARE = 0.04
-# The parts sum to the meter but for rounding.
+# The parts sum to the metered energy within rounding.
 _ROUNDING = 1e-9
-# What was attributed leans on one power, and errs with it.
+# Attributed energies err together: they are based on one power.
 _ATTRIBUTED = "attributed"
 
 
@@ -49,17 +49,17 @@ class Books:
 
     accounts: tuple[Account, ...] = ()
     kernels: Mapping[str, tuple[Energy | None, ...]] = field(default_factory=dict)
-    """By domain, the energy of each kernel of the run in one step; None for another device's, or where not known."""
+    """By domain, the energy of each kernel of the run in one step; None for another device's, or if not known."""
     replays: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
-    """By domain, the place of the replay that measured each kernel; None where it was attributed."""
+    """By domain, the index of the replay that measured each kernel; None if it was attributed."""
     attributed: Mapping[str, Energy] = field(default_factory=dict)
-    """By domain, the sum over its kernels where all of them are attributed and sum to a metered energy."""
+    """By domain, the sum over its kernels if all of them are attributed and sum to a metered energy."""
     rested: frozenset[str] = frozenset()
     """The domains of GPUs that the program did not use."""
 
     @property
     def split(self) -> Split | None:
-        """Return how joules were split among operators; `replayed` where some were; None where they were not."""
+        """Return how the energy was split among operators: `replayed` if some were; None if it was not split."""
         counted = [name for name in self._counted() if any(self.kernels.get(name, ()))]
         if not counted:
             return None
@@ -67,7 +67,7 @@ class Books:
 
     @property
     def unexplained_share(self) -> float | None:
-        """Return what is unexplained, too much or too little, as a share of what was metered; None if not known."""
+        """Return the unexplained energy, of either sign, as a share of the metered one; None if not known."""
         counted = [account for account in self.accounts if account.counted]
         metered_j = sum(account.metered.joules for account in counted)
         unknown = any(account.unexplained is None for account in counted)
@@ -77,14 +77,14 @@ class Books:
 
     @property
     def is_closed(self) -> bool | None:
-        """Return whether the parts explain what was metered; None if not known."""
+        """Return whether the parts explain the metered energy; None if not known."""
         share = self.unexplained_share
         return None if share is None else share <= LIMIT_SHARE
 
     def total(self, kernels: Iterable[int]) -> Energy | None:
-        """Return the energy of some kernels in the domains that count, of those that are known.
+        """Return the sum of the known energies of some kernels in the counted domains.
 
-        Intervals of one replay add up, as those of attributed energies do; different replays add in quadrature.
+        Errors of one replay add up, as those of attributed energies do; different replays add in quadrature.
         """
         indices = list(kernels)
         parts: list[tuple[object, Energy]] = []
@@ -94,7 +94,7 @@ class Books:
         return add(parts)
 
     def replayed_share(self, kernels: Iterable[int]) -> float | None:
-        """Return which share of the energy of some kernels was replayed; None where there is no energy."""
+        """Return the share of the energy of some kernels that was replayed; None without energy."""
         pairs = [
             (self.replays[name][i] is not None, energy.joules)
             for i in kernels
@@ -116,7 +116,7 @@ class Books:
         return _ATTRIBUTED if replay is None else (domain, replay)
 
     def _conserve(self, domain: str, found: Sequence[tuple[object, Energy]]) -> list[tuple[object, Energy]]:
-        """Return attributed energies as one: what it has too much, the others of the domain have too little."""
+        """Return the sum of attributed energies with its interval limited: all of the domain sum to a known energy."""
         part, every = add(found), self.attributed[domain]
         operators = next(account.operators for account in self.accounts if account.domain == domain)
         if part is None or operators is None:
@@ -137,7 +137,7 @@ class _Page:
 
 
 def open_books(run: Run) -> Books:
-    """Return the books of a run; empty for one that was not metered."""
+    """Return the books of a run; empty if it was not metered."""
     domains = {} if run.measurement is None else run.measurement.domains
     pages = [_open_page(run, name, domain) for name, domain in domains.items()]
     every = range(len(run.kernels))
@@ -162,7 +162,7 @@ def _open_page(run: Run, name: str, domain: DomainEnergy) -> _Page:
 
     idle = idle_energy(metered, work)
     host, waits = (None, None) if is_gpu(name) else split_host(run, metered, work, calls, others)
-    # Attributed alone, the parts are made to fit the meter: there is nothing to be unsure about in what is left.
+    # If all operators are attributed, the parts are fitted to the meter: the unexplained part has no error.
     fitted = bool(others) and not replayed and (is_gpu(name) or host is not None)
     alone_j = sum(energy.joules for energy in replayed.values()) if is_gpu(name) else 0.0
     known = _or_nothing(widen(spent, ALONE_SHARE * alone_j), work)
@@ -170,7 +170,7 @@ def _open_page(run: Run, name: str, domain: DomainEnergy) -> _Page:
     unexplained = None if operators is None else subtract(metered, _known(operators, idle, host, waits))
     if fitted and unexplained is not None:
         unexplained = replace(unexplained, low=unexplained.joules, high=unexplained.joules)
-    # CPU time that operators did not take was the host's: in what is left their errors cancel, in its own they do not.
+    # CPU time that operators did not take is the host's: their errors cancel in the unexplained part, not in `host`.
     if spent is not None and host is not None:
         wider = widen(host, spent.above_j, spent.below_j)
         host = None if wider is None else wider.not_negative()
@@ -203,9 +203,9 @@ class Call:
 
     replay: int
     energy: Energy
-    """With the resting power of its time."""
+    """Includes the rest power of its time."""
     kernels: Mapping[int, Energy]
-    """The same, divided among its kernels by their time."""
+    """The same energy, divided among its kernels by their time."""
     cpu_s: float | None
 
 
@@ -256,14 +256,14 @@ def _relative_spread(values: Sequence[float]) -> float:
     mean = sum(values) / len(values)
     if not (math.isfinite(mean) and mean > 0.0):
         return 0.0
-    # Relative before squared, so that neither the largest nor the smallest floats leave the range.
+    # Divided before squared, so that neither the largest nor the smallest floats leave the range.
     return math.sqrt(sum((value / mean - 1.0) * (value / mean - 1.0) for value in values) / len(values))
 
 
 def split_host(
     run: Run, metered: Energy, work: Work, calls: Sequence[Call], others: Mapping[int, Energy]
 ) -> tuple[Energy | None, Energy | None]:
-    """Return the energy of Python and launches, and that of waiting; None where the CPU time is not known."""
+    """Return the energy of Python and launches, and that of waiting; None if the CPU time is not known."""
     cpu_s = None if run.measurement is None else run.measurement.cpu_s
     if work.rest is None or cpu_s is None or not 0.0 < cpu_s < math.inf:
         return None, None
@@ -282,17 +282,17 @@ def split_host(
 
 
 def _operators_s(work: Work, calls: Sequence[Call], others: Mapping[int, Energy], second_w: float) -> float:
-    """Return the CPU time of operators: as replayed, else what their energy above rest buys."""
+    """Return the CPU time of operators: the replayed one, else the time that corresponds to the energy above rest."""
     rest_w = 0.0 if work.rest is None else work.rest.power_w
     times_s = dict(zip(work.kernels, work.times_s, strict=True))
 
-    def bought_s(joules: float, kernels: Iterable[int]) -> float:
+    def equivalent_s(joules: float, kernels: Iterable[int]) -> float:
         net_j = max(0.0, joules - rest_w * sum(times_s[i] for i in kernels))
         return net_j / second_w if second_w > 0.0 else 0.0
 
     known_s = [call.cpu_s for call in calls if _is_time(call.cpu_s)]
-    unknown_s = [bought_s(call.energy.joules, call.kernels) for call in calls if not _is_time(call.cpu_s)]
-    others_s = [bought_s(energy.joules, [i]) for i, energy in others.items()]
+    unknown_s = [equivalent_s(call.energy.joules, call.kernels) for call in calls if not _is_time(call.cpu_s)]
+    others_s = [equivalent_s(energy.joules, [i]) for i, energy in others.items()]
     return sum(time_s for time_s in (*known_s, *unknown_s, *others_s) if time_s is not None)
 
 
