@@ -42,7 +42,7 @@ PassStatus = Literal["done", "partial", "failed", "skipped"]
 
 
 Setting = bool | int | float | str | None
-# Longer texts are cut: a setting is for comparing, not for keeping data.
+# Longer texts are cut: settings are compared, they do not store data.
 MAX_SETTING_CHARS = 200
 
 
@@ -51,9 +51,9 @@ ALIGNMENT_BYTES = 16
 
 
 def to_setting(value: object) -> Setting:
-    """Return a value as a setting. Raises TypeError for what has no stable plain form."""
+    """Return a value as a setting. Raises TypeError for a type without a stable plain form."""
     if isinstance(value, str):
-        # A lone surrogate, from a name that is no UTF-8, could not be stored.
+        # A lone surrogate, from a name that is not UTF-8, cannot be stored.
         return value.encode("utf-8", "replace").decode()[:MAX_SETTING_CHARS]
     if value is None or isinstance(value, bool):
         return value
@@ -63,15 +63,15 @@ def to_setting(value: object) -> Setting:
         return float(value) if math.isfinite(value) else str(value)
     if type(value).__name__ in ("dtype", "device", "layout", "memory_format"):
         return str(value).rpartition(".")[2]
-    raise TypeError(f"{type(value).__name__} is no setting")
+    raise TypeError(f"{type(value).__name__} cannot be a setting")
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
     """One tensor as it was between two writes to its memory.
 
-    Two tensors that share memory are two values of one `storage`. A write makes a new value of every
-    tensor that can see it, when that is next read: `previous` is what this place held before.
+    Two tensors that share memory are two values of one `storage`. After a write, each tensor that shares the
+    memory gets a new value when it is next read; `previous` is its value before.
     """
 
     id: int
@@ -83,15 +83,15 @@ class Value:
     storage: int
     kind: ValueKind
     name: str | None
-    """`h.0.attn.weight` for a parameter or buffer, `output.logits` for what the step returned."""
+    """`h.0.attn.weight` for a parameter or buffer, `output.logits` for an output of the step."""
     producer: int | None
-    """The operator that made or last changed it; None for what was there before the step."""
+    """The operator that made or last changed it; None for a tensor that existed before the step."""
     previous: int | None
     writers: tuple[int, ...]
-    """Every operator whose write it shows and `previous` does not; the producer is the last of them."""
+    """The operators that wrote to it since `previous`, or that made it; the producer is the last one."""
     signature: int | None
     repeats: int
-    """How many times each signed element appears: more than 1 for an expanded tensor."""
+    """Number of times each signed element appears: more than 1 for an expanded tensor."""
 
     @property
     def item_bytes(self) -> int:
@@ -100,12 +100,12 @@ class Value:
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes that its elements take, each counted once however often it is repeated."""
+        """Return the bytes of its elements; an element that is repeated counts once."""
         return math.prod(self.shape) * self.item_bytes // max(1, self.repeats)
 
     @property
     def is_aligned(self) -> bool:
-        """Return whether the first element lies at a multiple of `ALIGNMENT_BYTES` from the storage's begin."""
+        """Return whether the offset of the first element is a multiple of `ALIGNMENT_BYTES`."""
         return self.offset * self.item_bytes % ALIGNMENT_BYTES == 0
 
     @property
@@ -116,14 +116,14 @@ class Value:
 
 @lru_cache(maxsize=64)
 def _item_bytes(dtype: str) -> int:
-    """Return the bytes that the digits in the name of a type tell: 2 of `bfloat16`, 1 of `float8_e4m3fn` and `bool`."""
+    """Return the bytes of an element by the digits in the type: 2 for `bfloat16`, 1 for `float8_e4m3fn` and `bool`."""
     digits = "".join(c for c in dtype.partition("_")[0] if c.isdigit())
     return max(1, int(digits) // 8) if digits and not dtype.startswith("bool") else 1
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Shape, strides and type of a tensor: what an operator can be given a copy in."""
+    """Shape, strides and type of a tensor."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -132,7 +132,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One line of a call path. `parent` is the caller's place in `Run.frames`; None at the step itself."""
+    """One line of a call path. `parent` is the caller's place in `Run.frames`; None for the step itself."""
 
     file: str
     line: int
@@ -151,14 +151,14 @@ class Op:
 
     id: int
     name: str
-    """As the framework's dispatcher knows it: `aten::addmm`."""
+    """The name in the framework's dispatcher: `aten::addmm`."""
     overload: str
     arguments: str
     returns: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     writes: tuple[int, ...]
-    """New values of arguments it changed in place; those it also returned are in `outputs` too."""
+    """New values of arguments that it changed in place; values that it also returned are in `outputs` too."""
     frame: int | None
     """The innermost frame of its call path."""
     module: str | None
@@ -168,26 +168,26 @@ class Op:
     forward: int | None
     """For a backward operator: the forward one whose gradient it computes."""
     thread: int
-    """0 is the one that called the step."""
+    """0 is the thread that called the step."""
     device: str
     stream: int | None
     region: str | None
-    """What `joulediff.region` named, outermost first with slashes."""
+    """The names given by `joulediff.region`, outermost first, joined by slashes; not a matched region."""
     grad: bool
     inference: bool
     autocast: str | None
-    """The float type autocast prefers, where it is on."""
+    """The float type of autocast; None if it is off."""
     compiled: bool
-    """Recorded eagerly, while the program runs it inside a compiled region."""
+    """Whether the program runs it in a compiled module; it was recorded eagerly."""
     cpp: str | None = None
-    """C++ frames, innermost first, one a line, where they were asked for."""
+    """C++ frames, innermost first, one per line; None unless requested."""
     replay: int | None = None
-    """The distinct operator it is a call of; None for one that no device worked on, or without that pass."""
+    """The first replay of its distinct operator; None if no device ran it, or without replays."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One thing a device did in the traced step; times count from the step's begin."""
+    """One kernel, copy or fill that a device ran in the traced step; times count from the start of the step."""
 
     name: str
     kind: KernelKind
@@ -197,7 +197,7 @@ class Kernel:
     duration_s: float
     op: int | None
     module: str | None
-    """Where only the compiled module that launched it is known."""
+    """The compiled module that launched it, where its operator is unknown."""
     join: Join
     grid: tuple[int, int, int] | None = None
     block: tuple[int, int, int] | None = None
@@ -207,7 +207,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Host time spent waiting for a device in the traced step."""
+    """Time that the host waited for a device in the traced step."""
 
     name: str
     start_s: float
@@ -218,39 +218,39 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """One distinct operator, run again alone: the energy of a call above that of the resting device.
+    """The energy of one call of a distinct operator, run again alone, above the energy of the idle device.
 
-    The joules are None for one that was not measured so; `note` says why, or what is doubtful about the number.
+    The joules are None for an operator that was not measured; `note` gives the reason, or a doubt about the number.
     """
 
     op: int
-    """The call whose inputs it was given."""
+    """The call that its inputs are from."""
     domain: str
     energy_j: float | None = None
     low_j: float | None = None
     high_j: float | None = None
     source: Source = "replayed"
-    """`estimated` where the meter estimates."""
+    """`estimated` for a meter that estimates."""
     rest_w: float | None = None
-    """What the resting device drew meanwhile."""
+    """Power of the idle device at that time."""
     call_s: float | None = None
-    """Time of the device in one call."""
+    """Device time of one call."""
     cpu_s: float | None = None
     """CPU time of one call, for operators of the host."""
     calls: int = 0
-    """How many calls were measured."""
+    """Number of measured calls."""
     clock_mhz: float | None = None
     how: How | None = None
-    """Many calls as one graph of the device, one launch after the other, or calls on the host."""
+    """Calls in one device graph, single launches, or calls on the host."""
     inputs: Inputs | None = None
-    """Values of a real call, or drawn from the same distribution."""
+    """Values of a real call, or random values of the same distribution."""
     copies: int = 1
-    """How many sets of inputs took turns, so that the cache is as cold as in the program."""
+    """Number of input sets used in turn, so that the cache is as cold as in the program."""
     note: str | None = None
 
     @property
     def energy(self) -> Energy | None:
-        """Return the energy of one call above that of the resting device."""
+        """Return the energy of one call above that of the idle device; None if it was not measured."""
         if self.energy_j is None or self.low_j is None or self.high_j is None:
             return None
         return to_energy(self.energy_j, self.low_j, self.high_j, self.source)
@@ -267,9 +267,9 @@ class SourceText:
 
 @dataclass(frozen=True, slots=True)
 class SettingSpan:
-    """Operators that ran under other settings than `Run.settings`, from `first` to `last` with both.
+    """Operators from `first` to `last`, both included, that ran under other settings than `Run.settings`.
 
-    Only those that differ are there; None is one that could not be read meanwhile.
+    `settings` holds only those that differ; None is a setting that could not be read at that time.
     """
 
     first: int
@@ -279,7 +279,7 @@ class SettingSpan:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """How one pass over the program went. `note` says why it is not `done`."""
+    """The outcome of one pass over the program. `note` gives the reason if it is not `done`."""
 
     name: PassName
     status: PassStatus
@@ -302,13 +302,13 @@ class Run:
     """Wall time of the traced step."""
     passes: tuple[Pass, ...] = ()
     notes: tuple[str, ...] = ()
-    """What a reader must know, such as passes that disagree."""
+    """Messages for the reader, for example about passes that disagree."""
     settings: Mapping[str, Setting] = field(default_factory=dict)
-    """As they were outside of the step."""
+    """The settings outside of the step."""
     set_places: Mapping[str, str] = field(default_factory=dict)
-    """Where the program's own code sets a setting: `file:line:function`."""
+    """Where the user's own code sets a setting: `file:line:function`."""
     spans: tuple[SettingSpan, ...] = ()
-    """Where the step changed settings: in order, and none reaches into another."""
+    """Spans in which the step changed settings, in order and without overlap."""
     ops: tuple[Op, ...] = ()
     values: tuple[Value, ...] = ()
     signatures: tuple[Signature, ...] = ()
@@ -324,9 +324,9 @@ class Run:
         return None if found.signature is None else self.signatures[found.signature].repeated(found.repeats)
 
     def replays_of(self, op: int) -> tuple[Replay, ...]:
-        """Return the replays of the distinct operator that `op` is a call of: one for each domain of the meters.
+        """Return the replays of the distinct operator of a call: one for each domain of the meters.
 
-        They stand one after the other in `replays`, and `Op.replay` is the first of them.
+        They are consecutive in `replays`, and `Op.replay` is the first of them.
         """
         first = self.ops[op].replay
         if first is None:

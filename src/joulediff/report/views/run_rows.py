@@ -174,13 +174,13 @@ def _label_by_module(run: Run, fold: _Fold) -> Callable[[Op], _Label]:  # noqa: 
 
 
 def _label_by_line(run: Run, fold: _Fold) -> Callable[[Op], _Label]:  # noqa: ARG001
-    place, texts = _place_text(run), _source_lines(run)
+    place = _place_text(run)
 
     def label(op: Op) -> _Label:
         frame = line_of(run, op.id)
         if frame is None:
             return _NO_LINE, _NO_LINE, ""
-        return (frame.file, frame.line), place(frame), texts.get((frame.file, frame.line), frame.function)
+        return (frame.file, frame.line), place(frame), run.line_text(frame.file, frame.line) or frame.function
 
     return label
 
@@ -218,12 +218,3 @@ def _fold_layers(run: Run) -> _Fold:
 def _place_text(run: Run) -> Callable[[Frame | None], str]:
     names = short_files(frame.file for frame in run.frames)
     return lambda frame: _NO_LINE if frame is None else f"{names[frame.file]}:{frame.line}"
-
-
-def _source_lines(run: Run) -> dict[tuple[str, int], str]:
-    return {
-        (source.file, number): line.strip()
-        for source in run.sources
-        for number, line in enumerate(source.text.splitlines(), source.first)
-        if line.strip()
-    }
