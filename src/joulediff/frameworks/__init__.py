@@ -1,1 +1,1 @@
-"""All knowledge of frameworks, one folder each, behind the protocols in this folder."""
+"""All knowledge of frameworks: one folder for each, described as `framework.Framework`."""

@@ -1,7 +1,7 @@
-"""What the session asks of a framework: its settings, a traced pass and a captured one, and operators to replay.
+"""The protocols that a framework implements to be recorded: settings, a traced and a captured pass, and replay.
 
-Each pass takes the run so far and returns it with what it found. Only frameworks that the program has
-imported are asked.
+Each pass takes the run so far and returns it with its results added. Only frameworks that the program has imported
+are used.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ Step = Callable[[], object]
 
 
 class Load(Protocol):
-    """One operator ready to run many times, or a device's rest. Closing it gives its memory back."""
+    """One operator ready to run many times, or a device at rest. Closing it frees its memory."""
 
     calls: int
-    """How often it runs in a burst; 0 for rest."""
+    """Calls in a burst; 0 for a device at rest."""
     burst_s: float
-    """How long a burst keeps the device busy, about."""
+    """Approximate time that a burst keeps the device busy."""
     call_s: float | None
-    """Device time of one call, where calls follow each other without a gap."""
+    """Device time of one call, if calls follow each other without a gap."""
     aim_s: float | None
-    """What that would be if the cache were as in the program; None where it is not known."""
+    """Device time of one call with the cache as in the program; None if unknown."""
     how: How
     inputs: Inputs
     copies: int
@@ -41,20 +41,20 @@ class Load(Protocol):
         """Queue one burst, and then a rest of the device."""
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
 
 
 class Replayer(Protocol):
-    """Makes recorded operators run again, alone, in the process that recorded them."""
+    """Runs recorded operators again, each alone, in the process that recorded them."""
 
     def refusal(self, op: Op) -> str | None:
-        """Return why an operator cannot be run again alone, or None."""
+        """Return the reason why an operator cannot be replayed, or None."""
 
     def budget_bytes(self, device: str) -> int:
-        """Return how much memory of a device replay may take."""
+        """Return the memory of a device that replay may use."""
 
     addresses: Sequence[int]
-    """Where the memory of each storage of the run began, by its number; 0 where that is not known."""
+    """The address of each storage of the run, by its number; 0 if unknown."""
 
     def collect(self, ops: Sequence[int]) -> None:
         """Run the step once and keep the inputs of these operators, and no others."""
@@ -62,55 +62,56 @@ class Replayer(Protocol):
     def open_load(
         self, op: int, *, inputs: Sequence[float], outputs: float = math.inf, device_s: float | None = None
     ) -> Load:
-        """Return an operator ready to run, with the cache as the program leaves it.
+        """Return an operator ready to run, with the cache in the state that the program leaves it in.
 
-        `inputs` and `outputs` are the bytes that pass before the memory of each is touched again; `device_s` is the
-        device time of a call in the program.
+        `inputs` and `outputs` are the bytes that the program moves before it uses the memory of each again; `device_s`
+        is the device time of a call in the program.
         """
 
     def open_rest(self, device: str) -> Load | None:
-        """Return a device at rest, with everything set up; None where it cannot be held so."""
+        """Return a device at rest with its context set up; None if it cannot be kept at rest."""
 
     def is_alive(self, device: str) -> bool:
-        """Return whether a device still works: a kernel that went wrong may have ended that."""
+        """Return whether a device still works: a failed kernel may have disabled it."""
 
     def close(self) -> None:
-        """Drop all that was kept."""
+        """Free all kept tensors."""
 
 
 class Recorder(Protocol):
-    """Watches a step through its framework."""
+    """Records a step through its framework."""
 
     def seeded(self, *, ran: bool) -> AbstractContextManager[Callable[[], None]]:
-        """Seed all random numbers, and give a function for before each watched pass that makes it begin alike.
+        """Seed all random generators, and yield a function to call before each recorded pass.
 
-        It seeds them again and puts back what the step started from, unless the step has `ran` already. At the end
-        the program has its own random numbers, and the state that its calls left before the first of these passes.
+        The function seeds them again and restores the state that the step started from, unless the step has `ran`
+        before the recording. At the end the program has its own random state again, and the state that its calls left
+        before the first of these passes.
         """
 
     def settings(self) -> dict[str, Setting]:
-        """Return every setting that may matter to energy."""
+        """Return every setting that may affect energy."""
 
     def trace(self, run: Run, begin: Callable[[], None]) -> Run:
         """Run the step under the framework's profiler; add kernels and waits."""
 
     def capture(self, run: Run, begin: Callable[[], None]) -> Run:
-        """Run the step with every operator in sight; add operators, values and call paths."""
+        """Run the step and record every operator; add operators, values and call paths."""
 
     def replayer(self, run: Run, begin: Callable[[], None]) -> Replayer:
-        """Return what replays the operators of a run that this recorder has captured."""
+        """Return the replayer of a run that this recorder has captured."""
 
     def trial_runner(self, run: Run, begin: Callable[[], None]) -> TrialRunner:
-        """Return what runs the step, or operators of it, in other ways than the program does."""
+        """Return the runner of trials: the step, or operators of it, run in other ways than in the program."""
 
     def changed(self, settings: Mapping[str, Setting]) -> AbstractContextManager[None]:
-        """Put settings in force for as long as it lasts; raises JoulediffError for one that cannot be changed."""
+        """Change settings within the context; raises JoulediffError for one that cannot be changed."""
 
 
 def open_recorder(step: Step, *, names: object, root: Path, source: bool, cpp: bool) -> Recorder | None:
-    """Return the recorder of the framework the program uses, or None without one.
+    """Return the recorder of the first framework in use that has one, or None.
 
-    `names` is what to look through for the names of models and tensors: the user's own step.
+    `names` is the user's own step: it is searched for models and tensors, to name them.
     """
     for framework in loaded_frameworks():
         if framework.open_recorder is not None:
@@ -119,9 +120,9 @@ def open_recorder(step: Step, *, names: object, root: Path, source: bool, cpp: b
 
 
 def fixed_step(step: Step, build: Callable[[], Step], fix: Mapping[str, Setting]) -> Step:
-    """Return a step with a fix; `build` makes the program again, for what only then can be set.
+    """Return a step with a fix; `build` builds the program again, for settings that only act then.
 
-    The environment is no matter of the step: it is set before the process begins.
+    Variables of the environment are left out: they are set before the process begins.
     """
     if all(name.startswith("env.") for name in fix):
         return step

@@ -1,8 +1,8 @@
-"""What a program ran under: flags, environment, versions, machine and model, as one flat mapping.
+"""The settings of a program: flags, environment, versions, machine and model, as one flat mapping.
 
 Names are dotted (`torch.backends.cuda.matmul.allow_tf32`) and values plain, so that two runs are compared key by
-key. What cannot be read is absent, never guessed, and costs only itself. Nothing here identifies a person or a
-machine: no user, no host name, no path.
+key. A setting that cannot be read is absent, never guessed. Nothing here identifies a person or a machine: no user,
+no host name, no path.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ import psutil
 from joulediff.frameworks.framework import frameworks, loaded_frameworks
 from joulediff.model.run import MAX_SETTING_CHARS, Setting, to_setting
 
-# What reading a flag of another program's library may raise: versions differ, and so do builds.
+# Exceptions that reading a flag may raise: versions and builds of libraries differ.
 UNREADABLE = (AssertionError, AttributeError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 
-# Distributions, and the module that tells whether the program uses one.
+# Distributions, and the module that a program which uses one has imported.
 _PACKAGES = {
     "accelerate": "accelerate",
     "apex": "apex",
@@ -58,10 +58,10 @@ _GIB = 2**30
 
 
 def collect_settings(models: Mapping[str, object] = MappingProxyType({})) -> dict[str, Setting]:
-    """Return every setting that can be read now, by dotted name in order.
+    """Return every setting that can be read now, sorted by dotted name.
 
-    `models` are the program's, by the names they are to have. Frameworks the program did not import are not asked,
-    and no device is started.
+    `models` are the program's models by name. Frameworks that the program did not import are left out, and no device
+    is started.
     """
     found: dict[str, Setting] = {f"env.{name}": value for name, value in read_environment().items()}
     _put_host(found)
@@ -75,7 +75,7 @@ def collect_settings(models: Mapping[str, object] = MappingProxyType({})) -> dic
 
 
 def put(found: dict[str, Setting], name: str, read: Callable[..., object], *arguments: object) -> None:
-    """Add what `read` returns under `name`; nothing where it cannot be read or is no setting."""
+    """Add the result of `read` under `name`, if it can be read and is a setting."""
     with contextlib.suppress(*UNREADABLE):
         found[name] = to_setting(read(*arguments))
 
@@ -101,7 +101,7 @@ def _put_host(found: dict[str, Setting]) -> None:
 
 
 def _first_processor() -> Iterator[tuple[str, str]]:
-    """Yield the fields of the first entry alone: the kernel writes the rest, one a core, as it is read."""
+    """Yield the fields of the first entry alone: the kernel writes one entry for each core while it is read."""
     with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             if not line.strip():
@@ -122,15 +122,15 @@ def _put_packages(found: dict[str, Setting]) -> None:
 
 
 def _version(name: str, module: str) -> str:
-    """Return what the module says, and else its metadata, which leave out `+cu130`."""
+    """Return the version in the module, else that in its metadata, which lacks `+cu130`."""
     version = getattr(sys.modules[module], "__version__", None)
     return version if isinstance(version, str) else importlib.metadata.version(name)
 
 
 def _nvidia_wheels() -> Iterator[tuple[str, str]]:
-    """Yield the CUDA libraries that came as wheels, from the names of their folders.
+    """Yield the CUDA libraries that were installed as wheels, by the names of their folders.
 
-    They are no modules to be imported; reading the metadata of every distribution instead takes 26 ms for 64 of them.
+    They have no modules to import; reading the metadata of every distribution instead takes 26 ms for 64 of them.
     """
     for folder in dict.fromkeys(sys.path):
         with contextlib.suppress(OSError):
@@ -141,7 +141,7 @@ def _nvidia_wheels() -> Iterator[tuple[str, str]]:
 
 
 SECRETS = ("AUTH", "CERT", "COOKIE", "CREDENTIAL", "KEY", "PASSPHRASE", "PASSWD", "PASSWORD", "SECRET", "TOKEN")
-# Holds TOKEN and is a switch.
+# Contains TOKEN and is a switch.
 _NO_SECRETS = frozenset({"TOKENIZERS_PARALLELISM"})
 
 _NAMES = frozenset(
@@ -178,19 +178,19 @@ _NAMES = frozenset(
     NVTE_TORCH_COMPILE NVTE_BIAS_GELU_NVFUSION
     """.split()  # noqa: SIM905 - read as words
 )
-# Their makers keep switches under these, hundreds and more with every release: a list would be old soon.
+# Families of switches with hundreds of names, more with every release.
 _PREFIXES = ("MKL_", "KMP_", "GOMP_")
-# Under a prefix, names with these words hold places, people and machines.
+# Under a prefix, names with these words contain paths, hosts or user names.
 _PLACES = frozenset(
     "ADDR ADDRESS DIR ENDPOINT FILE FOLDER HOME HOST HOSTNAME PATH PORT PROXY URI URL USER".split()  # noqa: SIM905
 )
-# A long run of letters mixed with digits is a token or an identifier before it is a switch.
+# A long run of letters mixed with digits is more likely a token or an identifier than a switch.
 _TOKEN_LIKE = re.compile(r"(?=[A-Za-z+-]*\d)(?=[\d+-]*[A-Za-z])[A-Za-z\d+-]{20,}|\d{12,}", re.ASCII)
 _PATH_LIKE = re.compile(r"[/\\@]|^~")
 
 
 def is_allowed(name: str) -> bool:
-    """Return whether a variable of this name may be recorded at all."""
+    """Return whether a variable of this name may be recorded."""
     if name in _NO_SECRETS:
         return True
     if any(word in name.upper() for word in SECRETS):
@@ -218,7 +218,7 @@ def _is_switch(name: str) -> bool:
 
 
 def _without_places(value: str, *, strict: bool) -> str | None:
-    """Return the words of a value that are no path; None where nothing else was there."""
+    """Return the words of a value that are no path; None if all are."""
     if strict and _TOKEN_LIKE.search(value):
         return None
     words = value.split()
@@ -226,14 +226,14 @@ def _without_places(value: str, *, strict: bool) -> str | None:
     return " ".join(kept)[:MAX_SETTING_CHARS] if kept or not words else None
 
 
-# A table of a thousand labels is no setting: kept as the begin of its text.
+# Longer tables are data: the first characters of their text are recorded.
 MAX_ENTRIES = 64
 MAX_DEPTH = 4
-# At the begin of a text, or of one in a list.
+# At the begin of a string, or of a string in a list.
 _LOCAL_PATH = re.compile(r"""(?:^|")(?:[/~\\]|\.{1,2}[/\\]|[A-Za-z]:[/\\]|\w+://)""")
-# `pad_token_id` and `num_key_value_heads` are none.
+# `pad_token_id` and `num_key_value_heads` are no secrets.
 _SECRET = re.compile(r"(.*_)?(api_?key|auth|token|secret|password|credentials?)")
-# Not in to_dict(): where the weights came from, and what chooses the kernels of attention and of experts.
+# Entries that to_dict() lacks: the origin of the weights, and the choice of kernels for attention and experts.
 _HIDDEN = ("_name_or_path", "_attn_implementation", "_experts_implementation")
 _LABELS = ("id2label", "label2id")
 
@@ -281,5 +281,5 @@ def _flatten(fields: Mapping[Any, Any], depth: int) -> Iterator[tuple[str, Setti
 
 
 def _as_text(value: object) -> str:
-    """Return a list or a table as JSON. Raises TypeError where something in it has no stable text."""
+    """Return a list or a table as JSON. Raises TypeError if an entry has no stable text."""
     return json.dumps(value, sort_keys=True)[:MAX_SETTING_CHARS]

@@ -1,6 +1,6 @@
-"""When is asynchronous work done? A mark behind the queued work answers, without stopping the queue.
+"""Waiting for asynchronous work: a mark behind the queued work is waited for, while the queue goes on.
 
-Only frameworks the program has imported are asked. Without one, work is done when the call returns.
+Only frameworks that the program has imported are asked. Without one, work is done when the call returns.
 """
 
 from __future__ import annotations

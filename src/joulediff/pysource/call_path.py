@@ -1,7 +1,7 @@
-"""The way from the step to an operator: Python frames, each kept once.
+"""Call paths: the Python frames from the step to an operator, each frame stored once.
 
-A path is remembered by its code objects and instructions, and turned into files and lines only
-when it is seen for the first time: most operators of a loop or of a layer share one.
+A path is identified by its code objects and instructions. It is turned into files and lines only when it is seen for
+the first time: most operators of a loop or of a layer share one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PACKAGE_FOLDERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os
 
 
 def _folders(*kinds: str) -> tuple[str, ...]:
-    """Return folders of Python's own, also under the name they have without links: frames may show either."""
+    """Return Python's own folders, also with symbolic links resolved: frames may show either name."""
     paths = [Path(sysconfig.get_path(kind)) for kind in kinds]
     return tuple(dict.fromkeys(str(path) + os.sep for each in paths for path in (each, each.resolve())))
 
@@ -39,9 +39,9 @@ _LIBRARIES = ("transformers", "diffusers", "vllm", "sglang", "megatron")
 
 
 class Base:
-    """A frame that is running and stays where it is while others run above it: the call of a module.
+    """A running frame that stays in place while other frames run above it: the call of a module.
 
-    It holds the frame, and with it everything in it: it must be gone before the frame returns.
+    It keeps the frame and all its variables alive: drop it before the frame returns.
     """
 
     __slots__ = ("frame", "key", "outer")
@@ -53,10 +53,10 @@ class Base:
 
 
 class CallPaths:
-    """Collects call paths. `stop` is the code that calls the step: frames from there outwards are not the program's.
+    """Collects call paths. `stop` is the code that calls the step; its frame and those above it are left out.
 
-    Files of libraries are named from their package on, and the user's own from `root` on: the same
-    program in another environment has the same paths. Frames of code that is `hidden` are left out.
+    Files of libraries are named relative to their package, the user's own relative to `root`: a program has the same
+    paths in another environment. Frames of `hidden` code are left out.
     """
 
     def __init__(
@@ -81,13 +81,13 @@ class CallPaths:
 
     @property
     def files(self) -> dict[str, str]:
-        """Return where each file of the frames really is."""
+        """Return the real path of each file, by the name that frames have it under."""
         return {shown: real for real, (shown, _) in self._named.items()}
 
     def here(self, frame: FrameType | None, base: Base | None = None) -> int | None:
-        """Return the place in `frames` of the path that ends in `frame`; None for an empty one.
+        """Return the index in `frames` of the path that ends in `frame`; None for an empty path.
 
-        Where `base` is on the way, the way to it is not walked again.
+        If `base` is on the path, the frames above it are not visited again.
         """
         path = self._key(frame, base)
         try:
@@ -140,7 +140,7 @@ class CallPaths:
         return parent
 
     def _number(self, frame: Frame) -> int:
-        """Return the place of a frame in `frames`: two calls in one line share one."""
+        """Return the index of a frame in `frames`: two calls in one line share one."""
         if frame not in self._numbers:
             self._numbers[frame] = len(self.frames)
             self.frames.append(frame)
@@ -161,7 +161,7 @@ def _never(_: CodeType) -> bool:
 
 
 def name_file(file: str, root: str, hints: FrameworkHints = NO_HINTS) -> tuple[str, str | None]:
-    """Return how a file is called in a record, and the library it belongs to; None for the user's own code."""
+    """Return the name of a file in a recording, and the library it belongs to; None for the user's own code."""
     if file.startswith("<"):
         return file, next((owner for begin, owner in (_FROZEN, *hints.generated) if file.startswith(begin)), None)
     if (case := name_case_file(file)) is not None:
@@ -181,20 +181,20 @@ def name_file(file: str, root: str, hints: FrameworkHints = NO_HINTS) -> tuple[s
 
 
 def _without_home(file: str) -> str:
-    """Return a path that does not name the user: a record is made to be shared."""
+    """Return a path without the user's name: recordings are shared."""
     home = str(Path.home()) + os.sep
     return f"~{os.sep}{file.removeprefix(home)}" if file.startswith(home) else file
 
 
 def _unpacked_libraries(packages: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield known libraries and their folders, for those that lie outside of any site-packages."""
+    """Yield libraries that are imported, with their folders: they may be outside of any site-packages."""
     for name in (*packages, *_LIBRARIES):
         place = getattr(sys.modules.get(name), "__file__", None)
         if place:
             yield name, str(Path(place).parent) + os.sep
 
 
-# Lines shown before and after a recorded one: enough to see the call, and for the user's own code its surroundings.
+# Lines embedded before and after a recorded line: the whole call, and for the user's own code its surroundings.
 AROUND_OWN = 8
 AROUND_LIBRARY = 2
 # A line longer than this is data rather than code.
@@ -205,9 +205,9 @@ MAX_FILE_BYTES = 4_000_000
 def read_sources(
     frames: Iterable[Frame], files: Mapping[str, str], places: Iterable[Place] = ()
 ) -> tuple[SourceText, ...]:
-    """Return excerpts around the frames' lines, and lines of other places, where they can be read.
+    """Return excerpts around the lines of frames, and the lines of other places, where they can be read.
 
-    `files` says where each file is.
+    `files` has the real path of each file.
     """
     wanted: dict[str, set[int]] = {}
     for place in places:
@@ -236,7 +236,7 @@ def _read(path: Path) -> list[str]:
 
 
 def _runs(numbers: list[int]) -> list[list[int]]:
-    """Split sorted numbers where one is missing."""
+    """Split sorted numbers into runs without gaps."""
     found: list[list[int]] = []
     for number in numbers:
         if found and found[-1][-1] == number - 1:

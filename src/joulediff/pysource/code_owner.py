@@ -1,4 +1,4 @@
-"""Which code is joulediff's own, and which is a program's."""
+"""Tells code of this package from code of programs."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def is_ours(file: str) -> bool:
 
 
 def name_case_file(file: str) -> str | None:
-    """Return how a file of a case that comes with this package is called, wherever that is installed; else None."""
+    """Return the name of a case's file, independent of where the package is installed; None for any other file."""
     return os.path.join("cases", file.removeprefix(_CASES)) if file.startswith(_CASES) else None  # noqa: PTH118

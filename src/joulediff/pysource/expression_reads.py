@@ -1,6 +1,6 @@
-"""What an expression reads: names, dotted chains, environment variables, and flags that a framework is asked for.
+"""Finds the names, dotted chains, environment variables and flag functions that an expression reads.
 
-A chain is taken as a whole, `self.config.use_cache`: its last link is the setting, the others only lead to it.
+A chain such as `self.config.use_cache` is one read: its last link is the setting, the others only lead to it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """One thing that is read. `text` is as the code has it; the first link is a name."""
+    """One name, chain, variable or call that is read. `text` is its source; the first link is a name."""
 
     kind: Literal["chain", "call", "environment"]
     text: str
@@ -34,7 +34,7 @@ class Atom:
 
 
 def atoms_of(expressions: Iterable[ast.expr]) -> tuple[Atom, ...]:
-    """Return what expressions read, each once: what they call first, then in the order of the text."""
+    """Return the reads of expressions, each once: called functions first, then in the order of the source."""
     found: dict[str, Atom] = {}
     for expression in expressions:
         for atom in _visit(expression, frozenset()):
@@ -99,7 +99,7 @@ def _visit_chain(node: ast.Name | ast.Attribute | ast.Subscript, bound: frozense
 
 
 def _links(node: ast.AST) -> tuple[Link, ...]:
-    """Return the links of a chain that begins with a name; nothing for another expression."""
+    """Return the links of a chain that begins with a name; an empty tuple for any other expression."""
     match node:
         case ast.Name(id=name):
             return (Link(name),)
@@ -118,7 +118,7 @@ def _has_environment(node: ast.Compare) -> bool:
 
 
 def _bound_inside(node: ast.AST) -> frozenset[str]:
-    """Return the names that a comprehension or a lambda makes for itself."""
+    """Return the names that a comprehension or a lambda defines."""
     if isinstance(node, ast.Lambda):
         return frozenset(each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg))
     generators = getattr(node, "generators", [])

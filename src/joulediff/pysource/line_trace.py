@@ -1,7 +1,7 @@
-"""The way through one call of a function: the statements it ran, what each read, and where those values came from.
+"""The record of one call of a function: its executed statements, the values each read, and the origins of the values.
 
-A walk is data alone. Its steps refer to each other by their place in `Walk.steps`, sources before what is made of
-them, so that an origin shared by many statements is kept once.
+A trace is data alone. Its steps refer to each other by index in `LineTrace.steps`, sources first, so that an origin
+shared by many statements is stored once.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class Target:
     file: str
     function: str
     line: int | None = None
-    """The line in it that leads on."""
+    """The line in it that calls the next function of the path."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
-    """One thing that was read, and one step back to where its value came from."""
+    """One value that was read, and the expression it came from."""
 
     kind: OriginKind
     name: str
@@ -35,28 +35,28 @@ class TraceStep:
     key: str
     """As a report names it: `config.use_cache`, `Attention.scale`, `OMP_NUM_THREADS`."""
     text: str
-    """The expression that gave it its value."""
+    """The expression that its value came from."""
     value: Setting
     exact: bool
-    """The value itself; otherwise a description of it, such as a class or a tensor's shape."""
+    """Whether `value` is the value itself, not a description of it such as a class or a tensor's shape."""
     place: Place | None
-    """Where it is set; for a configuration and for what cannot be followed, where it is read."""
+    """Where it is set; for a configuration, or if its origin is unknown, where it is read."""
     sources: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class TraceLine:
-    """One executed statement; of a compound one its head alone."""
+    """One executed statement; of a compound statement its head alone."""
 
     line: int
     text: str
-    """As Python itself would write it, so that layout and line numbers do not matter."""
+    """Its source as `ast.unparse` writes it, independent of layout."""
     branch: bool
-    """It decides which statement is next."""
+    """Whether it decides which statement runs next."""
     atoms: tuple[int, ...] = ()
-    """The steps of what it reads, what it calls first; read before it ran."""
+    """The steps of the values that it reads, called functions first; read before it ran."""
     callees: int = 0
-    """How many of them are what it calls."""
+    """How many of `atoms` are called functions."""
     binds: tuple[str, ...] = ()
     """The names it sets."""
 
@@ -68,11 +68,11 @@ class LineTrace:
     file: str
     function: str
     first: int
-    """The number of the function's first line."""
+    """The line number of the function's first line."""
     source: tuple[str, ...]
     lines: tuple[TraceLine, ...]
     steps: tuple[TraceStep, ...]
     led: int | None = None
-    """The place in `lines` of the statement that leads on, where one was asked for."""
+    """The index in `lines` of the statement on the target's line, if the target has one."""
     complete: bool = True
-    """Every executed statement is there."""
+    """Whether every executed statement is recorded."""

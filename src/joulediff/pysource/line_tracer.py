@@ -1,6 +1,6 @@
-"""Watch one call of a function line by line: which statements it runs, what they read, and where that came from.
+"""Traces one call of a function line by line: its statements, the values they read, and the origins of the values.
 
-Python tells about lines of the watched function alone; every other one runs untraced but for one look at its name.
+Only lines of the target function are traced; of any other function only the name is looked at, once per call.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from joulediff.pysource.value_origin import Binding, Origins
 
 __all__ = ["LineTrace", "Target", "watch_lines"]
 
-# A loop longer than this repeats itself.
+# Longer traces come from loops, whose iterations are alike.
 MAX_LINES = 2000
 MAX_STEPS = 50_000
 
@@ -41,10 +41,10 @@ def watch_lines(
     calls: int = 1,
     hints: FrameworkHints = NO_HINTS,
 ) -> LineTrace | None:
-    """Run `step` once and return the way through one call of the target; None where there was no such call.
+    """Run `step` once and return the trace of one call of the target; None if there was no such call.
 
-    Of the calls that run the target's line, or of all where it has none, it is the one that is number `calls`.
-    `begin` runs just before, unwatched. The user's own files are named from `root` on, as in call paths.
+    Call number `calls` is traced, of the calls that run the target's line, or of all calls if it has no line. `begin`
+    runs just before, untraced. The user's own files are named relative to `root`, as in call paths.
     """
     if begin is not None:
         begin()
@@ -60,7 +60,7 @@ def watch_lines(
 
 
 class _Tracer:
-    """Decides which calls are followed. A call is kept by its own frame, so that it goes when the frame goes."""
+    """Decides which calls are traced. Only the frame of a call refers to it, so that both are freed together."""
 
     def __init__(self, target: Target, root: Path | None, calls: int, hints: FrameworkHints) -> None:
         self.target = target
@@ -73,7 +73,7 @@ class _Tracer:
         self._wanted: dict[CodeType, FunctionNode | None] = {}
 
     def on_call(self, frame: FrameType, _event: str, _argument: Any) -> Tracer | None:
-        """Return the tracer of a frame of the target, None for every other: what `sys.settrace` asks for."""
+        """Return the tracer of a frame of the target, None for every other frame. A callback of `sys.settrace`."""
         if frame.f_code.co_name not in self.target.function or self.over:
             return None
         try:
@@ -84,7 +84,7 @@ class _Tracer:
     def _follow(self, frame: FrameType) -> Tracer | None:
         code = frame.f_code
         followed = getattr(frame.f_trace, "__self__", None)
-        if isinstance(followed, _Call):  # a generator goes on
+        if isinstance(followed, _Call):  # a generator that is resumed
             return followed.on_line
         node = self._node(code)
         if node is None or self.found is not None:
@@ -95,7 +95,7 @@ class _Tracer:
         return call.on_line
 
     def choose(self, call: _Call) -> None:
-        """Take a call as the wanted one, if it is its turn."""
+        """Select a call, if its number is the wanted one."""
         self._left -= 1
         if self._left == 0:
             self.found = call
@@ -109,7 +109,7 @@ class _Tracer:
 
 
 class _Call:
-    """Notes one call. Holds no frame: its own frame holds it."""
+    """Records one call. It refers to no frame, since the frame of the call refers to it."""
 
     def __init__(self, listener: _Tracer, code: CodeType, node: FunctionNode) -> None:
         self._tracer = listener
@@ -124,7 +124,7 @@ class _Call:
         self._full = False
 
     def on_line(self, frame: FrameType, event: str, _argument: Any) -> Tracer | None:
-        """Note a line before it runs: what `sys.settrace` asks for."""
+        """Record a line before it runs. A callback of `sys.settrace`."""
         listener = self._tracer
         if listener.over or self._full or (listener.found is not None and listener.found is not self):
             frame.f_trace = None
@@ -165,7 +165,7 @@ class _Call:
         return Binding(len(self._lines), text, place, self._origins.sources(value, scope))
 
     def _finish(self, scope: FrameScope) -> None:
-        """Take over what the statement that just ran has set."""
+        """Make the names that the last statement set visible to the next ones."""
         self._bound.update(self._bindings)
         late = [bind for bind in self._running.binds if bind.late] if self._running else []
         if late:
@@ -175,7 +175,7 @@ class _Call:
         self._running, self._bindings = None, {}
 
     def to_trace(self, target: Target) -> LineTrace:
-        """Return what was noted."""
+        """Return the recorded call."""
         first, last = first_line(self._node), self._node.end_lineno or self._node.lineno
         source = tuple(each.rstrip("\n") for each in linecache.getlines(self._code.co_filename)[first - 1 : last])
         lines, steps = tuple(self._lines), tuple(self._origins.steps)

@@ -35,7 +35,7 @@ def load_step(target: str) -> Step:
 
 
 def load_builder(target: str) -> Callable[[], Step]:
-    """Return the function that builds the step of `target`, whose file is run now, imports and all."""
+    """Return the function that builds the step of `target`. The file is executed now, with its imports."""
     place, name = _split(target)
     module = _load_file(Path(place)) if _is_file(place) else _load_module(place)
     build = getattr(module, name, None)
@@ -121,7 +121,7 @@ def _load_module(name: str) -> ModuleType:
     try:
         module = _call(lambda: importlib.import_module(name), name)
     except UserCodeFailed as error:
-        # Is it this module or its package that is not there, or one that it imports?
+        # Tell a missing module or package from one whose own import failed.
         absent = error.__cause__.name if isinstance(error.__cause__, ModuleNotFoundError) else None
         if absent is not None and f"{name}.".startswith(f"{absent}."):
             raise missing from error
@@ -155,7 +155,7 @@ def _refuse_arguments(function: Callable[..., object], what: str) -> None:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return  # a callable written in C may not tell; calling it will
+        return  # a callable written in C may have no signature; calling it will show
     needed = [
         p.name
         for p in signature.parameters.values()

@@ -1,6 +1,6 @@
-"""Where names have values: a running frame, or the method that once set an attribute of an object that lives on.
+"""Scopes in which names are evaluated: a running frame, or a method that returned after setting an attribute.
 
-A scope holds a frame and with it everything in it: it is made for one look and must not be kept.
+A scope keeps a frame and all its variables alive: use it for one evaluation and drop it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from joulediff.pysource.statements import FunctionNode, Statement
 
 MISSING = object()
 CONFIG = re.compile(r"(.*_)?(config|cfg|configuration)|hparams|args")
-# Frames between the step and a function deep in a model, with the wrappers of two libraries around each module.
+# Enough for a function deep in a model, with the wrappers of two libraries around each module.
 MAX_FRAMES = 60
 
 RECEIVERS = ("self", "cls")
@@ -29,7 +29,7 @@ RECEIVERS = ("self", "cls")
 
 @dataclass(frozen=True)
 class FrameScope:
-    """A running frame. `level` counts the frames between it and the watched one; `bound` is what that one set."""
+    """A running frame. `level` is its distance from the traced frame; `bound` has the names that that frame set."""
 
     frame: FrameType
     level: int
@@ -37,12 +37,12 @@ class FrameScope:
 
     @property
     def key(self) -> tuple[int, int, int]:
-        """Return what tells this scope from others of one walk."""
+        """Return a key that is unique among the scopes of one trace."""
         return (self.level, id(self.frame.f_code), self.frame.f_lasti if self.level else 0)
 
     @property
     def file(self) -> str:
-        """Return the file, by its real name."""
+        """Return the real path of the file."""
         return self.frame.f_code.co_filename
 
     @property
@@ -72,7 +72,7 @@ class FrameScope:
 
 @dataclass(frozen=True)
 class MethodScope:
-    """A method of `owner` that has long returned: what it was given is known as far as the owner kept it."""
+    """A method of `owner` that has returned: its arguments are known as far as the owner stored them."""
 
     owner: Any
     node: FunctionNode
@@ -81,11 +81,11 @@ class MethodScope:
     module: str
     function: str
     frame: FrameType
-    """The watched frame: the callers of it may have the configuration that the owner did not keep."""
+    """The traced frame: its callers may have the configuration that the owner did not store."""
 
     @property
     def key(self) -> tuple[int, int, int]:
-        """Return what tells this scope from others of one walk."""
+        """Return a key that is unique among the scopes of one trace."""
         return (-1, id(self.owner), self.statement.first)
 
     @property
@@ -94,7 +94,7 @@ class MethodScope:
         return self.statement.first
 
     def read(self, name: str) -> Any:
-        """Return the value of a name, `MISSING` where it has none any more."""
+        """Return the value of a name, `MISSING` if it is no longer known."""
         names = [each.arg for each in (*self.node.args.posonlyargs, *self.node.args.args, *self.node.args.kwonlyargs)]
         if names and name == names[0]:
             return self.owner
@@ -132,7 +132,7 @@ def _attribute(thing: Any, name: str) -> Any:
 
 
 def _configs(frame: FrameType, name: str) -> Iterator[Any]:
-    """Yield what callers, innermost first, have under the name of a configuration, or their objects do."""
+    """Yield the values of a configuration's name in the callers, innermost first, and in their objects."""
     at: FrameType | None = frame
     for _ in range(MAX_FRAMES):
         if at is None or is_ours(at.f_code.co_filename):
@@ -151,7 +151,7 @@ def function_name(code: CodeType) -> str:
 
 
 def evaluate(links: tuple[Link, ...], scope: Scope) -> list[Any]:
-    """Return the objects along a chain, one for each link; nothing where one is missing."""
+    """Return the objects along a chain, one for each link; an empty list if one is missing."""
     found = [scope.read(str(links[0].name))]
     for link in links[1:]:
         found.append(_item(found[-1], link.name) if link.item else _attribute(found[-1], str(link.name)))
@@ -159,7 +159,7 @@ def evaluate(links: tuple[Link, ...], scope: Scope) -> list[Any]:
 
 
 def _item(thing: Any, key: str | int) -> Any:
-    """Return an item of a plain container: another's `[]` may do anything."""
+    """Return an item of a plain container; `[]` of any other class could run code of the program."""
     with suppress(KeyError, IndexError, TypeError):
         return thing[key] if type(thing) in (dict, list, tuple) else MISSING
     return MISSING
@@ -176,6 +176,6 @@ def ask(atom: Atom, scope: Scope, is_predicate: Callable[[str, Any], bool]) -> A
         return MISSING
     if len(found) > 1 and not inspect.ismodule(found[-2]):
         return MISSING
-    with suppress(Exception):  # a flag of a device that is not there
+    with suppress(Exception):  # a flag of a device that this machine lacks
         return function()
     return MISSING

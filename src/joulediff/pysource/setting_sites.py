@@ -1,7 +1,7 @@
-"""Where a program's own code sets its settings, from the text of its files alone.
+"""Finds the lines of a program's own code that set its settings, by reading its files.
 
-Nothing is run, so what is found is a line that can set a setting, not proof that it did. Of several lines, one whose
-plain value is the recorded one is preferred, and then the last.
+No code is run: a line that is found can set a setting, which is no proof that it did. Of several lines, one whose
+plain value equals the recorded one is preferred, then the last.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from joulediff.pysource.framework_hints import NO_HINTS, FrameworkHints
 
 MAX_FILES = 200
 MAX_FILE_BYTES = 1_000_000
-# Parsing and looking through a megabyte takes a second.
+# Parsing and searching a megabyte takes a second.
 MAX_TOTAL_BYTES = 2_000_000
 MAX_TEXT_CHARS = 300
-# Words that stand for a configuration entry of another name.
+# Keywords that set a configuration entry of another name.
 _WORDS = {
     "attn_implementation": "_attn_implementation",
     "experts_implementation": "_experts_implementation",
@@ -85,9 +85,9 @@ class _Found(NamedTuple):
 
 
 def find_places(settings: Mapping[str, Setting], files: Mapping[str, Path], setters: Setters) -> dict[str, Place]:
-    """Return where each setting is set, for those that are; `files` has each file by the name it is shown by.
+    """Return the place where each setting is set, if one is found; `files` maps shown names to real paths.
 
-    Of two files the later one counts as the later line.
+    A line of a later file counts as later.
     """
     entries = _entries(settings)
     best: dict[str, _Found] = {}
@@ -106,10 +106,9 @@ def find_places(settings: Mapping[str, Setting], files: Mapping[str, Path], sett
 def own_files(
     frames: Iterable[Frame], files: Mapping[str, str], root: Path, hints: FrameworkHints = NO_HINTS
 ) -> dict[str, Path]:
-    """Return the program's own source files by the names they are shown by: of its frames, and modules below `root`
-    or of a case.
+    """Return the program's own source files by shown name: those of its frames, and modules below `root` or of a case.
 
-    `files` says where each frame's file really is. The step's own file comes last, as what imports the others.
+    `files` has the real paths of the frames' files. The file of the step comes last, since it imports the others.
     """
     base = str(root) + os.sep
     found = {frame.file: files.get(frame.file, frame.file) for frame in frames if frame.owner is None}
@@ -182,7 +181,7 @@ def _settings_of(
 
 
 def _rank(write: Write, value: Setting, *, is_entry: bool) -> int:
-    """Return how likely a line is the one: 2 says the value, 1 says none, 0 says another, -1 is out of the question."""
+    """Return how likely a line set a value: 2 it has that value, 1 an unknown one, 0 another one, -1 impossible."""
     if write.value is UNKNOWN:
         return -1 if is_entry and write.kind == "word" else 1
     if write.value == value or str(write.value) == str(value):
@@ -190,8 +189,8 @@ def _rank(write: Write, value: Setting, *, is_entry: bool) -> int:
     return -1 if is_entry else 0
 
 
-# `setting`: a name in full. `tail`: the end of one. `entry`: a word of a model's configuration.
-# `word`: one that may be, in a call or table of which nothing is known.
+# `setting`: a full name. `tail`: the end of a name. `entry`: an entry of a model's configuration.
+# `word`: perhaps an entry, in a call or a dictionary of unknown purpose.
 WriteKind = Literal["setting", "tail", "entry", "word"]
 
 MODULE = "<module>"
@@ -202,7 +201,7 @@ _MODEL = re.compile(r"(?i:.*model.*|.*net|lm)|from_pretrained|from_config|[A-Z]\
 
 
 class Write(NamedTuple):
-    """A line that sets `name`. `value` is UNKNOWN where it is no plain one."""
+    """A line that sets `name`. `value` is UNKNOWN unless it is a plain one."""
 
     kind: WriteKind
     name: str
@@ -216,7 +215,7 @@ Set = tuple[WriteKind, str, object, ast.AST]
 
 
 def find_writes(tree: ast.Module, setters: Setters) -> Iterator[Write]:
-    """Yield what a file sets, in no order; a decorator belongs to the function it decorates."""
+    """Yield the writes of a file, in no order; a decorator belongs to the function it decorates."""
     names = _Names(tree, setters)
     for node, function in _walk(tree):
         for kind, name, value, at in _sets(node, names):
@@ -233,11 +232,11 @@ def _walk(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
 
 
 class _Names:
-    """What the names of a file stand for."""
+    """Resolves the names of a file to full names."""
 
     def __init__(self, tree: ast.Module, setters: Setters) -> None:
         self.setters = setters
-        self._known = {setters.package: setters.package, "os": "os"}  # also where they came with a star
+        self._known = {setters.package: setters.package, "os": "os"}  # also if they were imported with a star
         imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom | ast.Assign)]
         for node in imports:
             if isinstance(node, ast.Import):
@@ -251,7 +250,7 @@ class _Names:
                     self._known.setdefault(node.targets[0].id, found)
 
     def resolve(self, node: ast.AST) -> str | None:
-        """Return the full name of what an expression names; None where it does not begin with an import."""
+        """Return the full name of an expression; None unless it begins with an imported name."""
         dotted = _dotted(node)
         head, dot, rest = (dotted or "").partition(".")
         return self._known[head] + dot + rest if head in self._known else None
@@ -387,7 +386,7 @@ def _last_word(node: ast.AST) -> str:
 
 
 def _root_word(node: ast.AST) -> str:
-    """Return what a chain of calls begins with: `Model` of `Model(config).cuda().half()`."""
+    """Return the first name of a chain of calls: `Model` of `Model(config).cuda().half()`."""
     while isinstance(node, ast.Call):
         inner = node.func
         is_step = isinstance(inner, ast.Attribute) and not _CONFIG_CALL.fullmatch(inner.attr)

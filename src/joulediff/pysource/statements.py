@@ -1,4 +1,4 @@
-"""A function as statements: what each reads, what it sets, and which tests it stands under."""
+"""Splits a function into statements: the expressions each reads, the names it sets, and the tests around it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Bind:
     name: str
     value: ast.expr | None
     late: bool = False
-    """Set in the middle of the statement, so read only after it."""
+    """Set in the middle of the statement, so its value is read after the statement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement, of a compound one its head. `tests` are those of the `if`s and `while`s around it."""
+    """One statement, or the head of a compound one. `tests` are those of the `if`s and `while`s around it."""
 
     first: int
     last: int
@@ -42,7 +42,7 @@ class Statement:
 
 @lru_cache(maxsize=512)
 def statements_of(node: FunctionNode | ast.ClassDef | ast.Module) -> tuple[Statement, ...]:
-    """Return the statements of a body, outer ones first; those of functions inside are not its own."""
+    """Return the statements of a body, outer ones first, without those of functions inside."""
     if isinstance(node, ast.Lambda):
         body = node.body
         last = body.end_lineno or body.lineno
@@ -116,7 +116,9 @@ def _head(node: ast.AST) -> tuple[tuple[ast.expr, ...], str | None]:
             return (value,), None
         case ast.AnnAssign(value=given):
             return ((given,) if given else ()), None
-    if isinstance(getattr(node, "body", None), list):  # try with groups, and what a later Python brings
+    if isinstance(
+        getattr(node, "body", None), list
+    ):  # `try` with exception groups, and statements of later Python versions
         return (), f"{type(node).__name__.lower()}:"
     return tuple(each for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr)), None
 
@@ -178,7 +180,7 @@ class Module:
 
 @lru_cache(maxsize=128)
 def parse_file(file: str) -> Module | None:
-    """Return what is in a file; None for one that cannot be read as Python."""
+    """Return the contents of a file; None if it cannot be parsed as Python."""
     try:
         found = Module(ast.parse("".join(linecache.getlines(file))), {}, {}, {}, {})
         _index(found, found.tree, "", None)
@@ -204,7 +206,7 @@ def _index(found: Module, node: ast.AST, path: str, function: FunctionNode | Non
 
 
 def first_line(node: FunctionNode) -> int:
-    """Return the line that a function's code object calls its first."""
+    """Return the first line number that a function's code object has."""
     decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
     return min([node.lineno, *(each.lineno for each in decorators)])
 
@@ -232,7 +234,7 @@ def call_of(frame: FrameType, callee: CodeType) -> ast.Call | None:
     positions = getattr(code, "co_positions", None)
     if positions is not None:
         place = next(islice(positions(), frame.f_lasti // 2, None))
-        # Where a call begins depends on the version of Python, where it ends does not.
+        # The recorded begin of a call depends on the Python version, its end does not.
         return module.calls.get((place[1] or 0, place[3] or 0))
     near = [each for each in module.calls.values() if each.lineno <= frame.f_lineno <= (each.end_lineno or 0)]
     named = [each for each in near if ast.unparse(each.func).rpartition(".")[2] == callee.co_name]

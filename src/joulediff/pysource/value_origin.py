@@ -1,7 +1,7 @@
-"""Where a value came from: back through assignments, arguments of callers and attributes to what a person set.
+"""Follows a value back through assignments, arguments and attributes to the place where a person set it.
 
-Only what still lives can be asked: running frames and the objects in them. What a caller, or a method that has
-returned, did before is read from its source, so a step there is the likeliest assignment rather than a seen one.
+Values are read from running frames and their objects. The earlier statements of a caller, or of a method that has
+returned, are read from source: such a step is the likeliest assignment, not an observed one.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ MAX_STEPS_OF_ATOM = 100
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A name as a statement of the watched call set it. `at` numbers the executed statements."""
+    """A name that a statement of the traced call set. `at` numbers the executed statements."""
 
     at: int
     text: str
@@ -66,7 +66,7 @@ class Binding:
 
 @dataclass(frozen=True)
 class Seen:
-    """A chain that was read, and what it gave. `owner` is what its last link was read from."""
+    """A chain that was read, and its value. `owner` is the object that its last link was read from."""
 
     atom: Atom
     scope: Scope
@@ -82,7 +82,7 @@ class Seen:
 
 
 class Origins:
-    """Collects the steps of one walk. Holds no frame and no value of the program."""
+    """Collects the steps of one trace. It refers to no frame and no value of the program."""
 
     def __init__(self, root: Path | None = None, hints: FrameworkHints = NO_HINTS) -> None:
         self.steps: list[TraceStep] = []
@@ -93,11 +93,11 @@ class Origins:
         self._left = 0
 
     def read(self, atoms: Iterable[Atom], scope: FrameScope) -> tuple[int, ...]:
-        """Return the steps of atoms as they are now, where they can be read."""
+        """Return the steps of atoms with their present values, if they can be read."""
         return self._all(atoms, scope, 0, fresh=True)
 
     def sources(self, expression: ast.expr | None, scope: Scope, depth: int = 0) -> tuple[int, ...]:
-        """Return the steps of what an expression is made of: of a literal, that one."""
+        """Return the steps of the values in an expression; of a literal, its own."""
         if expression is None:
             return ()
         literal = _literal(expression)
@@ -151,7 +151,7 @@ class Origins:
         return TraceStep(kind, atom.text, atom.text.removesuffix("()"), atom.text, setting, exact, place)
 
     def _through_local(self, atom: Atom, scope: Scope, depth: int) -> tuple[int, ...]:
-        """Return what a local name of a method that has returned was made of, as the name itself is gone."""
+        """Return the sources of a local name of a method that has returned: the name itself has no value any more."""
         if not isinstance(scope, MethodScope):
             return ()
         name = str(atom.links[0].name)
@@ -213,7 +213,7 @@ class Origins:
         if not scope.is_local(name):
             return self._global(seen)
         code = scope.frame.f_code
-        # What the watched frame did not set itself, it was given.
+        # The traced frame got every name that it did not set as an argument.
         assigned = self._assigned(seen, scope, function_of(code)) if scope.level else None
         if assigned is not None and not self._is_as_given(seen, scope):
             return assigned
@@ -223,7 +223,7 @@ class Origins:
         return self._argument(seen, scope)
 
     def _kept(self, seen: Seen, scope: MethodScope) -> int | None:
-        """Return the step of a method's parameter that the object kept under the same name."""
+        """Return the step of a method's parameter that the object stored under the same name."""
         receiver = (scope.node.args.posonlyargs + scope.node.args.args)[0].arg
         links = (Link(receiver), *seen.atom.links)
         found = self._resolve(Atom("chain", f"{receiver}.{seen.root}", links), scope, seen.depth + 1)
@@ -247,7 +247,7 @@ class Origins:
         )
 
     def _is_as_given(self, seen: Seen, scope: FrameScope) -> bool:
-        """Return whether a parameter that only some way sets anew still has the plain value it was given."""
+        """Return whether a parameter that is reassigned only under a condition still has the value of its argument."""
         node, code = function_of(scope.frame.f_code), scope.frame.f_code
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         if node is None or not seen.exact or seen.root not in names:
@@ -453,9 +453,9 @@ def _default(node: FunctionNode | None, name: str) -> ast.expr | None:
     return {**defaults, **{each: value for each, value in named if value is not None}}.get(name)
 
 
-# Sizes, strides and paddings are worth telling; longer ones are data.
+# Sizes, strides and paddings are reported; longer tuples are data.
 MAX_ITEMS = 8
-# What a record can store: 64 bits.
+# A recording stores integers of 64 bits.
 MAX_INT = 2**64
 
 _FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, type)
