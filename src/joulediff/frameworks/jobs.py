@@ -1,7 +1,7 @@
-"""What can be tried with a recorded program while it is still there: run its step changed, or a few operators of it.
+"""Trials with a recorded program that can still be run: its step under other settings, or a few of its operators.
 
-A `Job` is operators of a recorded run, in order, on real inputs of the program. It is plain data, so that it travels
-to the process in which the program lives.
+A `Job` is operators of a recorded run, in order, on real inputs of the program. It is plain data, so that it can be
+sent to the process of the program.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OWN, OTHER = "own", "other"
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """An input of a job that the program has under another number, and the form it is wanted in; None as it is."""
+    """An input of a job that the program has under another number, and its wanted form; None for the present one."""
 
     value: int
     own: int
@@ -39,10 +39,10 @@ class Feed:
 class Job:
     """Operators to run in order.
 
-    `run` names the recording they are of: the program's own, a changed one of it (`capture`), or the other program's.
+    `run` names their recording: the program's own, one under other settings (`capture`), or the other program's.
     Inputs are collected from the program's own operators `collect`, of the recording `base`. `compare` has pairs of a
-    value of the job and one that the operators `collect` make: both are run, and should be equal. A `paced` job goes
-    at the pace of the host, operator by operator, with the gaps that this leaves on a device.
+    value of the job and one that the operators `collect` produce: both are run, and should be equal. A `paced` job
+    runs at the pace of the host, operator by operator, with the gaps that this leaves on a device.
     """
 
     run: str
@@ -57,18 +57,18 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class JobCost:
-    """What a job costs: joules and seconds of one run of it, above nothing: the resting power of its time is in it."""
+    """The cost of a job: joules and seconds of one run, including the power of the resting device."""
 
     energy: Energy | None
     time_s: float | None
     kernels: tuple[str, ...] = ()
     difference: float | None = None
-    """How far its outputs lie from those of the program's own operators, as a share of their norm."""
+    """The difference of its outputs from those of the program's own operators, as a share of their norm."""
     note: str | None = None
 
 
 class Piece(Protocol):
-    """A job ready to be weighed."""
+    """A job ready to be measured."""
 
     load: Load
     device: str
@@ -76,26 +76,26 @@ class Piece(Protocol):
     difference: float | None
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
 
 
 class TrialRunner(Protocol):
-    """A program that can be tried in other ways than its own."""
+    """Runs a program, or operators of it, in other ways than the program does."""
 
     def take_other(self, run: Run) -> None:
-        """Keep the other program's recording, for jobs of its operators."""
+        """Store the other program's recording, for jobs of its operators."""
 
     def capture(self, settings: Mapping[str, Setting]) -> tuple[str, Run]:
         """Run the step under other settings and return the name of the recording, and the recording."""
 
     def export_tensors(self, ops: Sequence[int], values: Sequence[int], path: Path) -> None:
-        """Write tensors that operators of the step read to a file; raises JoulediffError where that cannot be."""
+        """Write tensors that operators of the step read to a file; raises JoulediffError if that is impossible."""
 
     def import_tensors(self, path: Path) -> None:
-        """Keep tensors that the other program lent, for jobs of its operators; those lent before are gone."""
+        """Read tensors that the other program exported, for jobs of its operators; earlier ones are dropped."""
 
     def without_sync(self, step: Step, *, file: str, line: int) -> AbstractContextManager[Step]:
-        """Give the step without its waits in a line; raises JoulediffError where it has none that can be left out."""
+        """Yield the step without the waits of a line; raises JoulediffError if none of them can be left out."""
 
     def open_piece(self, job: Job) -> Piece:
         """Return a job ready to run; raises JoulediffError where it cannot be run."""
@@ -157,9 +157,9 @@ class LiveProgram:
 
 
 class Dataflow:
-    """Operators of a run in order. `needed` are the values to give; the others are made on the way.
+    """Operators of a run in order. `needed` are the values to provide; the operators produce the others.
 
-    `sources` has for each operator the values under which its inputs are known.
+    `sources` has for each operator the values that its inputs are stored under.
     """
 
     def __init__(self, run: Run, ops: Sequence[int]) -> None:
@@ -171,7 +171,7 @@ class Dataflow:
         self.needed = tuple(needed)
 
     def locate(self, value: int) -> int | None:
-        """Return the value whose tensor is this one's after all have run; None for one that is not known."""
+        """Return the value whose tensor holds this one after all operators have run; None if unknown."""
         at: int | None = value
         while at is not None and at not in self._known:
             found = self._run.values[at]

@@ -233,7 +233,7 @@ def test_what_is_borrowed_takes_turns_with_the_rest(tmp_path: Path, monkeypatch:
 
 
 def test_what_nobody_reads_there_is_not_lent(tmp_path: Path) -> None:
-    with pytest.raises(JoulediffError, match="does not read there what it should lend"):
+    with pytest.raises(JoulediffError, match="does not read a tensor that was asked for"):
         open_workshop(in_one).export_tensors((0,), [captured(in_one).ops[1].inputs[1]], tmp_path / "t")
 
 

@@ -1,7 +1,7 @@
-"""The end of queued JAX work: the arrays a step returned say when they are ready.
+"""Waits for queued JAX work, through the arrays that a step returned.
 
-An array that was donated to the next step can no longer say anything. A program that does this is
-waited for at once from then on.
+An array that was donated to the next step cannot be waited for. A program that donates is waited for after each step
+from then on.
 """
 
 from __future__ import annotations

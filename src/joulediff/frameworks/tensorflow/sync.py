@@ -8,13 +8,13 @@ from joulediff.frameworks.sync import Sync
 
 
 def open_tensorflow_sync() -> Sync | None:
-    """Return a fence where TensorFlow sees a GPU, else None."""
+    """Return the synchronisation if TensorFlow sees a GPU, else None."""
     import tensorflow as tf
 
-    return _DeviceFence() if tf.config.list_logical_devices("GPU") else None
+    return _DeviceSync() if tf.config.list_logical_devices("GPU") else None
 
 
-class _DeviceFence:
+class _DeviceSync:
     def mark(self, output: object) -> Callable[[], None]:  # noqa: ARG002 - waits for all devices
         import tensorflow as tf
 

@@ -1,6 +1,6 @@
-"""The models and tensors a step holds, by the names its author gave them.
+"""Finds the models and tensors that a step refers to, with the names its author gave them.
 
-A step is a closure, a bound method or a callable object: what it can reach without calling anything is looked at.
+A step is a closure, a bound method or a callable object: everything it refers to without a call is searched.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from joulediff.pysource.call_path import Base
 if TYPE_CHECKING:
     import torch
 
-# Far enough for a pipeline of models in an attribute of an object in a closure.
+# Deep enough for a pipeline of models in an attribute of an object in a closure.
 MAX_DEPTH = 4
 MAX_ITEMS = 256
 MAX_THINGS = 5000
@@ -32,7 +32,7 @@ COMPILED_PREFIX = "_orig_mod."
 
 @dataclass(slots=True)
 class Holdings:
-    """What a step holds: models by name, outermost ones only, and loose tensors by name."""
+    """The outermost models that a step refers to, and its tensors outside of models, by name."""
 
     models: dict[str, torch.nn.Module] = field(default_factory=dict)
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -63,7 +63,7 @@ def find_holdings(step: object) -> Holdings:
 
 
 def clean_name(path: str) -> str:
-    """Return a module's or parameter's path as it is without `torch.compile`."""
+    """Return the path that a module or parameter has without `torch.compile`."""
     return f"{path}.".replace(COMPILED_PREFIX, "").removesuffix(".")
 
 
@@ -79,7 +79,7 @@ def _keep_outermost(models: dict[str, torch.nn.Module]) -> None:
 
 
 def _parts(thing: Any) -> Iterator[tuple[str, object]]:
-    """Yield what a function, container or plain object refers to, with its name there."""
+    """Yield the objects that a function, container or plain object refers to, with their names."""
     if isinstance(thing, functools.partial):
         yield "", thing.func
         yield from ((f"args.{i}", each) for i, each in enumerate(thing.args))
@@ -97,7 +97,7 @@ def _parts(thing: Any) -> Iterator[tuple[str, object]]:
         try:
             yield from list(vars(thing).items())[:MAX_ITEMS]
         except TypeError:
-            return  # a thing without attributes
+            return  # an object without attributes
 
 
 def _function_parts(function: Any) -> Iterator[tuple[str, object]]:
@@ -156,7 +156,7 @@ class ModulePaths:
         ]
 
     def close(self) -> None:
-        """Take the hooks off."""
+        """Remove the hooks."""
         self._stacks.clear()
         while self._handles:
             self._handles.pop().remove()
@@ -186,7 +186,7 @@ class ModulePaths:
         stack = self._stacks.setdefault(threading.get_ident(), [])
         place = self._find(module)
         if place is None:
-            # A model the step does not hold itself: named after the module it is called from, and its class.
+            # A model that the step does not refer to itself: named after the calling module, and its class.
             outer = stack[-1].place[0] if stack else None
             self._adopt(join_names(outer or "", _class_of(module)), module)
             place = self._find(module) or _NOWHERE
@@ -212,7 +212,7 @@ def is_compiled(module: torch.nn.Module) -> bool:
 
 
 def _class_of(module: torch.nn.Module) -> str:
-    """Return the class of a module as it is written; a scripted one remembers it."""
+    """Return the class of a module in the source; a scripted module stores it."""
     import torch
 
     return str(module.original_name if isinstance(module, torch.jit.ScriptModule) else type(module).__name__)

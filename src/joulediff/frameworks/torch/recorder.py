@@ -1,7 +1,7 @@
-"""PyTorch's passes, and whether they agree.
+"""The recorder of PyTorch programs: the traced and the captured pass, joined and compared.
 
-The traced and the captured step ran apart, from one state: their operators are joined by order, and their outputs are
-held against each other. Where they differ the run says so and keeps what holds.
+The two passes run the step from the same state. Their operators are joined by order and their outputs compared; a
+note of the run reports a difference.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from joulediff.pysource.setting_sites import find_places, own_files
 Step = Callable[[], object]
 Outputs = dict[str, Signature | None]
 
-# Kernels that add in changing order give outputs that differ by rounding: half precision keeps three digits.
+# Kernels that add in varying order give outputs that differ by rounding: half precision has three digits.
 SAME_SHARE = 1e-3
 
 
@@ -86,7 +86,7 @@ class TorchRecorder:
         return _with_trace(run, self._traced, join(self._traced, ()))
 
     def capture(self, run: Run, begin: Callable[[], None]) -> Run:
-        begin()  # not under capture: what is put back is no work of the step, and is named as it is then
+        begin()  # before the capture: restoring the state is no work of the step
         holdings = find_holdings(self._names)
         found = capture_step(self._step, holdings=holdings, begin=seed, root=self._root, cpp=self._cpp)
         self._addresses = found.addresses
@@ -139,7 +139,7 @@ def _outputs_of(run: Run, outputs: Sequence[tuple[str, int]]) -> Outputs:
 
 
 def _compare_outputs(first: Outputs, second: Outputs) -> list[str]:
-    """Say which outputs of two calls differ although random numbers were seeded alike."""
+    """Return notes on outputs of two calls that differ although random numbers were seeded alike."""
     if first.keys() != second.keys():
         return ["the step returned other outputs in the traced call than in the captured one"]
     differing = [name for name in first if not _is_same(first[name], second[name])]
@@ -158,7 +158,7 @@ def _is_same(a: Signature | None, b: Signature | None) -> bool:
 
 
 def _left_out(found: Captured, state: State | None) -> list[str | None]:
-    """Return the names of what the step changed and what is not put back."""
+    """Return the names of the tensors that the step changed and that are not restored."""
     if state is None:
         return list(found.changed)
     named = {value.storage for value in found.values if value.name is not None}
@@ -176,7 +176,7 @@ def _notes_on_state(found: Captured, left: Sequence[str | None], state: State | 
         ]
     if not found.changed:
         return []
-    steps = any(op.phase == "optimizer" for op in found.ops)  # where gradients add up, not every call has one
+    steps = any(op.phase == "optimizer" for op in found.ops)  # with gradient accumulation not every call has one
     makers = state.makers if state is not None and steps else ()
     first = f"; so these are the first step of {_list(makers)}, which makes its state then" if makers else ""
     told = f"the step changes what it starts from ({_list_all(found.changed)})"

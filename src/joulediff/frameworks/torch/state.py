@@ -1,16 +1,17 @@
-"""What a step starts from, put back before each watched pass.
+"""Restores the state that a step starts from before each recorded pass.
 
-A training step goes on where the last one ended, and how many of them the metered pass runs is a matter of time. So the
-state of before that pass is kept, in host memory: what the step needs on its device nobody knows yet. Before
-each watched pass it is written into the program's own tensors. In the end the state is again the one that
-the metered pass left, as if the step had only run there.
+A training step continues where the last one ended, and the number of steps in the metered pass depends on time. So the
+state before that pass is copied to host memory: how much device memory the step needs is not known yet. Before each
+recorded pass it is written into the program's own tensors. At the end the program has the state that the metered pass
+left, as if the step had only run there.
 
 The state is: parameters, buffers and tensor attributes of the models that the step holds, tensors it holds
 itself, the gradients of both, its own random generators, and every optimizer of these parameters with its options,
 schedulers and scalers.
-Parameters are kept only if something trains: an optimizer, or a model in training mode that wants gradients. What
-the metered pass left as it was is forgotten. Out of reach are caches of keys and values and other containers, plain
-attributes of models, variables that the step binds anew, data loaders, and tensors made of tensors.
+Parameters are copied only if something trains: an optimizer, or a model in training mode that requires gradients.
+Copies of tensors that the metered pass did not change are dropped. Not restored are caches of keys and values and
+other containers, plain attributes of models, variables that the step rebinds, data loaders, and tensors made of
+tensors.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ from joulediff.model.errors import JoulediffError
 if TYPE_CHECKING:
     import torch
 
-# Of what host memory has free, for each of the two states kept; of what a device has free beyond the step's own need.
+# Shares of the free host memory, for each of the two states, and of the device memory that the step leaves free.
 BUDGET_SHARE = 0.5
 _MAPPINGS = (dict, defaultdict, OrderedDict)
 
 
 @contextmanager
 def keep_state(step: object) -> Iterator[State]:
-    """Keep the state that `step` starts from now; give what puts it back.
+    """Copy the state that `step` starts from now, and yield the object that restores it.
 
-    In the end the program has the state it had at the first `put_back`.
+    At the end the program has the state that it had at the first `put_back`.
     """
     state = State(step)
     try:
@@ -53,28 +54,28 @@ def keep_state(step: object) -> Iterator[State]:
 
 
 class State:
-    """The state of a step before its first call, and the one that its ordinary running left."""
+    """The state of a step before its first call, and the one that its calls in the metered pass left."""
 
     def __init__(self, step: object) -> None:
         self.refusal: str | None = None
-        """Why nothing is kept, or None."""
+        """The reason why nothing is copied, or None."""
         self.makers: tuple[str, ...] = ()
-        """The optimizers that made a state while the step ran: one that steps in a watched pass makes it there too."""
+        """The optimizers that created their state while the step ran: in a recorded pass they create it again."""
         self._reach = _Reach(find_holdings(step), find_generators(step))
         self._last: _Snapshot | None = None
         self._first: _Snapshot | None = self._take()
 
     @property
     def size_bytes(self) -> int:
-        """Return how much memory the kept values take."""
+        """Return the memory of the copies."""
         states = [state for state in (self._first, self._last) if state is not None]
         return sum(kept.values.nbytes for state in states for kept in state.kept())
 
     def put_back(self) -> None:
-        """Put the first state back. The first time, what the program has now is what it has again in the end."""
+        """Restore the first state. The first call copies the present state, which the program has again at the end."""
         from torch.utils._python_dispatch import _disable_current_modes
 
-        with _disable_current_modes():  # a pass that watches already is not to see it
+        with _disable_current_modes():  # an active capture must not see it
             try:
                 if self._first is not None and self._last is None:
                     self._settle(self._first)
@@ -84,7 +85,7 @@ class State:
                 raise JoulediffError(f"what the step starts from cannot be put back: {error}") from error
 
     def _settle(self, first: _Snapshot) -> None:
-        """Keep what the program's own calls left, and of the first state what they changed."""
+        """Copy the present state, and drop from the first one what did not change."""
         self._last = self._take()
         if self._last is None:
             self._first = None
@@ -93,17 +94,17 @@ class State:
             _move_near([*first.kept()])
 
     def leave(self) -> None:
-        """Give the program the state back that its own calls left, and forget everything."""
+        """Restore the state that the program's own calls left, and drop all copies."""
         last, self._first, self._last = self._last, None, None
-        with suppress(RuntimeError):  # a device that does not answer any more
+        with suppress(RuntimeError):  # a device that has failed
             if last is not None:
                 last.put_back()
 
     def left_out(self, changed: Sequence[str | None], written: Collection[int]) -> list[str | None]:
-        """Return those of the tensors that a step changed which are not put back.
+        """Return the tensors that a step changed and that are not restored.
 
-        `changed` are their names, as the captured pass gives them; `written` is where memory begins that the step
-        wrote to and that has no name.
+        `changed` are their names, as the captured pass gives them; `written` are the addresses of unnamed memory that
+        the step wrote to.
         """
         if self._first is None:
             return list(changed)
@@ -121,7 +122,7 @@ class State:
 
 
 class _Reach:
-    """What belongs to the state of a step, by objects."""
+    """The objects that make up the state of a step."""
 
     def __init__(self, holdings: Holdings, generators: Sequence[torch.Generator]) -> None:
         models, self.generators = holdings.models, generators
@@ -149,22 +150,22 @@ class _Reach:
         self._names |= {join_names(root, clean_name(path)) for path, tensor in buffers if _is_plain(tensor)}
 
     def knows(self, name: str) -> bool:
-        """Return whether a tensor of this name is put back."""
+        """Return whether a tensor of this name is restored."""
         return name in self._names or name.startswith(self._prefixes)
 
     def tables(self) -> Iterator[MutableMapping[Any, Any]]:
-        """Yield where optimizers keep options, and schedulers and scalers what they count."""
+        """Yield the dictionaries of options of optimizers, and of counters of schedulers and scalers."""
         yield from (group for optimizer in self.optimizers for group in optimizer.param_groups)
         yield from (vars(each) for each in self.options)
 
     def bindings(self) -> Iterator[tuple[torch.nn.Module, MutableMapping[str, Any], str]]:
-        """Yield where models have tensors that are no parameters."""
+        """Yield the dictionaries of models that hold tensors other than parameters."""
         for module in self.modules:
             for table in (module._buffers, vars(module)):  # noqa: SLF001
                 yield from ((module, table, name) for name, each in list(table.items()) if _is_plain(each))
 
     def unnamed_addresses(self) -> set[int]:
-        """Return where memory begins that is put back and that the captured pass has no name for."""
+        """Return the addresses of memory that is restored and that the captured pass has no name for."""
         attributes = [each for module in self.modules for each in vars(module).values()]
         options = [each for table in self.tables() for each in table.values()]
         grads = [tensor.grad for tensor in self.tensors if tensor.is_leaf]
@@ -174,17 +175,17 @@ class _Reach:
 
 @dataclass(slots=True)
 class _Kept:
-    """The values of one tensor. The tensor itself is not held: the program may have dropped it for another."""
+    """The values of one tensor. The tensor is referred to weakly: the program may drop it for another."""
 
     tensor: Callable[[], torch.Tensor | None]
     values: torch.Tensor
     device: torch.device
     strides: tuple[int, ...]
     version: int | None
-    """How often it had been written to, as far as the framework knows."""
+    """PyTorch's count of writes to it."""
 
     def put_back(self) -> torch.Tensor:
-        """Return the tensor with its values: the program's own where it is still there and has its form."""
+        """Return the tensor with its values: the program's own if it still exists with the same form."""
         import torch
 
         tensor = self.tensor()
@@ -203,13 +204,13 @@ class _Kept:
         if self.tensor() is not other.tensor() or self.version != other.version:
             return False
         mine, its = (each.values.reshape(-1).view(torch.uint8) for each in (self, other))
-        # Writes through `.data`, a CUDA graph or a Triton kernel are not counted: only values tell.
+        # Writes through `.data`, a CUDA graph or a Triton kernel are not counted, so the values are compared.
         return bool(torch.equal(mine, its))
 
 
 @dataclass(slots=True)
 class _Store:
-    """Copies in host memory, of each tensor one; fails beyond `room_bytes`."""
+    """Copies of tensors in host memory, one each; raises an error beyond `room_bytes`."""
 
     room_bytes: int
     by_id: dict[int, _Kept] = field(default_factory=dict)
@@ -231,7 +232,7 @@ class _Store:
 
 
 class _Bound(NamedTuple):
-    """A tensor of a model that is no parameter: the model's table of them has it under a name."""
+    """A tensor of a model other than a parameter: an entry in a dictionary of the model."""
 
     module: torch.nn.Module
     table: MutableMapping[str, Any]
@@ -295,7 +296,7 @@ class _Snapshot:
 
 
 def _drop_unchanged(first: _Snapshot, last: _Snapshot) -> tuple[str, ...]:
-    """Forget what is equal in both states; return the optimizers that have made a state between them."""
+    """Drop tensors that are equal in both states; return the optimizers that created a state between them."""
     for key in [key for key, kept in first.fixed.items() if kept.is_as(last.fixed[key])]:
         del first.fixed[key], last.fixed[key]
     moved = {key for key, bound in first.bindings.items() if _is_state(bound, last.bindings.get(key))}
@@ -307,7 +308,7 @@ def _drop_unchanged(first: _Snapshot, last: _Snapshot) -> tuple[str, ...]:
 
 
 def _is_state(before: _Bound, after: _Bound | None) -> bool:
-    """Return whether a model's tensor goes on from call to call, unlike one that is made once or grows."""
+    """Return whether a model's tensor is updated from call to call, unlike one that is created once or grows."""
     if after is None or before.kept.is_as(after.kept):
         return False
     if before.kept.tensor() is after.kept.tensor():
@@ -317,15 +318,15 @@ def _is_state(before: _Bound, after: _Bound | None) -> bool:
 
 
 def has_fresh_optimizer(step: object) -> bool:
-    """Return whether an optimizer of the step has made no state yet: its first step is unlike all others."""
+    """Return whether an optimizer of the step has created no state yet: its first step differs from all others."""
     optimizers = _Reach(find_holdings(step), []).optimizers
     return any(not each.state and any(group["params"] for group in each.param_groups) for each in optimizers)
 
 
 def _find_optimizers(leaves: Collection[int]) -> tuple[list[Any], list[Any]]:
-    """Return the optimizers of these tensors, by their ids, and the schedulers and scalers there are.
+    """Return the optimizers of these tensors, by their ids, and all schedulers and scalers.
 
-    They are looked for among all objects: a trainer hides its optimizer deep.
+    They are searched among all objects of the process: a trainer may store its optimizer deep inside.
     """
     import torch
 
@@ -341,7 +342,7 @@ def _find_optimizers(leaves: Collection[int]) -> tuple[list[Any], list[Any]]:
 
 
 def _is_plain(thing: object) -> bool:
-    """Return whether this is a tensor whose values can be read and written as they lie in memory."""
+    """Return whether this is a tensor whose memory can be read and written directly."""
     import torch
 
     if not issubclass(type(thing), torch.Tensor):
@@ -356,7 +357,7 @@ def _is_plain(thing: object) -> bool:
 
 
 def _map_parts(change: Callable[[Any], Any], thing: Any) -> Any:
-    """Return a new container like `thing` of changed parts; anything else as it is."""
+    """Return a new container like `thing` with changed parts; any other object unchanged."""
     if type(thing) in (list, tuple):
         return type(thing)(change(each) for each in thing)
     if type(thing) not in _MAPPINGS:
@@ -385,7 +386,7 @@ def _host_room() -> int:
 
 
 def _move_near(kept: Sequence[_Kept]) -> None:
-    """Move copies to their device where it has room: it has seen all that the step needs by now."""
+    """Move copies to their device if it has room: by now the step has allocated all it needs."""
     import torch
 
     for device in {each.device for each in kept if each.device.type == "cuda"}:
@@ -397,7 +398,7 @@ def _move_near(kept: Sequence[_Kept]) -> None:
 
 
 def _synchronise(devices: Collection[torch.device]) -> None:
-    """Wait for work on any stream, which may still read or write what is copied."""
+    """Wait for work on any stream, which may still read or write the copied tensors."""
     import torch
 
     for device in devices:
@@ -421,7 +422,7 @@ def seed() -> None:
 
 
 def find_generators(step: object) -> list[Any]:
-    """Return the random generators of its own that a step, or a function it calls, has in a variable."""
+    """Return the random generators in variables of a step, or of a function that it calls."""
     import torch
 
     found: dict[int, Any] = {}
@@ -433,7 +434,7 @@ def find_generators(step: object) -> list[Any]:
             found[id(thing)] = thing
         elif inspect.isroutine(thing) and id(thing) not in seen and depth < MAX_DEPTH:
             seen.add(id(thing))
-            with suppress(TypeError, ValueError):  # one of C, or with a variable that has nothing in it yet
+            with suppress(TypeError, ValueError):  # a function in C, or one with an unbound variable
                 names = inspect.getclosurevars(thing)
                 queue += [(each, depth + 1) for each in (*names.nonlocals.values(), *names.globals.values())]
     return list(found.values())
@@ -441,7 +442,7 @@ def find_generators(step: object) -> list[Any]:
 
 @contextmanager
 def seeded() -> Iterator[Callable[[], None]]:
-    """Give `seed`, and put every generator back at the end."""
+    """Seed every generator, and restore all at the end."""
     import torch
 
     numpy = sys.modules.get("numpy")

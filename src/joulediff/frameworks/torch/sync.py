@@ -11,17 +11,17 @@ from joulediff.frameworks.sync import Sync
 
 
 def open_torch_sync() -> Sync | None:
-    """Return a fence for the devices this program has started, or None for CPU work alone."""
+    """Return the synchronisation of the devices that this program has started, or None for CPU work alone."""
     import torch
 
     if torch.cuda.is_available() and torch.cuda.is_initialized():
-        return _CudaFence()
+        return _CudaSync()
     if torch.backends.mps.is_available():
-        return _MpsFence()
+        return _MpsSync()
     return None
 
 
-class _CudaFence:
+class _CudaSync:
     """One event on the current stream of each device that has a context."""
 
     def mark(self, output: object) -> Callable[[], None]:  # noqa: ARG002 - streams know their work
@@ -43,7 +43,7 @@ class _CudaFence:
         return wait
 
 
-class _MpsFence:
+class _MpsSync:
     def mark(self, output: object) -> Callable[[], None]:  # noqa: ARG002
         import torch
 

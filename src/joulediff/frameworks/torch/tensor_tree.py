@@ -1,4 +1,4 @@
-"""The tensors in what a step returned, by name: `output.logits`."""
+"""Names the tensors in the return value of a step: `output.logits`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FLATTEN = "__tensor_flatten__"
 
 
 def named_tensors(output: Any, name: str = "output") -> Iterator[tuple[str, Any]]:
-    """Yield each tensor in nested mappings, sequences and objects, with its place; one made of tensors part by part."""
+    """Yield each tensor in nested mappings, sequences and objects, with its name; of a wrapper tensor its parts."""
     yield from _walk(output, name, 0, {})
 
 

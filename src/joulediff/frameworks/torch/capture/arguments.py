@@ -1,7 +1,7 @@
-"""An operator's arguments as JSON, with tensors by their place: `{"tensor": 0}` is the first one it reads.
+"""Encodes an operator's arguments as JSON, with tensors by number: `{"tensor": 0}` is the first one it reads.
 
-Everything but tensors is there in full, so that the operator can be called again. Texts are shared:
-the same arguments give the same string.
+Everything but tensors is stored in full, so that the operator can be called again. Strings are shared: the same
+arguments give the same string.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from joulediff.model.errors import JoulediffError
 
-# Deeper than any operator's arguments; a text from somebody else's file may be anything.
+# Deeper than any operator's arguments; a file may contain anything.
 MAX_DEPTH = 16
 MAX_LENGTH = 1_000_000
 
@@ -42,7 +42,7 @@ class Encoder:
         return text, tensors
 
     def returns(self, output: Any) -> tuple[str, list[Any]]:
-        """Return the text of what a call returned, and the tensors in it."""
+        """Return the text of a call's results, and the tensors in it."""
         if isinstance(output, self._tensor):
             return '{"tensor":0}', [output]
         tensors: list[Any] = []
@@ -152,7 +152,7 @@ _UNSAID: dict[str, tuple[tuple[int, ...], int | None]] = {
     "aten::batch_norm_gather_stats": ((3, 4), None),
     "aten::batch_norm_gather_stats_with_counts": ((3, 4), None),
 }
-# These say that they change a tensor, and only make it refer to other memory.
+# Their schemas say that they change a tensor, but they only make it refer to other memory.
 _REFERRING = frozenset({"aten::set_"})
 # These return memory and leave it as it is.
 _BLANK = frozenset(
@@ -162,7 +162,7 @@ _BLANK = frozenset(
         *("new_empty", "new_empty_strided", "resize_", "resize_as_"),
     )
 )
-# Marks of the profiler and questions about a tensor.
+# Marks of the profiler, and operators that only return a fact about a tensor.
 _IDLE_NAMESPACES = ("profiler", "prim")
 # The devices that may have a kernel of their own for an operator that is otherwise made of others.
 _BACKENDS = ("CPU", "CUDA", "XPU", "MPS", "PrivateUse1")
@@ -170,7 +170,7 @@ _BACKENDS = ("CPU", "CUDA", "XPU", "MPS", "PrivateUse1")
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is always true of one operator."""
+    """Facts that are the same for every call of an operator."""
 
     name: str
     overload: str

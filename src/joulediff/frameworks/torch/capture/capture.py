@@ -1,7 +1,7 @@
-"""The captured pass: every operator the framework dispatches, with the values it reads and makes.
+"""The captured pass: every operator that PyTorch dispatches, with the values it reads and produces.
 
 A dispatch mode sees each ATen operator below autograd and autocast, in the thread that calls the step and in
-autograd's. Each is run exactly as the program asked; tensors are signed when they are made and never kept.
+autograd's. Each runs exactly as the program called it; tensors are signed when they are produced and never kept.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from joulediff.frameworks.torch.capture.hooks import watch_autocast, watch_optim
 from joulediff.frameworks.torch.capture.signature import Signers, sign_now
 from joulediff.frameworks.torch.capture.values import Name, Values
 from joulediff.frameworks.torch.models import Holdings, ModulePaths, clean_name, find_holdings, join_names
+from joulediff.frameworks.torch.operators import OPERATORS
 from joulediff.frameworks.torch.switches.spans import Flags, Reading
 from joulediff.frameworks.torch.tensor_tree import named_tensors
 from joulediff.model.run import Frame, Op, Phase, Value, ValueKind
@@ -37,34 +38,34 @@ if TYPE_CHECKING:
 
 Step = Callable[[], object]
 
-# Looked at for every operator, so by name and not by folder.
+# Checked for every operator, so by name and not by folder.
 _OWN_FILES = (__file__, mode.__file__)
 _DISPATCH_FILES = ("_dynamo/eval_frame.py", "torch/_compile.py", "_python_dispatch.py")
 _MODULE_FILE = os.path.join("torch", "nn", "modules", "module.py")  # noqa: PTH118 - the end of a path
 _MODULE_CALLS = ("_wrapped_call_impl", "_call_impl", "inner")
-# What `torch.tensor` hands to the dispatcher: a constant of the program, although no operator made it.
+# The operator that `torch.tensor` dispatches: its result is a constant of the program.
 _CONSTANT = "aten::lift_fresh"
 
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """What one captured step was made of. `step_s`: how long it took under capture."""
+    """The record of one captured step. `step_s`: its time under capture."""
 
     ops: tuple[Op, ...]
     values: tuple[Value, ...]
     signatures: tuple[Signature, ...]
     frames: tuple[Frame, ...]
     outputs: tuple[tuple[str, int], ...]
-    """What the step returned: names and values."""
+    """The tensors that the step returned: names and values."""
     compiled_modules: tuple[str, ...]
     changed: tuple[str | None, ...]
-    """Names of what was there before the step and that the step changed."""
+    """Names of tensors from before the step that the step changed."""
     files: Mapping[str, str]
-    """Where each file of the frames really is."""
+    """The real path of each file of the frames."""
     addresses: tuple[int, ...]
-    """Where the memory of each storage began."""
+    """The address of each storage."""
     flags: tuple[tuple[int, int, Reading], ...]
-    """Which flags held, from operator to operator."""
+    """The tracked flags, by stretches of operators."""
     step_s: float
 
 
@@ -78,9 +79,9 @@ def capture_step(
 ) -> Captured:
     """Run `step` once and return every operator of it, with signatures.
 
-    `holdings` are its models and tensors by name, where they cannot be found from `step` itself. `begin` runs just
-    before it (to seed random numbers); the user's files are named from `root` on; `cpp` adds C++ frames. The
-    step's exceptions pass through, and nothing stays attached.
+    `holdings` are its models and tensors by name, if they cannot be found from `step` itself. `begin` runs just before
+    it (to seed random numbers); the user's files are named relative to `root`; `cpp` adds C++ frames. The step's
+    exceptions pass through, and no hook stays attached.
     """
     recorder = _Recorder(holdings or find_holdings(step), root=root, cpp=cpp)
     with recorder.attached():
@@ -144,7 +145,7 @@ class _Recorder:
             self._torch.cuda.synchronize()
 
     def take(self, facts: Facts, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
-        """Run one operator and note it."""
+        """Run one operator and record it."""
         with self._lock:
             text, tensors = self._encoder.arguments(args, kwargs)
             read = self._values.read
@@ -230,10 +231,10 @@ class _Recorder:
     def _run_triton(
         self, name: str, run: Callable[[], object], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> object:
-        """Run a Triton kernel that the program launches itself, and note it as an operator.
+        """Run a Triton kernel that the program launches itself, and record it as an operator.
 
-        What it writes nobody says, so its tensors are signed before and after. One without contents is only there
-        to be written.
+        Its writes are not declared, so its tensors are signed before and after. An uninitialised tensor counts as
+        written.
         """
         me = threading.get_ident()
         if me in self._sieve.inside:
@@ -286,7 +287,7 @@ class _Recorder:
         return tuple(found)
 
     def finish(self, output: object, step_s: float) -> Captured:
-        """Name what the step returned, sign what was put off, and put everything together."""
+        """Name the tensors that the step returned, sign the remaining ones, and return the record."""
         with self._torch.no_grad():
             outputs = self._name_outputs(output)
             values = self._values.finish()
@@ -308,7 +309,7 @@ class _Recorder:
 
 
 def _caller() -> FrameType | None:
-    """Return the frame that asked for the operator: the first that is neither ours nor the dispatch mode's."""
+    """Return the frame that called the operator: the first that is neither ours nor the dispatch mode's."""
     frame: FrameType | None = sys._getframe(2)  # noqa: SLF001
     while frame is not None and (frame.f_code.co_filename in _OWN_FILES or _is_dispatch(frame.f_code)):
         frame = frame.f_back
@@ -325,13 +326,13 @@ def _is_dispatch(code: CodeType) -> bool:
     return code.co_filename.endswith(_DISPATCH_FILES) and code.co_name in ("_fn", "inner", "__torch_dispatch__")
 
 
-# C++ frames worth showing; the others are the machinery that takes the picture.
+# C++ frames that are recorded; the others belong to the recording itself.
 _CPP_NAMES = ("at::", "c10::impl", "torch::autograd", "torch::jit", "torch::nn")
 # The functions that torch.compile puts around the program's own, and the files of optimizers.
 _COMPILER_FUNCTIONS = ("_TorchDynamoContext.", "OptimizedModule.", "compile_wrapper")
 _OPTIMIZER_FILES = f"torch{os.sep}optim{os.sep}"
-# The function from which autograd's engine runs.
-_BACKWARD_CALL = "_engine_run_backward"
+# The function that calls autograd's engine.
+_BACKWARD_CALL = OPERATORS.engine_call
 
 
 @dataclass(slots=True)
@@ -362,17 +363,16 @@ class Draft:
 
 
 def to_ops(drafts: Sequence[Draft], frames: Sequence[Frame], *, cpp: bool) -> tuple[Op, ...]:
-    """Return the operators, with what only their call paths tell."""
+    """Return the operators, with the facts that follow from their call paths."""
     _learn_from_frames(drafts, frames)
     texts = _cpp_texts(drafts) if cpp else [None] * len(drafts)
     return tuple(_to_op(number, draft, texts[number]) for number, draft in enumerate(drafts))
 
 
 def _learn_from_frames(drafts: Sequence[Draft], frames: Sequence[Frame]) -> None:
-    """Say what only a call path tells; a backward operator is where its forward one is.
+    """Add the facts that follow from a call path; a backward operator gets the place of its forward operator.
 
-    Autograd computes gradients from C++. Python code with gradients on, inside of it, is a forward pass that is
-    computed again.
+    Autograd computes gradients from C++. Python code with gradients on, inside of it, is a recomputed forward pass.
     """
     compiled = _inside(frames, lambda f: f.owner == "torch" and f.function.startswith(_COMPILER_FUNCTIONS))
     optimizer = _inside(frames, lambda f: f.owner == "torch" and f.file.startswith(_OPTIMIZER_FILES))

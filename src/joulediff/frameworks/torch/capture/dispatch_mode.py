@@ -1,7 +1,7 @@
-"""What is put around a watched step: the dispatch mode, compiled code run as written, no warnings of ours.
+"""The contexts around a recorded step: the dispatch mode, compiled code run eagerly, and no warnings caused by us.
 
-`Sieve` decides what counts as an operator. The captured pass and the one that collects inputs for replay share it,
-so the number of an operator means the same in both.
+`Sieve` decides which dispatched calls count as operators. The captured pass and the one that collects inputs for replay
+share it, so that operators have the same numbers in both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from joulediff.frameworks.torch.tensor_tree import is_made_of_tensors
 Take = Callable[[Facts, Any, tuple[Any, ...], dict[str, Any]], object]
 Dispatch = Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], object]
 
-# Compiled functions run as they are written, with hooks on every module.
+# Compiled functions run eagerly, with hooks on every module.
 _OWN_WARNINGS = (
     r"Using `torch.compile\(module\)` when there are global hooks",
     "flex_attention called without torch.compile",
@@ -32,7 +32,7 @@ _OWN_WARNINGS = (
 
 
 class Sieve:
-    """Hands every operator that is work to `take`, which runs it; takes others apart or lets them pass."""
+    """Passes every operator that does work to `take`, which runs it; decomposes others or runs them unrecorded."""
 
     def __init__(self, take: Take) -> None:
         self._take = take
@@ -82,7 +82,7 @@ def _overload() -> type:
 
 
 def make_mode(dispatch: Dispatch) -> Any:
-    """Return a dispatch mode that hands every operator to `dispatch`."""
+    """Return a dispatch mode that passes every operator to `dispatch`."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Capture(TorchDispatchMode):  # type: ignore[misc]
@@ -100,7 +100,7 @@ def make_mode(dispatch: Dispatch) -> Any:
 
 @contextmanager
 def compiled_as_written() -> Iterator[None]:
-    """Run compiled functions as they are written, for as long as it lasts."""
+    """Run compiled functions eagerly within the context."""
     import torch
 
     set_stance = getattr(torch.compiler, "set_stance", None)
@@ -113,7 +113,7 @@ def compiled_as_written() -> Iterator[None]:
 
 @contextmanager
 def without_own_warnings() -> Iterator[None]:
-    """Keep PyTorch from warning the user of what is our doing. Other warnings pass."""
+    """Suppress PyTorch's warnings that the recording causes. Other warnings pass."""
     if "torch._dynamo" not in sys.modules:
         yield  # nothing is compiled
         return
@@ -134,7 +134,7 @@ _REFUSAL = "Mode should never be enabled"
 
 
 def run_parts(mode: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
-    """Return what `func` returns, with `mode` around the operators it is made of."""
+    """Return the result of `func`, with `mode` active for the operators it is made of."""
     run = _run_composite if hasattr(func, "_schema") else _run_higher_order
     return run(mode, func, args, kwargs)
 
@@ -187,7 +187,8 @@ def _under(mode: Any, function: Callable[..., object]) -> Callable[..., object]:
     return run
 
 
-# What each operator computes values with, and the place of its parameter for vectors.
+# Operators that the functions for eigenvalues and singular values dispatch, and the position of the parameter that
+# asks for vectors, too.
 _WITH_VECTORS = {"aten::linalg_eig": None, "aten::_linalg_eigh": 2, "aten::_linalg_svd": 2}
 _FOR_VALUES = ("eigvalsh", "eigvals", "svdvals", "matrix_rank", "cond", "matrix_norm", "norm")
 _NOTHING = object()
@@ -196,7 +197,7 @@ Call = tuple[Any, tuple[Any, ...], Callable[[Any], Any]]
 
 
 def as_asked(func: Any, args: tuple[Any, ...]) -> Call | None:
-    """Return the call that runs where nothing watches, and how to give its result the form of this one; mostly None."""
+    """Return the call that PyTorch makes without a mode, and how to convert its result; None for most operators."""
     name = func._schema.name  # noqa: SLF001
     if name not in _WITH_VECTORS or _needs_gradient(args) or not _asks_for_values():
         return None
@@ -222,10 +223,10 @@ def _needs_gradient(args: tuple[Any, ...]) -> bool:
 
 
 def _asks_for_values() -> bool:
-    """Return whether the call that is running is one of PyTorch's functions for values.
+    """Return whether the running call is one of PyTorch's functions for eigenvalues or singular values alone.
 
-    A name is not enough: it may stand for another function, or for one that is called beside. So the running call is
-    read from the source, and the function that it names is looked up where it runs.
+    A name is not enough: it may refer to another function, or to another call in the same line. So the running call is
+    read from the source, and the function that it names is looked up in its frame.
     """
     import torch
 
@@ -239,7 +240,7 @@ def _asks_for_values() -> bool:
 
 
 def _find_called(frame: FrameType) -> object:
-    """Return the function that a frame is calling; None where its source does not tell."""
+    """Return the function that a frame is calling; None if its source is not known."""
     text = _running_text(frame)
     try:
         found = ast.parse(text.strip(), mode="eval").body if text else None
@@ -249,7 +250,7 @@ def _find_called(frame: FrameType) -> object:
 
 
 def _running_text(frame: FrameType) -> str | None:
-    """Return the expression that a frame is at; None before Python 3.11, which does not know."""
+    """Return the expression that a frame executes; None before Python 3.11, which does not record it."""
     positions = getattr(frame.f_code, "co_positions", None)
     found = None if positions is None else next(islice(positions(), frame.f_lasti // 2, None), None)
     if found is None or None in found:
@@ -263,7 +264,7 @@ def _running_text(frame: FrameType) -> str | None:
 
 
 def _look_up(name: ast.expr, frame: FrameType) -> object:
-    """Return what a name stands for in a frame. Attributes are read of modules alone: others may run code."""
+    """Return the value of a name in a frame. Attributes are read from modules alone: others may run code."""
     if isinstance(name, ast.Name):
         scopes = (frame.f_locals, frame.f_globals)
         return next((scope[name.id] for scope in scopes if name.id in scope), None)

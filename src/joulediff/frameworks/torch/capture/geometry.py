@@ -1,6 +1,6 @@
-"""Where a tensor's elements lie in its storage, whatever the order of its dimensions.
+"""The positions of a tensor's elements in its storage, independent of the order of its dimensions.
 
-Two tensors with one `Extent` hold the same elements: a permuted, reshaped or squeezed view is no new data.
+Two tensors with equal `Extent` have the same elements: a permuted, reshaped or squeezed view is no new data.
 """
 
 from __future__ import annotations

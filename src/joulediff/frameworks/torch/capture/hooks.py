@@ -1,7 +1,6 @@
-"""What a dispatch mode cannot see: optimizer steps, autocast, and Triton kernels launched by hand.
+"""Hooks for events that a dispatch mode cannot see: optimizer steps, autocast, and the program's own Triton kernels.
 
-Each is watched through the framework's own hook or, where it has none, by a wrapper around one method
-that is taken off again whatever happens.
+Each uses the framework's own hook or, if it has none, a wrapper around one method, which is always removed again.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ RunTriton = Callable[[str, Callable[[], object], tuple[Any, ...], dict[str, Any]
 
 @contextmanager
 def watch_optimizers(begin: Callable[[Any], None]) -> Iterator[None]:
-    """Tell when any optimizer's step begins."""
+    """Call a function when any optimizer's step begins."""
     from torch.optim import optimizer
 
     def before(each: Any, _args: Any, _kwargs: Any) -> None:
@@ -32,9 +31,9 @@ def watch_optimizers(begin: Callable[[Any], None]) -> Iterator[None]:
 
 @contextmanager
 def watch_autocast(note: Callable[[str | None], None]) -> Iterator[None]:
-    """Tell the float type that autocast prefers, now and whenever it changes.
+    """Report the float type that autocast prefers, now and whenever it changes.
 
-    An operator is dispatched below autocast and cannot tell any more.
+    Operators are dispatched below autocast, where it is not known any more.
     """
     import torch
     from torch.amp.autocast_mode import autocast

@@ -1,8 +1,8 @@
-"""Sign a tensor when it is produced: counts, extremes and power sums, in double precision, in one pass.
+"""Signs a tensor when it is produced: counts, extremes and power sums, in double precision, in one pass.
 
-Signing reads the data where it lies and keeps no reference to it. The order of elements does not
-matter, so a tensor is read as its memory lies, each element once however often it is seen. On CUDA the sums
-stay on the device until `finish`: no signature waits for another.
+Signing reads the data in place and keeps no reference to it. The order of elements does not matter, so a tensor is
+read in the order of its memory, each element once even if it is expanded. On CUDA the sums stay on the device until
+`finish`: no signature waits for another.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Signer(Protocol):
         """Return a function that gives the signature of `tensor` as it is now; call it after `finish`."""
 
     def finish(self) -> None:
-        """Fetch what is still on the device."""
+        """Copy the results from the device."""
 
 
 class Signers:

@@ -1,7 +1,7 @@
-"""Which value an operator reads and makes: tensors told apart by their memory, not by their Python objects.
+"""Numbers the values that operators read and produce: tensors are distinguished by memory, not by Python object.
 
-A tensor is a piece of a storage. A write to a storage is noted with the bytes it touched; a tensor that is
-read after a write to bytes it shares is a new value, whichever view the write went through.
+A tensor is a piece of a storage. A write to a storage is recorded with the bytes it changed; a tensor that is read
+after a write to bytes it shares is a new value, whichever view the write went through.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Name(NamedTuple):
-    """What a tensor that was there before the step is called."""
+    """The name and kind of a tensor from before the step."""
 
     kind: ValueKind
     text: str
@@ -56,10 +56,10 @@ class _Draft:
     writers: Sequence[int]
     previous: int | None
     is_blank: bool
-    """Memory that nobody has filled yet: there is nothing to sign."""
+    """Uninitialised memory: there is nothing to sign."""
     signature: int | None = None
     unsigned: torch.Tensor | None = None
-    """The tensor itself, only where signing it can wait: a weight, which lives on anyway."""
+    """The tensor itself, only if signing it can wait: a weight, which the program keeps anyway."""
 
 
 @dataclass(slots=True)
@@ -71,10 +71,10 @@ class _Storage:
     """Keeps the address, not the memory: no other storage is given it."""
     is_opaque: bool
     address: int = 0
-    """Where its memory begins on its device; 0 where that is not known."""
+    """The address of its memory on its device; 0 if unknown."""
     writes: list[_Write] = field(default_factory=list)
     newest: dict[_Piece, tuple[int, int]] = field(default_factory=dict)
-    """The newest value of a piece, and how many writes it has been held against."""
+    """The newest value of a piece, and the number of writes it takes into account."""
     signed: dict[tuple[object, ...], tuple[int | None, int]] = field(default_factory=dict)
     """The same for signatures, by the elements themselves: views of one extent share one."""
     names: dict[_Piece, Name] = field(default_factory=dict)
@@ -98,13 +98,13 @@ class Values:
         self._blank_ops: set[int] = set()
 
     def name(self, tensor: torch.Tensor, name: Name) -> None:
-        """Say what a tensor is called that was there before the step."""
+        """Name a tensor from before the step."""
         storage, piece = self._locate(tensor)
         storage.names.setdefault(piece, name)
         storage.is_weights |= name.kind != "input"
 
     def name_of(self, tensor: torch.Tensor) -> str | None:
-        """Return what a tensor was called, if it was."""
+        """Return the name of a tensor, if it has one."""
         storage, piece = self._locate(tensor)
         return storage.names[piece].text if piece in storage.names else None
 
@@ -113,14 +113,14 @@ class Values:
         return self._read(tensor, *self._locate(tensor))
 
     def before_write(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Sign what is still unsigned in the storages of `tensors`: an operator is about to change them."""
+        """Sign the unsigned values in the storages of `tensors`: an operator is about to change them."""
         for tensor in tensors:
             storage, _ = self._locate(tensor)
             self._sign_waiting(storage.unsigned)
             storage.unsigned.clear()
 
     def write(self, tensors: Sequence[torch.Tensor], op: int) -> tuple[int, ...]:
-        """Note that operator `op` changed `tensors`, and return their new values."""
+        """Record that operator `op` changed `tensors`, and return their new values."""
         places = [self._locate(tensor, op) for tensor in tensors]
         for storage, piece in places:
             if 0 not in piece.shape:
@@ -128,7 +128,7 @@ class Values:
         return tuple([self._read(tensor, *place) for tensor, place in zip(tensors, places, strict=True)])
 
     def make(self, tensor: torch.Tensor, op: int) -> int:
-        """Return the value of a tensor that operator `op` returned: a known one, where nothing is new about it."""
+        """Return the value of a tensor that operator `op` returned: an existing one, if the tensor is not new."""
         storage, piece = self._locate(tensor, op)
         value, checked = storage.newest.get(piece, (None, 0))
         if value is None and storage.maker == op:
@@ -141,11 +141,11 @@ class Values:
         return self._add(tensor, storage, piece, writers, value, maker=op)
 
     def leave_blank(self, op: int) -> None:
-        """Say that what operator `op` makes or writes has no contents yet."""
+        """Record that the memory which operator `op` allocates has no contents yet."""
         self._blank_ops.add(op)
 
     def is_blank(self, value: int) -> bool:
-        """Return whether a value is memory that nobody has filled."""
+        """Return whether a value is uninitialised memory."""
         return self._drafts[value].is_blank
 
     def rename(self, value: int, name: str) -> None:
@@ -167,11 +167,11 @@ class Values:
                 yield from named or [None]
 
     def addresses(self) -> tuple[int, ...]:
-        """Return where the memory of each storage began: storages that follow each other may share it."""
+        """Return the address of each storage: storages may reuse the memory of earlier ones."""
         return tuple(storage.address for storage in self._storages)
 
     def finish(self) -> tuple[Value, ...]:
-        """Sign what was put off, and return all values."""
+        """Sign the remaining values, and return all."""
         self._sign_waiting(range(len(self._drafts)))
         return tuple(_to_value(number, draft) for number, draft in enumerate(self._drafts))
 
@@ -254,7 +254,7 @@ class Values:
             return 0  # a fake tensor warns of the question
         try:
             return int(memory.data_ptr())
-        except RuntimeError:  # what stands for a tensor while a program is traced has no memory
+        except RuntimeError:  # a placeholder of a traced program has no memory
             return 0
 
     def _locate_opaque(self, tensor: torch.Tensor, maker: int | None) -> tuple[_Storage, _Piece]:

@@ -1,7 +1,7 @@
-"""One operator, many times: as a CUDA graph where it can be captured, launch by launch where not, or on the host.
+"""Runs one operator many times: as a CUDA graph if it can be captured, else launch by launch, or on the host.
 
-Launch gaps would dilute the power of small operators, so a burst is one graph of many calls. Outputs are held for
-a while, as a program does: memory that is given back at once would be written in the cache only.
+Gaps between launches would lower the mean power of small operators, so a burst is one graph of many calls. Outputs are
+kept for a while, as in a program: memory that is freed at once would be written in the cache only.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SPIN_CYCLES = 2_000_000
 
 @contextmanager
 def as_recorded() -> Iterator[None]:
-    """Run operators where they are recorded: below autograd and autocast, whatever the program has set around."""
+    """Run operators below autograd and autocast, as they are recorded, whatever the program has set."""
     import torch
 
     with torch.inference_mode(), torch._C._DisableAutocast():  # noqa: SLF001
@@ -49,7 +49,7 @@ def as_recorded() -> Iterator[None]:
 
 @contextmanager
 def failures_told() -> Iterator[None]:
-    """Turn what an operator raises into a reason not to measure it. Memory that ran out is told by others."""
+    """Turn an exception of an operator into a reason not to measure it; callers handle a lack of memory."""
     try:
         yield
     except JoulediffError:
@@ -62,7 +62,7 @@ def failures_told() -> Iterator[None]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether memory ran out. On the host PyTorch has no error of its own for that, only words."""
+    """Return whether memory ran out. On the host PyTorch has no exception class for that, only a message."""
     import torch
 
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):

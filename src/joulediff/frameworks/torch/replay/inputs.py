@@ -1,7 +1,7 @@
-"""Inputs of an operator, kept until it has been replayed.
+"""Keeps the inputs of an operator until it has been replayed.
 
-What is kept is memory, not tensors: tensors that share memory in the program share it here too, at the same alignment
-and with the same strides. Memory that the step never writes to is the program's own; everything else is a copy.
+Memory is kept, not tensors: tensors that share memory in the program share it here too, with the same alignment and
+strides. Memory that the step never writes to is the program's own; everything else is a copy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # CUDA's allocator begins memory at multiples of this, so that an offset within it keeps its alignment.
 ALIGNMENT_BYTES = 512
-# Beyond this, and with what stands for an infinite sum, a normal distribution has no meaning in half precision.
+# Beyond this, a normal distribution cannot be represented in half precision.
 LARGEST_DRAW = 6e4
 # Whole numbers are drawn as 64-bit ones, and their bounds are kept as doubles, which are exact up to here.
 LARGEST_WHOLE = 2.0**53
@@ -43,7 +43,7 @@ class _Piece(NamedTuple):
 
 @dataclass(slots=True)
 class KeptInputs:
-    """The memory of one operator's inputs. `kind` tells whether its values are those of a call."""
+    """The memory of one operator's inputs. `kind` is `real` for the values of a call."""
 
     kind: Inputs
     buffers: list[torch.Tensor] = field(default_factory=list)

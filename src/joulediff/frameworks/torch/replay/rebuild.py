@@ -1,7 +1,7 @@
-"""Make a recorded operator callable again.
+"""Makes a recorded operator callable again.
 
-An archive is data from anywhere: only operators that compute on their tensors are built, by the names
-of PyTorch's own dispatcher, and none that touches files or the process.
+An archive is untrusted data: only operators that compute on their tensors are built, by the names of PyTorch's own
+dispatcher, and none that accesses files or the process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Run recorded PyTorch operators again, alone, in the process that recorded them.
+"""Runs recorded PyTorch operators again, each alone, in the process that recorded them.
 
-Nothing of the program is written to: an operator gets copies of all memory that it or the step changes. Random
-numbers that it draws come from generators whose states the session puts back.
+No memory of the program is written to: an operator gets copies of all memory that it or the step changes. The session
+restores the random generators that it uses.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAX_COPIES = 64
 # Chosen: a call of more than a third of a millisecond on so little data that copies would have to take turns computes
 # far longer than it reads.
 TURNS_S = 0.02
-# The last cache of most server CPUs lies between 16 and 64 MB; PyTorch does not tell it.
+# The last-level cache of most server CPUs has 16 to 64 MB; PyTorch does not report it.
 HOST_CACHE_BYTES = 32 << 20
 
 
@@ -134,7 +134,7 @@ class TorchReplayer:
         )
 
     def _renewal(self, op: Op, sets: Sequence[KeptInputs]) -> Call | None:
-        """Return what gives the inputs that an operator writes to their first values back, or None."""
+        """Return a function that restores the inputs that an operator writes to, or None."""
         storages = {self._run.values[number].storage for number in op.writes}
         numbers = [at for at, value in enumerate(op.inputs) if self._run.values[value].storage in storages]
         if not numbers:

@@ -1,6 +1,6 @@
-"""Change settings of PyTorch while a program runs, by the names under which they are recorded, and put all back.
+"""Changes settings of PyTorch while a program runs, by their recorded names, and restores them.
 
-Not every setting has a switch: the environment, versions and the model itself are as they are.
+Not every setting can be changed: the environment, versions and the model itself cannot.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Setting, to_setting
 
 _SPLIT = "_split_k"
-# Old switches of precision set new ones, and new ones are set from above to below.
+# Old switches of precision set new ones, and a new one is set before those that follow it.
 _ORDER = {name: at for at, name in enumerate((*precision.OLD, *precision.NEW))}
 
 
 class _Access(NamedTuple):
-    """A setting's value; and what holds it with others, where they are set together."""
+    """The functions that read and write a setting; `keep` and `put` do so with others that are set together."""
 
     read: Callable[[], Any]
     write: Callable[[Any], object]
@@ -40,9 +40,9 @@ def can_change(name: str) -> bool:
 
 @contextmanager
 def changed(settings: Mapping[str, Setting]) -> Iterator[None]:
-    """Give settings these values for as long as it lasts, and then put back exactly what was there.
+    """Give settings these values within the context, and then restore the previous ones exactly.
 
-    Raises JoulediffError for one that cannot be changed, or does not take its value; then nothing is changed.
+    Raises JoulediffError for a setting that cannot be changed or rejects its value; then nothing is changed.
     """
     accesses = {name: _access_to(name) for name in sorted(settings, key=lambda name: (_ORDER.get(name, -1), name))}
     with ExitStack() as undo:
@@ -81,7 +81,7 @@ def _put_back(write: Callable[[Any], object], value: object) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """PyTorch warns of its old switches, which are the program's choice and not ours."""
+    """Suppress warnings of deprecated switches, which are the program's choice."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -134,13 +134,13 @@ def _functions(switch: Switch) -> _Access | None:
 def _held(switch: Switch) -> _Access | None:
     import torch
 
-    if switch.needs_cuda and not torch.cuda.is_initialized():  # looking for it would start CUDA
+    if switch.needs_cuda and not torch.cuda.is_initialized():  # reading it would start CUDA
         return None
     return _attribute(switch.path)
 
 
 def _flag(name: str) -> _Access | None:
-    """Return the switch of a backend's property, as each release brings new ones."""
+    """Return the access to a property of a backend, also one that the table does not have."""
     module, _, flag = name.rpartition(".")
     if not module.startswith("torch.backends.") or module not in sys.modules:
         return None
@@ -159,7 +159,7 @@ def _attribute(path: str) -> _Access | None:
 
 
 def _deterministic(switch: Switch) -> _Access:
-    """Return a switch of the core: the public function also loads the compiler and sets a flag of it."""
+    """Return the access through torch._C: the public function also loads the compiler and sets a flag of it."""
     import torch
 
     pair = [each for each in SWITCHES if each.change == "deterministic"]
@@ -174,7 +174,7 @@ def _deterministic(switch: Switch) -> _Access:
 
 
 def _reduction(switch: Switch) -> _Access | None:
-    """Return the switch of one of two flags that are set together: split K is on wherever reduction is."""
+    """Return the access to one of two flags that are set together: split K is on wherever reduction is."""
     import torch
 
     matmul = torch.backends.cuda.matmul

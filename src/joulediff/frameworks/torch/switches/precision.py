@@ -1,9 +1,9 @@
-"""How precisely 32-bit numbers are multiplied: PyTorch's old switches (TF32 or not), its new ones, and both as a whole.
+"""Reads and restores the state of PyTorch's switches of float32 precision, the old ones (TF32 or not) and the new ones.
 
-An old switch sets new ones too, a new one with the value `none` follows the one above it, and reading an old one raises
-after they were made to disagree. So nothing can be put back by what it reads: the state behind is asked for, by
-setting what hides it for a moment. One thing cannot be put back: a switch that was never set follows those above it
-and reads `tf32` without them; once it was changed it is set to `tf32` instead.
+An old switch also sets new ones, a new one with the value `none` follows the one above it, and reading an old one
+raises an error if they disagree. So the values that can be read are not enough to restore the state: each switch is
+read while the ones that hide it are set to other values for a moment. One state cannot be restored: a switch that was
+never set follows those above it and reads `tf32` without them; once it was changed it is set to `tf32` instead.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from typing import Any
 
 from joulediff.frameworks.torch.switches.table import MATMUL_TF32, MATMUL_WORD, SWITCHES
 
-# The new switches, each below those it follows, and the old ones, the coarser of two that set the same first.
+# The new switches, each after the ones it follows, and the old ones, the coarser of two that set the same first.
 NEW = {switch.name: switch.key for switch in SWITCHES if switch.key is not None}
 OLD = {switch.name: switch for switch in SWITCHES if switch.change == "tf32"}
-# Of the two that set one thing, the finer one is kept: it has three values.
+# Of the two that set the same, the finer one is stored: it has three values.
 _KEPT = tuple(name for name in OLD if name != MATMUL_TF32)
 _TOP = ("generic", "all")
 _BACKENDS = (("cuda", "all"), ("mkldnn", "all"))
 _PARTS = tuple(key for key in NEW.values() if key[1] != "all")
 _MATMULS = OLD[MATMUL_WORD].controls
-# Never set: it has no word of PyTorch's own.
+# A switch that was never set: PyTorch has no word for it.
 _UNSET = "unset"
 
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """The state behind all of these switches."""
+    """The state of all these switches."""
 
     old: dict[str, Any]
     new: dict[tuple[str, str], str]
@@ -42,13 +42,13 @@ def has_new() -> bool:
 
 
 def read_precision() -> Precision:
-    """Return the state, and leave it as it is."""
+    """Return the state, without changing it."""
     new = _read_behind() if has_new() else {}
     return Precision({name: value for name in _KEPT if (value := _read_old(name, new)) is not None}, new)
 
 
 def put_precision(state: Precision) -> None:
-    """Put a state back. The old switches come first, since they set new ones; what is as it was is not touched."""
+    """Restore a state. Old switches come first, since they set new ones; unchanged ones are not written."""
     now = read_precision()
     for name, value in state.old.items():
         if now.old.get(name) != value:
@@ -59,17 +59,17 @@ def put_precision(state: Precision) -> None:
 
 
 def read_old(name: str) -> Any:
-    """Return an old switch; raises RuntimeError where it disagrees with a new one."""
+    """Return the value of an old switch; raises RuntimeError if it disagrees with a new one."""
     return getattr(_core(), OLD[name].core[0])()
 
 
 def write_old(name: str, value: object) -> None:
-    """Set an old switch, and with it the new ones it knows."""
+    """Set an old switch, and with it the new ones that it controls."""
     getattr(_core(), OLD[name].core[1])(value)
 
 
 def read_new(name: str) -> str:
-    """Return a new switch, or the one above that it follows."""
+    """Return the value of a new switch, or of the one that it follows."""
     return _get_new(NEW[name])
 
 
@@ -79,7 +79,7 @@ def write_new(name: str, value: object) -> None:
 
 
 def _read_behind() -> dict[tuple[str, str], str]:
-    """Return what each new switch is set to itself, whatever it follows: tried under three values of the top one."""
+    """Return each new switch's own value, whatever it follows: read under three values of the top one."""
     found = {_TOP: _get_new(_TOP)}
     try:
         for keys in (_BACKENDS, _PARTS):
@@ -103,7 +103,7 @@ def _read_under(value: str, key: tuple[str, str]) -> str:
 
 
 def _read_old(name: str, new: Mapping[tuple[str, str], str]) -> Any:
-    """Return an old switch also where it disagrees: some value of the new ones lets it be read."""
+    """Return the value of an old switch even if it disagrees: with some value of the new ones it can be read."""
     read: Callable[[], Any] | None = getattr(_core(), OLD[name].core[0], None)
     if read is None:
         return None
@@ -111,7 +111,7 @@ def _read_old(name: str, new: Mapping[tuple[str, str], str]) -> Any:
         return read()
     hiders = OLD[name].controls or _MATMULS
     if any(new[key] == _UNSET for key in hiders):
-        return True  # the old switch sets them, so it has not been used either, and is on
+        return True  # the old switch would have set them, so it was not used either and is on
     try:
         for value in ("ieee", "tf32", "none"):
             _set_new(dict.fromkeys(hiders, value))

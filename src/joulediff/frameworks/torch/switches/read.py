@@ -1,9 +1,9 @@
-"""Every flag of PyTorch that chooses kernels, and the devices the program has started.
+"""Reads every setting of PyTorch that may choose kernels, and the devices that the program has started.
 
-Flags are found by walking `torch.backends`, since each release brings new ones. Reading changes nothing: no setter is
-called, CUDA is not started (functions that would start it wait until the program has), and no warning is shown.
-PyTorch has two interfaces to TF32 and refuses to read the old one after the new one was used: both are read, each
-guarded, and the one that answers is there.
+Besides the settings of the table, flags are discovered in `torch.backends`, since each release adds some. Reading
+changes nothing: no setter is called, CUDA is not started (functions that would start it are called only after the
+program has), and no warning is shown. PyTorch has two interfaces to TF32 and refuses to read the old one after the new
+one was used: both are tried, and those that can be read are recorded.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from joulediff.frameworks.torch.switches.schedule import read_schedule
 from joulediff.frameworks.torch.switches.table import BY_NAME, COMPILER, DEFAULT_DEVICE, SWITCHES, Switch
 from joulediff.model.run import Setting
 
-# Functions without parameters that only tell.
-_TELLS = re.compile(r"is_\w+|\w+_(enabled|allowed)|get_cpu_capability")
+# Functions without parameters that only read a flag.
+_GETTERS = re.compile(r"is_\w+|\w+_(enabled|allowed)|get_cpu_capability")
 _GIB = 2**30
 
 
@@ -58,7 +58,7 @@ def _read(switch: Switch) -> object:
 
 
 def _default_device() -> str:
-    """Return the default device as it was set: `get_default_device` makes a tensor to find a missing index."""
+    """Return the default device as it was set: `get_default_device` creates a tensor to find a missing index."""
     import torch
     from torch.overrides import _get_current_function_mode_stack
     from torch.utils._device import DeviceContext
@@ -69,7 +69,7 @@ def _default_device() -> str:
 
 
 def _put_backends(found: dict[str, Setting]) -> None:
-    """Add the flags of `torch.backends`, also those that the table does not know."""
+    """Add the flags of `torch.backends`, also those that the table does not have."""
     for path, backend in sorted(_backends()):
         for name in _public_names(backend):
             known = BY_NAME.get(f"{path}.{name}")
@@ -95,7 +95,7 @@ def _read_flag(backend: Any, name: str) -> object:
     value = getattr(backend, name)
     if not callable(value):
         return value
-    if _TELLS.fullmatch(name) and not inspect.isclass(value) and not inspect.signature(value).parameters:
+    if _GETTERS.fullmatch(name) and not inspect.isclass(value) and not inspect.signature(value).parameters:
         return value()
     raise TypeError(f"{name} is no flag")
 
@@ -105,7 +105,7 @@ def _get(start: Any, path: str) -> Any:
 
 
 def _call(start: Any, path: str, *arguments: object) -> object:
-    """Return what a function tells; an enumeration's member as its name: `_BlasBackend.Default` is `default`."""
+    """Return the result of a function; an enumeration's member by name: `_BlasBackend.Default` is `default`."""
     value = _get(start, path)(*arguments)
     is_member = type(value).__name__.endswith("Backend")
     return str(value).rpartition(".")[2].lower() if is_member else value
@@ -148,5 +148,5 @@ def _driver_version() -> str:
     text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8", errors="replace")
     version = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", text)
     if version is None:
-        raise ValueError("the driver does not tell its version")
+        raise ValueError("the driver's version is unknown")
     return version.group(1)

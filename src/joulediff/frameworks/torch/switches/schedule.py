@@ -1,25 +1,25 @@
-"""How the host waits for a CUDA device: a spinning wait keeps a core busy, a blocking one sleeps.
+"""Reads and sets how the host waits for a CUDA device: a spinning wait keeps a core busy, a blocking one sleeps.
 
-Asked of the driver, and set there, which knows whichever library is used. No context is made.
+The driver is asked, which knows the setting whichever library made it. No context is created.
 """
 
 from __future__ import annotations
 
 import ctypes
 
-# CUctx_flags in cuda.h; the rest of the flags say nothing about waiting.
+# CUctx_flags in cuda.h; the other flags are not about waiting.
 _NAMES = {0: "auto", 1: "spin", 2: "yield", 4: "blocking_sync"}
 _MASK = 7
 _PREFIX, _SUFFIX = "device.cuda:", ".schedule"
 
 
 def read_schedule(index: int) -> str:
-    """Return how the host waits for a device; raises where there is no context, or a value has no name in cuda.h."""
+    """Return how the host waits for a device; raises if it has no context, or for a value without a name in cuda.h."""
     return _NAMES[_flags(index) & _MASK]
 
 
 def write_schedule(index: int, name: object) -> None:
-    """Let the host wait for a device in another way from now on."""
+    """Set how the host waits for a device from now on."""
     wanted = next((flag for flag, each in _NAMES.items() if each == name), None)
     if wanted is None:
         raise ValueError(f"there is no way to wait called {name}")

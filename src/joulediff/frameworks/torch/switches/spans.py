@@ -1,7 +1,7 @@
-"""Flags that a step sets for a part of itself, such as `with sdpa_kernel(MATH)`: which held at each operator.
+"""Tracks the settings that a step changes for a part of itself, such as `with sdpa_kernel(MATH)`, by operator.
 
-A few flags are read at every operator, as PyTorch's C++ keeps them: 1 µs each time. Only for a combination that was
-not met before are settings read in full, so names and values are those of `Run.settings`.
+A few flags are read at every operator, directly from PyTorch's C++: 1 µs each time. All settings are read only for a
+combination of flags that is new, so names and values are those of `Run.settings`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from joulediff.model.run import Setting, SettingSpan
 
 _TRACKED = tuple(switch for switch in SWITCHES if switch.is_tracked)
 TRACKED = tuple(switch.name for switch in _TRACKED)
-# A manifest has room for 1 MiB: each of these takes at most 600 bytes of it.
+# A manifest has room for 1 MiB, and a span takes at most 600 bytes of it.
 MAX_SPANS = 1000
 
 Reading = Mapping[str, Setting]
 
 
 class Flags:
-    """Notes which flags hold from operator to operator."""
+    """Records the flags at each operator."""
 
     def __init__(self) -> None:
         import torch
@@ -35,13 +35,13 @@ class Flags:
         self._now: tuple[object, ...] = ()
         self._known: dict[tuple[object, ...], Reading] = {}
         self._changes: list[tuple[int, Reading]] = []
-        self._settings(self._read())  # takes milliseconds, and is mostly all that is needed: before the step
+        self._settings(self._read())  # takes milliseconds: done before the step, it is mostly the only time
 
     def note(self, op: int, *, main: bool = True) -> None:
-        """Note the flags that hold now for an operator; operators come in order.
+        """Record the present flags for an operator; operators come in order.
 
-        The number of threads belongs to the thread that asks, and counts for the `main` one alone: autograd's may
-        have been started before the program chose it.
+        The number of threads is a setting of each thread, and only that of the `main` thread counts: autograd's
+        thread may have started before the program set it.
         """
         if main:
             self._threads = self._count_threads()
@@ -58,14 +58,14 @@ class Flags:
 
         if now not in self._known:
             found: dict[str, Setting] = {}
-            with _disable_current_modes():  # to tell whether NNPACK is there is an operator, too
+            with _disable_current_modes():  # asking for NNPACK runs an operator
                 put_torch(found)
             found[THREADS] = self._threads
             self._known[now] = {name: found[name] for name in TRACKED if name in found}
         return self._known[now]
 
     def finish(self, ops: int) -> tuple[tuple[int, int, Reading], ...]:
-        """Return the first and last of so many operators that ran under the same flags, and these flags."""
+        """Return stretches of operators with the same flags, as first, last and flags; `ops` is the number of all."""
         ends: list[tuple[int, Reading]] = [*self._changes, (ops, {})]
         return tuple((first, end - 1, found) for (first, found), (end, _) in pairwise(ends))
 
@@ -73,7 +73,7 @@ class Flags:
 def to_spans(
     readings: Sequence[tuple[int, int, Reading]], settings: Mapping[str, Setting]
 ) -> tuple[tuple[SettingSpan, ...], tuple[str, ...]]:
-    """Return where the flags differ from `settings`, and what a reader must know of what was left out."""
+    """Return the spans in which flags differ from `settings`, and a note if some were left out."""
     tracked = [name for name in TRACKED if name in settings]
     found = [
         SettingSpan(first, last, differing)

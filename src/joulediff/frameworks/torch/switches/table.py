@@ -28,7 +28,7 @@ class Setter(NamedTuple):
     value: object = UNKNOWN
 
     def to_effect(self, setting: str) -> Effect:
-        """Return it as `pysource` takes it."""
+        """Return the effect of a call on a setting."""
         return Effect(setting, self.position, self.keyword, self.value)
 
 
@@ -44,11 +44,11 @@ class Switch:
     argument: str | None = None
     setter: str | None = None
     attribute: str | None = None
-    """Where it differs from the recorded name."""
+    """The path of the attribute, if it differs from the recorded name."""
     needs_cuda: bool = False
     """Reading it starts CUDA, so it is read only once the program has started that."""
     core: tuple[str, ...] = ()
-    """Functions of torch._C that return it (without starting anything) and, where it has another, set it."""
+    """Functions of torch._C that return it without starting anything, and that set it."""
     is_tracked: bool = False
     """Read at every operator, as a step may change it."""
     key: PrecisionKey | None = None
@@ -77,7 +77,7 @@ MKLDNN_MATMUL = "torch.backends.mkldnn.matmul.fp32_precision"
 FACTS = ("torch.version.", "torch.cuda.arch_list", "torch.backends.cudnn.version", "torch.backends.cusparselt")
 # How operators come about, not how they run: recorded operators are below autograd.
 MODES: dict[str, Literal["grad", "inference"]] = {GRADIENTS: "grad", INFERENCE: "inference"}
-# Where code of PyTorch holds a setting under another path.
+# Attributes of PyTorch that hold a setting of another name.
 RENAMED = {"torch.utils.deterministic.fill_uninitialized_memory": "torch.deterministic.fill_uninitialized_memory"}
 _DEBUG_MODE = Setter("set_deterministic_debug_mode", None)
 AUTOCAST_KINDS = ("cpu", "cuda")
@@ -102,7 +102,7 @@ def _sdp(kind: str) -> Switch:
 
 
 def _library(name: str, keyword: str) -> Switch:
-    """Return a setting whose one function sets what it is given, and returns it when it is given nothing."""
+    """Return a setting whose one function sets its argument, and returns the setting without an argument."""
     path = f"backends.cuda.{name}"
     setters = (Setter(path, 0, keyword),)
     return Switch(f"torch.{path}", "functions", getter=path, setter=path, needs_cuda=True, setters=setters)
@@ -262,7 +262,7 @@ SWITCHES: tuple[Switch, ...] = (
     Switch("torch.backends.cusparselt.version", getter="backends.cusparselt.version", needs_cuda=True),
 )
 BY_NAME = {switch.name: switch for switch in SWITCHES}
-# `read` finds it out itself: the getter would make a tensor.
+# `read` has its own code for it: the getter would create a tensor.
 DEFAULT_DEVICE = "torch.default_device"
 DEFAULT_DEVICE_SETTER = Setter("set_default_device", 0, "device")
 # Settings of the compiler, in modules that the program may not have loaded. They are recorded, and not changed.

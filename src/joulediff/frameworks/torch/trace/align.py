@@ -1,10 +1,10 @@
-"""Find a sequence of operators in the tree of calls that a profiler saw.
+"""Finds a sequence of operators in the tree of calls that a profiler recorded.
 
-The tree holds more than the sequence: composite operators above (`aten::linear` over `aten::addmm`) and inner
-ones below (`aten::empty` in `aten::clone`). A call is either the next operator, with all that is below it, or it
-is opened. In pre-order that makes a path along a line: an operator leaps over its subtree, an opened call is one
-pace. The search follows the cheapest paths; when even the best goes astray, it starts again from where it last
-was right, at the nearest place from which both sides run alike for a while.
+The tree has more calls than the sequence has operators: composite operators above (`aten::linear` over `aten::addmm`)
+and inner ones below (`aten::empty` in `aten::clone`). A call either is the next operator, with its whole subtree, or
+its children are searched. In pre-order this is a path along a line: an operator skips its subtree, any other call
+advances by one. The search follows the cheapest paths. If even the best path fails, it restarts after the last good
+match, at the nearest position from which both sides agree for a while.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from joulediff.model.run import Op
 _MISSED = 4
 """The cost of an operator without a call, in calls that bear an operator's name and are none."""
 _MARGIN = 3 * _MISSED
-"""How much dearer than the best a path may be."""
+"""How much a path may cost more than the best one."""
 _ASTRAY = 10 * _MISSED
-"""What a path may spend before it counts as lost. One that only opens composite operators spends less."""
+"""The cost at which a path counts as lost. A path that only opens composite operators costs less."""
 _KEPT = 15 / 16
-"""How much of what was spent still counts after the next operator."""
+"""The share of the cost that still counts after the next operator."""
 _ALIKE = 8
-"""Operators in a row that are not alike by chance."""
+"""A run of this many equal operators is no coincidence."""
 _BRIDGED = 1_000_000
 """Calls times operators that can be searched with no limit in about a second."""
 
@@ -82,7 +82,7 @@ class _Path(NamedTuple):
     astray: float
     last: _Match | None
     home: _Match | None
-    """The last match before it began to go astray."""
+    """The last match before the path began to fail."""
 
     @property
     def last_call(self) -> int:

@@ -1,4 +1,4 @@
-"""Read a trace as `torch.profiler` exports it.
+"""Reads a trace that `torch.profiler` exported.
 
 A kernel belongs to the step that launched it, however late it ran: the launch and its kernels carry one
 correlation number. Only the replay of a CUDA graph launches many kernels with one number.
@@ -58,7 +58,7 @@ class _Event:
 
 
 def read_trace(path: Path) -> Traced:
-    """Return what a trace file says about the step in it."""
+    """Return the traced step of a trace file."""
     try:
         # The profiler writes names as they are, control characters and broken encodings included.
         trace = json.loads(path.read_text(encoding="utf-8", errors="replace"), strict=False)
@@ -68,7 +68,7 @@ def read_trace(path: Path) -> Traced:
 
 
 def to_traced(trace: Mapping[str, Any]) -> Traced:
-    """Return what a trace says about the step in it; of several, about the middle one by its time."""
+    """Return the traced step; of several, the one of median time."""
     events = [event for row in trace.get("traceEvents") or () if (event := _to_event(row)) is not None]
     events.sort(key=lambda event: (event.start_us, -event.end_us))
     steps = [event for event in events if event.name == STEP and event.category in _CALLS]
@@ -140,7 +140,7 @@ class _Reader:
                 yield Pause(self._to_wait(event), self._innermost(event))
 
     def _is_own(self, event: _Event) -> bool:
-        """Return whether a thread of the program did this in the step, and not in the fence behind it."""
+        """Return whether an event is from a thread of the program within the step, not from our synchronisation."""
         end_us = self._fence_us if event.thread == self._step.thread else self._step.end_us
         same_process = event.thread[0] == self._step.thread[0]
         return same_process and event is not self._step and self._step.start_us <= event.start_us < end_us

@@ -1,8 +1,8 @@
-"""Join what a device did in the traced step to the operators of the captured one.
+"""Joins the kernels and waits of the traced step to the operators of the captured step.
 
-The two steps ran apart, so the join is by order: operators are found in the profiler's tree of calls, and a
-kernel belongs to the operator whose call launched it. No kernel is dropped: one without operator stays
-with its compiled module, or with none.
+The two steps ran separately, so the join is by order: operators are found in the profiler's tree of calls, and a
+kernel belongs to the operator whose call launched it. No kernel is dropped: a kernel without an operator belongs to
+its compiled module, or to none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Regions = Mapping[int, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """What devices did, by operator. `agreed`: both steps ran the same operators in the same order."""
+    """Kernels and waits by operator. `agreed`: both steps ran the same operators in the same order."""
 
     kernels: tuple[Kernel, ...]
     waits: tuple[Wait, ...]
@@ -235,7 +235,7 @@ class Differences:
 def find_differences(
     calls: Sequence[Call], ops: Sequence[Op], matched: Matched, *, outside: Container[int] = ()
 ) -> Differences:
-    """Return what only one of the two steps did."""
+    """Return notes on operators that only one of the two steps ran."""
     traced = tuple(_find_unmatched(calls, _names_of(ops), matched, outside))
     found = {*matched.ops.values()}
     captured = tuple(op.id for op in ops if op.id not in found and not is_quiet(op.name))

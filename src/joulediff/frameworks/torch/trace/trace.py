@@ -1,8 +1,8 @@
-"""The traced pass: a few steps under PyTorch's own profiler, of which the middle one by its time counts.
+"""The traced pass: a few steps under PyTorch's profiler, of which the one of median time is used.
 
-The profiler is warmed up with steps of their own, because its first events pay for setting it up, and a single step may
-be one that the machine held up. Random numbers are seeded alike before each, so that each runs what the captured
-one runs.
+Separate steps warm the profiler up, because its first events include its setup. A single step could be one that
+something else on the machine delayed. Random numbers are seeded alike before each, so that each step runs the same
+operators as the captured one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Step = Callable[[], object]
 
 _WARM_UP = "joulediff.warm"
 _LOG_LEVEL = "KINETO_LOG_LEVEL"
-# So many steps warm up and so many are traced, unless these take longer than the limit: then one of each.
+# Steps for warming up and steps that are traced; one of each if they take longer than the limit.
 WARM_UPS = 5
 STEPS = 5
 LIMIT_S = 0.5
@@ -33,13 +33,13 @@ _SILENT = "6"
 
 
 def load_profiler() -> None:
-    """Import what the profiler imports when it starts: hundreds of modules, in a second on a fast disk."""
+    """Import the modules that the profiler imports when it starts: hundreds, a second on a fast disk."""
     import torch._dynamo
     import torch.profiler  # noqa: F401
 
 
 def trace_step(step: Step, *, begin: Callable[[], None] | None = None) -> Traced:
-    """Run `step` a few times under the profiler and return what it saw of the middle one by its time.
+    """Run `step` a few times under the profiler and return the traced step of median time.
 
     `begin` runs before each, to seed random numbers. The step's exceptions pass through, and no profiler is
     left running.
@@ -123,7 +123,7 @@ def _another_profiler(why: str) -> JoulediffError:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Keep the profiler's remarks about itself from the user: they are about how we use it."""
+    """Suppress the profiler's messages to the user: they are about our use of it."""
     had = os.environ.get(_LOG_LEVEL)
     os.environ.setdefault(_LOG_LEVEL, _SILENT)
     try:

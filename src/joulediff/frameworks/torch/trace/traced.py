@@ -1,4 +1,4 @@
-"""What a profiler saw of one step: the host's calls, the kernels they launched, the times they waited.
+"""The records of a profiler for one step: the host's calls, the kernels they launched, and its waits.
 
 Calls are in pre-order, thread after thread: the subtree of `calls[i]` is `calls[i : calls[i].end]`. Kernels
 and waits are those of a `Run`, not joined to operators yet; times count from the step's begin.
@@ -13,7 +13,7 @@ from joulediff.model.run import Kernel, Wait
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Something the framework announced to its profiler: an operator, or a stretch of code with a name."""
+    """An event of the profiler on the host: an operator, or a named part of code."""
 
     name: str
     thread: int
@@ -29,7 +29,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A kernel, and when the host asked for it in which innermost call; None where that is not known."""
+    """A kernel, and the time and innermost call of its launch; None if unknown."""
 
     kernel: Kernel
     start_s: float

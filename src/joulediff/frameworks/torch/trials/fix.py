@@ -1,7 +1,7 @@
-"""A program with a fix: settings in force while its step runs, and entries of model configurations set from the start.
+"""Applies a fix to a program: settings while its step runs, and entries of model configurations while it is built.
 
-A configuration shapes a model when it is built. So the program is built twice: once to see which configurations it
-has, and again with the entry set in each as soon as it is made.
+A configuration determines how a model is built. So the program is built twice: once to find its configurations, and
+again with the entry set in each as soon as it is created.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Run recorded operators one after the other, each on what those before it made.
+"""Runs recorded operators one after the other, each on the outputs of those before it.
 
-Values that no operator of the sequence makes are given.
+Values that no operator of the sequence produces are provided.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from joulediff.model.run import Form, Op, Run
 if TYPE_CHECKING:
     import torch
 
-# Closer than any two tensors of one distribution lie when sorted: for n elements these are 1 to 3 / sqrt(n) apart, and
-# 0.27 the nearest of 400 (even, normal and exponential ones).
+# Less than the difference of two sorted tensors of the same distribution: for n elements that is 1 to 3 / sqrt(n), and
+# 0.27 for the nearest of 400 (uniform, normal and exponential ones).
 _ROUNDING, _SORTED_APART, _SORTED_MOST = 1e-4, 0.1, 5e-3
-# What the host does beside the work of an operator.
+# Work of the host that is no part of an operator.
 _NO_WORK = frozenset(
     f"aten::{name}"
     for name in (
@@ -106,7 +106,7 @@ def _fill(value: Any, tensors: Sequence[torch.Tensor]) -> Any:
 def to_form(tensor: torch.Tensor, form: Form) -> torch.Tensor:
     """Return a tensor of the same values in another form.
 
-    One of another shape takes the memory as it lies, which is what views of dense memory do.
+    A form of another shape reinterprets the memory in order, as views of dense memory do.
     """
     import torch
 
@@ -134,7 +134,7 @@ def to_form(tensor: torch.Tensor, form: Form) -> torch.Tensor:
 
 
 def _expand(tensor: torch.Tensor, form: Form) -> torch.Tensor:
-    """Return a tensor whose elements along strides of 0 are one: the first of them."""
+    """Return a tensor with one element along each dimension of stride 0."""
     import torch
 
     for dim, stride in enumerate(form.strides):
@@ -157,9 +157,9 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 
 def differ(a: torch.Tensor, b: torch.Tensor) -> float:
-    """Return how far two tensors lie apart, as a share of the norm of `a`; their order and zeros do not count.
+    """Return the difference of two tensors, as a share of the norm of `a`, ignoring order and zeros.
 
-    That is what matching goes by: a tensor equals itself transposed, sorted or padded.
+    This agrees with matching: a tensor equals itself transposed, sorted or padded.
     """
     import torch
 
@@ -211,7 +211,7 @@ def _gap(left: torch.Tensor, right: torch.Tensor) -> float:
 
 
 def kernel_names(call: Callable[[], object], device: str) -> tuple[str, ...]:
-    """Return what a device runs for a call, each once; of the host, the operators that call no others to work."""
+    """Return the kernels that a device runs for a call, each once; for the host, the innermost operators."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 

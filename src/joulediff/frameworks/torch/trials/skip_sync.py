@@ -1,7 +1,6 @@
-"""A step that does not wait in one line: the numbers it reads from a device there are those of a run before.
+"""Runs a step without the waits of one line: the numbers that it reads from a device there are those of an earlier run.
 
-The program computes what it always does; only the wait is gone. So the energy that is then measured is that of the same
-work without the wait, and the difference is what waiting costs.
+The program computes the same as before, without the wait. So the difference in energy is the cost of waiting.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from joulediff.pysource.call_path import name_file
 
 Step = Callable[[], object]
 
-# How a tensor is read as a number.
+# Methods that read a tensor as a number.
 _READS = ("item", "tolist", "__float__", "__int__", "__bool__", "__index__")
 
 
 @contextmanager
 def without_sync(step: Step, *, file: str, line: int, root: str, begin: Callable[[], None]) -> Iterator[Step]:
-    """Give the step without the waits in a line; raises JoulediffError where it reads no number there."""
+    """Yield the step without the waits of a line; raises JoulediffError if the line reads no number."""
     import torch
 
     memory = _Memory(file, line, root)
@@ -52,7 +51,7 @@ def without_sync(step: Step, *, file: str, line: int, root: str, begin: Callable
 
 
 class _Memory:
-    """What a line read, in order."""
+    """The numbers that a line read, in order."""
 
     def __init__(self, file: str, line: int, root: str) -> None:
         self._place = (file, line)
@@ -68,7 +67,7 @@ class _Memory:
                 return read(tensor, *args, **kwargs)
             if self.known and self.at < len(self.values):
                 self.at += 1
-                return copy.deepcopy(self.values[self.at - 1])  # a list is the program's to change
+                return copy.deepcopy(self.values[self.at - 1])  # the program may change the list
             value = read(tensor, *args, **kwargs)
             if not self.known:
                 self.values.append(copy.deepcopy(value))

@@ -1,6 +1,6 @@
-"""Tensors that one program lends to another: a file of plain bytes, with shapes and types before them.
+"""Transfers tensors from one program to another through a file of plain bytes, with shapes and types before them.
 
-The file is data like any other: nothing in it is run, and its sizes are checked before memory is taken.
+The file is untrusted data: nothing in it is executed, and sizes are checked before memory is allocated.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from joulediff.model.run import Form
 if TYPE_CHECKING:
     import torch
 
-# What is lent goes through the host's memory, and a program's weights are many times larger.
+# Transferred tensors pass through host memory; the weights of a program are many times larger.
 MAX_BYTES = 512 << 20
 _MAX_HEADER = 1 << 20
 _LENGTH = struct.Struct("<Q")
-_BROKEN = "what the other program lent cannot be read"
+_BROKEN = "the tensors of the other program cannot be read"
 
 
 def write_tensors(path: Path, tensors: Mapping[int, torch.Tensor]) -> None:
-    """Write tensors by their values; raises JoulediffError where they are too much, or no plain tensors."""
+    """Write tensors by value number; raises JoulediffError if they are too large, or no plain tensors."""
     import torch
 
     if any(type(each) not in (torch.Tensor, torch.nn.Parameter) or each.is_quantized for each in tensors.values()):
@@ -47,7 +47,7 @@ def write_tensors(path: Path, tensors: Mapping[int, torch.Tensor]) -> None:
 
 
 def read_tensors(path: Path) -> dict[int, torch.Tensor]:
-    """Return the tensors of a file by their values, each where and as it lay."""
+    """Return the tensors of a file by value number, each on its device with its strides."""
     import torch
 
     try:
@@ -91,7 +91,7 @@ def _form_of(entry: Mapping[str, Any]) -> Form:
 
 
 def _count_bytes(shape: Sequence[int], strides: Sequence[int], each: int) -> int:
-    """Return the memory of a tensor as it lies, gaps and all, or as it is written."""
+    """Return the memory of a tensor, with its gaps, or as it is written."""
     count = math.prod(shape)
     span = 1 + sum((length - 1) * stride for length, stride in zip(shape, strides, strict=True))
     return max(count, span) * each if count else 0

@@ -1,7 +1,7 @@
-"""Tries with a PyTorch program: its step under other settings, and sequences of operators on its own tensors.
+"""Runs trials with a PyTorch program: its step under other settings, and sequences of operators on its own tensors.
 
-The program is left as it is: operators get copies of all memory that they or the step change, and settings are put
-back. Inputs are collected by running the step as it ran in the captured pass.
+The program is not changed: operators get copies of all memory that they or the step write to, and settings are
+restored. Inputs are collected by running the step as in the captured pass.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 from joulediff.frameworks.jobs import OTHER, OWN, Job
 from joulediff.frameworks.torch.capture.capture import capture_step
 from joulediff.frameworks.torch.models import find_holdings
+from joulediff.frameworks.torch.operators import OPERATORS
 from joulediff.frameworks.torch.replay.bursts import CudaLoad, HostLoad, as_recorded, failures_told, is_out_of_memory
 from joulediff.frameworks.torch.replay.inputs import KeptInputs, collect_inputs
 from joulediff.frameworks.torch.replay.replayer import CACHE_FILLS, HOST_CACHE_BYTES
@@ -30,13 +31,13 @@ from joulediff.model.run import Run, Setting
 Step = Callable[[], object]
 
 MAX_COPIES = 8
-# Operators of the framework itself. Others come from libraries that the other program may have and this one not.
-_TRUSTED = ("aten", "prims")
+# Others come from libraries that the other program may have and this one not.
+_TRUSTED = OPERATORS.namespaces
 
 
 @dataclass(slots=True)
 class TorchPiece:
-    """Operators ready to be weighed."""
+    """Operators ready to be measured."""
 
     load: Any
     device: str
@@ -85,7 +86,7 @@ class TorchTrialRunner:
     def export_tensors(self, ops: Sequence[int], values: Sequence[int], path: Path) -> None:
         own = _by_value(self._runs[OWN], self._collect(OWN, ops))
         if not own.keys() >= set(values):
-            raise JoulediffError("the other program does not read there what it should lend")
+            raise JoulediffError("the other program does not read a tensor that was asked for")
         write_tensors(path, {value: own[value] for value in values})
 
     def import_tensors(self, path: Path) -> None:
@@ -107,7 +108,7 @@ class TorchTrialRunner:
             raise
 
     def close(self) -> None:
-        """Drop all that was kept."""
+        """Free all kept tensors."""
         self._collected = None
         self._borrowed = {}
 
@@ -130,9 +131,9 @@ class TorchTrialRunner:
         size = sum(each.size_bytes for each in kept.values()) + sum(each.nbytes for each in borrowed.values())
         sets = _copies(kept, _count_copies(size, device))
         given = [self._feed(job, sequence, each, base, borrowed) for each in sets]
-        # What is borrowed takes turns as the rest does: one copy for all would stay in the cache.
+        # Imported tensors take turns like the others: a single copy would stay in the cache.
         given[1:] = [_cloned(each, set(borrowed)) for each in given[1:]]
-        if job.run != job.base:  # it may write to what this program only reads, and lends
+        if job.run != job.base:  # it may write to memory that this program only reads
             given = [_cloned(each, sequence.written) for each in given]
         with as_recorded():
             renew = _renewal(sequence, given)
@@ -143,7 +144,7 @@ class TorchTrialRunner:
             if device == "cpu":
                 load = HostLoad(calls, inputs="real", renew=renew)
             else:
-                # Where the host waits for the device nothing can be captured, and a library may break when it is tried.
+                # Operators that wait for the device cannot be captured as a graph; trying can break a library.
                 waiting = {wait.op for wait in self._runs[job.run].waits}
                 may_capture = not job.paced and waiting.isdisjoint(job.ops)
                 load = CudaLoad(calls, device=device, inputs="real", ring=1, may_capture=may_capture, renew=renew)
@@ -166,7 +167,7 @@ class TorchTrialRunner:
         return self._collected[1]
 
     def _borrowed_for(self, job: Job, sequence: OpSequence) -> Tensors:
-        """Return what the other program lent for a job of its operators."""
+        """Return the tensors that the other program exported for a job of its operators."""
         if job.run != OTHER:
             return {}
         fed = {feed.value for feed in job.feeds}
@@ -175,7 +176,7 @@ class TorchTrialRunner:
     def _feed(
         self, job: Job, sequence: OpSequence, kept: Mapping[int, KeptInputs], base: Run, borrowed: Tensors
     ) -> Tensors:
-        """Return the tensors that a job needs, out of the collected and the borrowed ones."""
+        """Return the tensors that a job needs, from the collected and the imported ones."""
         own = _by_value(base, kept)
         feeds = {feed.value: feed for feed in job.feeds}
         found = dict(borrowed)
@@ -192,7 +193,7 @@ class TorchTrialRunner:
     def _compare(
         self, job: Job, sequence: OpSequence, given: Tensors, kept: Mapping[int, KeptInputs], base: Run
     ) -> float | None:
-        """Return how far what the job makes lies from what the program's own operators make, as it sets them."""
+        """Return the difference between the outputs of a job and those of the program's own operators and settings."""
         made = sequence(_cloned(given, sequence.written))
         if not job.compare:
             return None
@@ -209,7 +210,7 @@ class TorchTrialRunner:
         return max(gaps) if gaps else None
 
     def _run_as_set(self, own: OpSequence, given: Tensors, settings: Mapping[str, Setting]) -> Tensors | None:
-        """Run operators with settings as the program has them; None where they do not run so."""
+        """Run operators under the program's own settings; None if they fail under them."""
         known = self._runs[OWN].settings
         if not settings:
             return own(given)
@@ -218,7 +219,7 @@ class TorchTrialRunner:
         try:
             with changed({name: known[name] for name in settings}):
                 return own(given)
-        except (JoulediffError, RuntimeError):  # operators that are there for the other settings alone
+        except (JoulediffError, RuntimeError):  # operators that only run under the other settings
             return None
 
 
@@ -231,7 +232,7 @@ def _by_value(run: Run, kept: Mapping[int, KeptInputs]) -> Tensors:
 
 
 def _copies(kept: Mapping[int, KeptInputs], count: int) -> list[dict[int, KeptInputs]]:
-    """Return sets of the same inputs that take turns, so that the cache has forgotten each when its turn comes."""
+    """Return sets of the same inputs that take turns, so that each is out of the cache when its turn comes."""
     rows = {op: each.copies([count] * len(each.buffers)) for op, each in kept.items()}
     return [{op: row[min(number, len(row) - 1)] for op, row in rows.items()} for number in range(count)]
 
@@ -246,7 +247,7 @@ def _count_copies(size_bytes: int, device: str) -> int:
 
 
 def _cloned(given: Tensors, written: set[int]) -> Tensors:
-    """Return the tensors with copies of those that will be written to."""
+    """Return the tensors, with copies of those that will be written to."""
     return {value: tensor.clone() if value in written else tensor for value, tensor in given.items()}
 
 
