@@ -101,7 +101,7 @@ def judgement(case: str, outcome: Any = "found", **changes: Any) -> Judgement:
 
 def library_judgements() -> list[Judgement]:
     """Return a library in which everything happens."""
-    wrong = "told redundant: contiguous, and not API misuse: gelu"
+    wrong = "reported redundant: contiguous; expected API misuse: gelu"
     return [
         judgement("a-case-with-a-rather-long-name-of-its-own"),
         judgement("gelu-by-hand", told_kind="api_misuse", told_key="config.activation_function", rank_time=11),

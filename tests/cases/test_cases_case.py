@@ -96,7 +96,7 @@ def test_what_cannot_be_is_refused_with_its_place(tmp_path: Path, changes: dict[
 def test_what_is_no_case(tmp_path: Path) -> None:
     with pytest.raises(CaseError, match=r"cannot read .*case\.toml \(No such file"):
         read_case(tmp_path)
-    with pytest.raises(CaseError, match="is no TOML"):
+    with pytest.raises(CaseError, match="is not TOML"):
         read_case(write_toml(tmp_path / "bad", "title = "))
     (write_case(tmp_path / "half") / "lean.py").unlink()
     with pytest.raises(CaseError, match=r"half has no lean\.py"):

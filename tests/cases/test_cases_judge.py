@@ -85,13 +85,13 @@ def test_a_key_is_right_with_and_without_config(tmp_path: Path, wanted: str, sai
             (told(1, "redundant", "contiguous"), told(2, "misconfiguration", "x")),
             "partly",
             "1",
-            "told redundant: contiguous, and not misconfiguration: allow_tf32 or torch.float32_matmul_precision",
+            "reported redundant: contiguous; expected misconfiguration: allow_tf32 or torch.float32_matmul_precision",
         ),
         (
             (told(1, "api_misuse", None),),
             "partly",
             "1",
-            "told API misuse: no key, and not misconfiguration: allow_tf32 or torch.float32_matmul_precision",
+            "reported API misuse: no key; expected misconfiguration: allow_tf32 or torch.float32_matmul_precision",
         ),
         (
             (told(1, "misconfiguration", "allow_tf32", energies=(1.0, 2.0)),),
@@ -137,15 +137,15 @@ def test_nothing_measured_is_missed(case: Case) -> None:
     for ratio, note in (
         (ALIKE, "no difference measured: 1.00x (0.99 .. 1.01)"),
         (Ratio(1.1, 1.02, 1.18), "a difference without a finding: 1.10x (1.02 .. 1.18)"),
-        (Ratio(0.8, 0.7, 0.9), "the lean program uses more: 0.80x (0.70 .. 0.90)"),
+        (Ratio(0.8, 0.7, 0.9), "the lean program uses more energy: 0.80x (0.70 .. 0.90)"),
     ):
         judged = judge(case, gpt2_diff(findings=(), ratio=ratio), None, None)
         assert (judged.outcome, judged.note) == ("missed", note)
     judged = judge(case, unlike_diff(), None, None)
     assert (judged.outcome, judged.end_to_end) == ("missed", None)
-    assert judged.note == "the joules of the two programs are not comparable"
+    assert judged.note == "the energies of the two programs cannot be compared"
     judged = judge(case, unmeasured_diff(), None, None)
-    assert (judged.outcome, judged.note) == ("missed", "the energy of a step is not known")
+    assert (judged.outcome, judged.note) == ("missed", "the energy of a step is unknown")
 
 
 RIGHT = told(1, "misconfiguration", "allow_tf32")
@@ -166,8 +166,8 @@ OTHER = told(1, "redundant", "contiguous")
             "missed",
             f"{STILL_THERE}; a difference without a finding: 1.30x (1.28 .. 1.32)",
         ),
-        (unlike_diff(), "missed", "the joules of the two programs are not comparable"),
-        (unmeasured_diff(), "missed", "the energy of a step is not known"),
+        (unlike_diff(), "missed", "the energies of the two programs cannot be compared"),
+        (unmeasured_diff(), "missed", "the energy of a step is unknown"),
     ],
 )
 def test_fixed_is_said_by_the_case_and_shown_by_the_meter(tmp_path: Path, diff: Diff, outcome: str, note: str) -> None:

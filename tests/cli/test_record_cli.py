@@ -232,7 +232,7 @@ def test_a_program_that_fails(record: Callable[..., Ended], tmp_path: Path, body
     assert ended.code == 1
     assert re.search(said, ended.err)
     assert ended.err.startswith("joulediff: ")
-    assert ended.err.endswith("nothing was recorded; bad.jd is as it was\n")
+    assert ended.err.endswith("nothing was recorded; bad.jd is unchanged\n")
     assert TRACEBACK not in ended.err
     assert ended.out == ""
     assert load(tmp_path / "bad.jd") == OLDER

@@ -96,6 +96,6 @@ def test_nothing_is_lost(tmp_path: Path, saved: Path) -> None:
 
 
 def test_what_cannot_be_written(tmp_path: Path, saved: Path) -> None:
-    assert "cannot tell which report" in refusal(saved, "-o", tmp_path / "report.pdf").what
+    assert "names no report" in refusal(saved, "-o", tmp_path / "report.pdf").what
     assert "its folder does not exist" in refusal(saved, "-o", tmp_path / "no" / "r.md").what
     assert "it is a folder" in refusal(saved, "-o", tmp_path, "--format", "json").what

@@ -48,7 +48,7 @@ def test_the_same_facts_as_the_terminal(words: str) -> None:
 def test_what_is_not_comparable_comes_first() -> None:
     shown = diff_to_markdown(unlike_diff())
     assert shown.startswith("### The energies of A and B cannot be compared: record both under the same conditions.")
-    assert "- **device differs: NVIDIA H200 ↔ NVIDIA A100-SXM4-80GB**" in shown
+    assert "- **A and B differ in device: NVIDIA H200 ↔ NVIDIA A100-SXM4-80GB**" in shown
     assert "the energy of" not in shown
 
 

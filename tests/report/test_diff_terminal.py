@@ -138,7 +138,7 @@ def test_what_is_not_comparable_has_no_verdicts() -> None:
 def test_a_serious_difference_is_red() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, color_system="standard", width=120)
     print_diff(unlike_diff(), console)
-    assert re.search(r"\x1b\[1;31m.*device differs: NVIDIA H200", console.file.getvalue())  # type: ignore[attr-defined]
+    assert re.search(r"\x1b\[1;31m.*differ in device: NVIDIA H200", console.file.getvalue())  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("columns", [40, 80, 120, 200])

@@ -1,1 +1,1 @@
-"""Known wastes of energy, each as two programs that anyone can run, and the judgement of what a diff finds in them."""
+"""Known cases of wasted energy, two programs each, and the judgement of what a diff finds in them."""

@@ -1,7 +1,7 @@
-"""One known waste of energy: two programs that do the same, and what a diff of them must find.
+"""One known case of wasted energy: two programs that compute the same, and what a diff of them must find.
 
-A case is a folder with `case.toml`, `wasteful.py` and `lean.py`; its name is the case's id. Reading is strict: an entry
-that is not known is an error, so that a misspelt one does not pass for a missing one.
+A case is a folder with `case.toml`, `wasteful.py` and `lean.py`; its name is the id of the case. An unknown entry in
+`case.toml` is an error, so that a misspelt entry is not taken for a missing one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DeviceName = Literal["cpu", "cuda"]
 
 FILE = "case.toml"
 _TOML = Document(within="")
-_FIX = "docs/add-a-case.md tells what each entry may be"
+_FIX = "docs/add-a-case.md explains each entry"
 
 
 class CaseError(JoulediffError):
@@ -35,7 +35,7 @@ class CaseError(JoulediffError):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured of a case somewhere: energy and time of the wasteful step over those of the lean one."""
+    """One measurement of a case: energy and time of the wasteful step over those of the lean one."""
 
     device: str
     date: str
@@ -47,28 +47,28 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A known waste. `kind` and `keys` are what must be told of it: any of the keys is right."""
+    """A known case of wasted energy. A diff must report `kind` (or one of `also`) with any of the `keys`."""
 
     folder: Path
     title: str
     system: str
-    """What the report of the waste is about: `PyTorch`."""
+    """The system that the published report is about: `PyTorch`."""
     origin: Origin
     kind: FindingKind
     keys: tuple[str, ...]
     devices: tuple[DeviceName, ...]
-    """Where the waste exists."""
+    """The devices on which the waste exists."""
     about: str
     also: tuple[FindingKind, ...] = ()
-    """Kinds that are right too: the same waste may show in another way on another device."""
+    """Other kinds that are right: the same waste may show differently on another device."""
     links: tuple[str, ...] = ()
     needs: Mapping[str, str] = field(default_factory=dict)
-    """Packages with the least version of each."""
+    """Packages, each with its minimum version."""
     published: str = ""
     faithful: str = ""
-    """How the programs depart from the report."""
+    """How the programs differ from the published report."""
     fixed: str = ""
-    """What is known of the fix, where the system itself has one."""
+    """The fix in the system itself, if there is one."""
     processes: int = 1
     measured: tuple[Measured, ...] = ()
 
@@ -79,17 +79,17 @@ class Case:
 
     @property
     def wasteful(self) -> Path:
-        """The program that wastes."""
+        """The program that wastes energy."""
         return self.folder / "wasteful.py"
 
     @property
     def lean(self) -> Path:
-        """The program that does the same without the waste."""
+        """The program that computes the same without the waste."""
         return self.folder / "lean.py"
 
 
 def read_case(folder: Path) -> Case:
-    """Return the case in a folder; raises CaseError that names the entry of what cannot be."""
+    """Return the case in a folder; raises CaseError that names the wrong entry."""
     path = folder / FILE
     plain = _read_toml(path)
     try:
@@ -110,12 +110,12 @@ def _read_toml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise CaseError(f"cannot read {path} ({error.strerror})", fix="a case is a folder with a case.toml") from error
     except ValueError as error:
-        raise CaseError(f"{path} is no TOML ({shown(error)})", fix=_FIX) from error
+        raise CaseError(f"{path} is not TOML ({shown(error)})", fix=_FIX) from error
     return found
 
 
 def _check(plain: Mapping[str, Any]) -> None:
-    """Raise for what the types of the fields do not tell: entries that are missing, not known, or no known word."""
+    """Raise for entries that are missing or unknown, and for words that are not allowed."""
     known = {each.name: each for each in fields(Case) if each.name != "folder"}
     _refuse_unknown(plain, known, "")
     for at, each in enumerate(rows if isinstance(rows := plain.get("measured"), list) else []):

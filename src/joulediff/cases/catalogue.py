@@ -1,4 +1,4 @@
-"""The library of cases as somebody reads it: a line for each, one in full, and all of them as JSON."""
+"""The library of cases as reports: a table, one case in full, and JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SPARE = {"system": 0, "kind": 1, "devices": 2}
 
 
 def print_catalogue(cases: Sequence[Case], lacking: Mapping[str, str | None], console: Console) -> None:
-    """Print a line for each case; `lacking` has why one cannot run here."""
+    """Print a row for each case; `lacking` has the reason why one cannot run here."""
     found = [plain_record(case) for case in cases]
     columns = {
         "case": [case.folder.name for case in found],
@@ -49,7 +49,7 @@ def print_catalogue(cases: Sequence[Case], lacking: Mapping[str, str | None], co
 def print_case(
     case: Case, lack: str | None, console: Console, *, programs: bool = False, library: Path | None = None
 ) -> None:
-    """Print all that is known of a case, with `programs` the text of its files too."""
+    """Print one case in full; with `programs`, also its source files."""
     plain = plain_record(_in_lines(case))
     where = "" if library is None else f"--library {plain_text(str(library))} "
     facts = [
@@ -62,7 +62,7 @@ def print_case(
 
 
 def catalogue_to_json(cases: Sequence[Case], lacking: Mapping[str, str | None]) -> str:
-    """Return cases as JSON text: all entries of each, where its folder is, and why it cannot run here."""
+    """Return cases as JSON text: all entries, the folder, and why a case cannot run here."""
     plain = [{"id": case.id, **_entries(case), "lacks": lacking[case.id]} for case in cases]
     return dump({"schema": SCHEMA, "cases": plain})
 
@@ -79,7 +79,7 @@ def _style(column: Column, at: int) -> str:
 
 
 def _in_lines(case: Case) -> Case:
-    """Return a case whose texts are one line each: they are wrapped where they are shown."""
+    """Return a case with each text on one line; the terminal wraps them."""
     names = ("title", "about", "published", "faithful", "fixed")
     texts: dict[str, Any] = {name: " ".join(getattr(case, name).split()) for name in names}
     return replace(case, **texts)
@@ -93,7 +93,7 @@ def _facts(case: Case) -> Iterator[tuple[str, str]]:
     if case.needs:
         yield "needs", ", ".join(f"{package} {least}" for package, least in case.needs.items())
     yield from (("link", link) for link in case.links)
-    for name, text in (("published", case.published), ("departs", case.faithful), ("fixed", case.fixed)):
+    for name, text in (("published", case.published), ("deviates", case.faithful), ("fixed", case.fixed)):
         if text:
             yield name, text
     if case.processes > 1:

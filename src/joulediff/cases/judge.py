@@ -1,6 +1,6 @@
-"""What a diff of a case's programs found, held against what is known of the case.
+"""Judge a diff of a case's programs: did it find the known waste?
 
-Nothing is measured here: the same judgement can be made of a kept diff at any time.
+Nothing is measured here: a stored diff can be judged again at any time.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from joulediff.report.views.run_rows import RunRow, group_rows
 
 Outcome = Literal["found", "partly", "missed", "failed", "fixed upstream", "not run", "clean", "false alarm"]
 GOOD: tuple[Outcome, ...] = ("found", "fixed upstream", "clean")
-STILL_THERE = "the case says fixed, the waste is still there"
+STILL_THERE = "the case is marked as fixed, but the waste is still there"
 _PREFIX = "config."
 _KINDS: dict[FindingKind, str] = {"api_misuse": "API misuse"}
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """How a case went. What is None is not known, or there is no finding that could tell it.
+    """The result of a case. A field is None if it is unknown, or if there is no finding.
 
-    - `found`: a finding against the wasteful program tells the right kind and a right key, and is confirmed.
-    - `partly`: there is a finding against it, and one of the three does not hold, or its step surely costs less.
-    - `missed`: there is none.
-    - `failed`: a program of it, or what was kept of it, could not be used.
-    - `fixed upstream`: the case says so, and the two programs cost the same.
-    - `clean`, `false alarm`: the lean program against itself, without and with a finding.
+    - `found`: a finding against the wasteful program has the right kind and a right key, and is confirmed.
+    - `partly`: there is a finding against it, but kind, key or proof is not right, or its step uses less energy.
+    - `missed`: there is no finding against it.
+    - `failed`: a program failed, or its stored files cannot be read.
+    - `fixed upstream`: the case is marked as fixed, and the two programs use the same energy.
+    - `clean`, `false alarm`: the lean program compared with itself, without and with a finding.
     """
 
     case: str
@@ -45,7 +45,7 @@ class Judgement:
     key_right: bool = False
     confirmed: bool = False
     finding: str | None = None
-    """Which finding is judged; their ids count from 1."""
+    """The id of the judged finding; ids count from 1."""
     end_to_end: Ratio | None = None
     """Energy of the wasteful step over that of the lean one."""
     saved_share: float | None = None
@@ -53,7 +53,7 @@ class Judgement:
     region_ratio: float | None = None
     region_delta_j: float | None = None
     rank_energy: int | None = None
-    """The place of the finding's costliest operators among all of the wasteful run; 1 is the costliest."""
+    """The rank of the finding's costliest operators in the wasteful run; 1 is the costliest."""
     rank_time: int | None = None
     told_kind: FindingKind | None = None
     told_key: str | None = None
@@ -65,7 +65,7 @@ class Judgement:
 
 
 def judge(case: Case, diff: Diff, wasteful: Run | None, seconds: float | None) -> Judgement:
-    """Return how a case went, of the diff of its wasteful program (A) and its lean one (B)."""
+    """Return the judgement of a diff of the wasteful program (A) and the lean one (B)."""
     against = [finding for finding in diff.findings if finding.expensive == "a"]
     right = next((each for each in against if _kind_right(case, each) and _key_right(case, each)), None)
     finding = right or next(iter(against), None)
@@ -78,14 +78,14 @@ def judge(case: Case, diff: Diff, wasteful: Run | None, seconds: float | None) -
     judged = _of_finding(judged, case, finding, wasteful)
     if judged.kind_right and judged.key_right and judged.confirmed:
         if diff.ratio is not None and diff.comparable and diff.ratio.high < 1.0:
-            told = f"the lean program uses more: {_energy_text(diff)}"
+            told = f"the lean program uses more energy: {_energy_text(diff)}"
             return replace(judged, outcome="partly", note="; ".join([*notes, told]))
         return replace(judged, outcome="found", note="; ".join(notes))
     return replace(judged, outcome="partly", note="; ".join([*notes, _why_partly(case, judged)]))
 
 
 def judge_same(case: Case, diff: Diff, wasteful: Run | None, seconds: float | None) -> Judgement:
-    """Return how a case went whose lean program ran on both sides: no finding is right."""
+    """Return the judgement of a diff of the lean program with itself: any finding is a false alarm."""
     judged = _of_diff(case, diff, wasteful, seconds)
     if not diff.comparable or diff.ratio is None:
         return replace(judged, outcome="missed", note=_why_missed(diff))
@@ -127,7 +127,7 @@ def _of_finding(judged: Judgement, case: Case, finding: Finding, wasteful: Run |
 
 
 def kind_text(kind: FindingKind) -> str:
-    """Return a kind of waste as people write it."""
+    """Return a kind of waste as text."""
     return _KINDS.get(kind, kind)
 
 
@@ -137,7 +137,7 @@ def kinds_text(case: Case) -> str:
 
 
 def told_text(kind: FindingKind, key: str | None) -> str:
-    """Return what a finding says in a few words: `misconfiguration: allow_tf32`."""
+    """Return a finding in short: `misconfiguration: allow_tf32`."""
     return f"{kind_text(kind)}: {key or 'no key'}"
 
 
@@ -151,19 +151,19 @@ def _key_right(case: Case, finding: Finding) -> bool:
 
 
 def _no_more(diff: Diff) -> bool:
-    """Return whether A was measured, and does not cost more than B by what counts as a finding."""
+    """Return whether A was measured and does not cost more than B by the threshold of a finding."""
     return diff.comparable and diff.ratio is not None and diff.ratio.low <= 1.0 + diff.thresholds.threshold
 
 
 def _why_missed(diff: Diff) -> str:
     if not diff.comparable:
-        return "the joules of the two programs are not comparable"
+        return "the energies of the two programs cannot be compared"
     if diff.ratio is None:
-        return "the energy of a step is not known"
+        return "the energy of a step is unknown"
     if diff.ratio.high < 1.0:
-        return f"the lean program uses more: {_energy_text(diff)}"
-    told = "no difference measured" if diff.ratio.low <= 1.0 else "a difference without a finding"
-    return f"{told}: {_energy_text(diff)}"
+        return f"the lean program uses more energy: {_energy_text(diff)}"
+    what = "no difference measured" if diff.ratio.low <= 1.0 else "a difference without a finding"
+    return f"{what}: {_energy_text(diff)}"
 
 
 def _why_partly(case: Case, judged: Judgement) -> str:
@@ -171,7 +171,7 @@ def _why_partly(case: Case, judged: Judgement) -> str:
     if judged.kind_right and judged.key_right:
         return "not confirmed"
     wanted = f"{kinds_text(case)}: {' or '.join(case.keys)}"
-    return f"told {told_text(judged.told_kind, judged.told_key)}, and not {wanted}"
+    return f"reported {told_text(judged.told_kind, judged.told_key)}; expected {wanted}"
 
 
 def _energy_text(diff: Diff) -> str:
@@ -182,7 +182,7 @@ def _energy_text(diff: Diff) -> str:
 
 
 def _versions(case: Case, run: Run) -> str:
-    """Return the versions of what a case needs, as they were in its run."""
+    """Return the versions of the packages that a case needs, as recorded in its run."""
     names = dict.fromkeys([*(framework.name for framework in frameworks()), *case.needs])
     found = {name: run.settings.get(f"package.{name}") for name in names}
     return ", ".join(f"{name} {version}" for name, version in found.items() if version is not None)
@@ -192,10 +192,10 @@ _NUMBERS = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
 def rank_finding(run: Run, finding: Finding) -> tuple[int | None, int | None]:
-    """Return the place of the finding's costliest operators in run A, by energy and by time of the device.
+    """Return the rank of the finding's costliest operators in run A, by energy and by device time.
 
-    Operators are grouped as `joulediff show` does. A finding has the names of its operators and their module, so its
-    group is the costliest one of these; None for findings without operators, and for what was not measured.
+    Operators are grouped as in `joulediff show`. The finding's group is the costliest one with the names of its
+    operators and their module. None for findings without operators, and if nothing was measured.
     """
     if finding.kind == "host" or not finding.work.ops_a:
         return None, None

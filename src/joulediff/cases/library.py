@@ -1,4 +1,4 @@
-"""The cases that are there, and which of them can run here. A package is looked up by its metadata, never imported."""
+"""The library of cases, and which of them can run here. Packages are looked up by metadata, never imported."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _RELEASE = re.compile(r"\d+(?:\.\d+)*")
 
 
 def find_cases(folder: Path | None = None, names: Sequence[str] | None = None) -> tuple[Case, ...]:
-    """Return the cases in a folder, or else the library's own: the published ones first, then by id.
+    """Return the cases in a folder, by default the built-in ones: the published ones first, then by id.
 
-    With `names`, those alone, each once and in that order: one that is broken is no matter of the others.
+    With `names`, only these, each once and in that order; other cases are not read.
     """
     place = LIBRARY if folder is None else folder
     if not place.is_dir():
@@ -45,11 +45,11 @@ def _refuse_unknown(names: Sequence[str], known: Iterable[str]) -> None:
         if name not in ids:
             near = [each for each in ids if name in each][:3] or difflib.get_close_matches(name, ids, cutoff=0.4)
             hint = f"did you mean {' or '.join(near)}? " if near else ""
-            raise CaseError(f"no case is called {name}", fix=f"{hint}`joulediff cases list` has them all")
+            raise CaseError(f"no case is called {name}", fix=f"{hint}`joulediff cases list` shows all cases")
 
 
 def lacks(case: Case, device: str) -> str | None:
-    """Return why a case cannot run on a device here: what it does not run on, or the package that is not there."""
+    """Return why a case cannot run here: another device, or a package that is missing; None if it can run."""
     if device not in case.devices:
         return f"only on {' and '.join(case.devices)}"
     for package, least in case.needs.items():
@@ -63,7 +63,7 @@ def lacks(case: Case, device: str) -> str | None:
 
 
 def choose_device(case: Case, *, has_gpu: bool) -> DeviceName:
-    """Return where to run a case: on the GPU where there is one and the case is about it."""
+    """Return the device to run a case on: the GPU if there is one and the case uses it."""
     return "cuda" if has_gpu and "cuda" in case.devices else "cpu"
 
 
@@ -79,7 +79,7 @@ def has_nvidia() -> bool:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version without what follows them: 2.4.0+cpu, 2.4 and 2.4rc1 are alike."""
+    """Return the numbers of a version without suffixes: 2.4.0+cpu, 2.4 and 2.4rc1 are equal."""
     found = _RELEASE.match(version)
     numbers = [int(part) for part in found.group().split(".")] if found else []
     while numbers and numbers[-1] == 0:

@@ -1,6 +1,6 @@
-"""Run a case as `joulediff diff wasteful.py lean.py` does, and keep what came of it in a folder.
+"""Run a case like `joulediff diff wasteful.py lean.py`, and store the result in a folder.
 
-The folder holds `a.jd`, `b.jd` and `diff.json`, of which the case can be judged again without the device.
+The folder has `a.jd`, `b.jd` and `diff.json`; from these the case can be judged again without the device.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def programs_of(
     options: RecordOptions = CASE_OPTIONS,
     lean: bool = False,
 ) -> dict[SideName, Program]:
-    """Return a case's two programs, whose runs are kept in a folder. With `lean`, the lean one is on both sides."""
+    """Return the two programs of a case; their runs are stored in a folder. With `lean`, both are the lean one."""
     arguments = ("--device", device, "--size", size)
     return {side: _program(case, side, options, arguments, folder / name, lean=lean) for side, name in RUNS.items()}
 
@@ -63,11 +63,11 @@ def run_case(
     listener: ProgressListener | None = None,
     ahead: Mapping[SideName, RemoteProgram] | None = None,
 ) -> tuple[Diff, dict[SideName, Path]]:
-    """Return the diff of a case's two programs, and the files with their runs; what the folder held of both is gone.
+    """Return the diff of a case's two programs, and the files of their runs; older files in the folder are deleted.
 
-    A Ctrl-C raises, whenever it comes: a diff whose trials were stopped says too little to be judged.
-    `options` say how long and with which meter to measure. With `lean`, the lean program runs on both sides. `ahead`
-    are the processes of `programs_of` it, where they were started before.
+    Ctrl-C always raises: a diff whose trials were stopped cannot be judged. `options` say how long and with which
+    meter to measure. With `lean`, the lean program runs on both sides. `ahead` are processes of these programs that
+    were started before.
     """
     folder.mkdir(parents=True, exist_ok=True)
     files: dict[SideName, Path] = {side: folder / name for side, name in RUNS.items()}
@@ -95,16 +95,16 @@ def run_case(
 
 
 def is_same(diff: Diff) -> bool:
-    """Return whether a case's lean program ran on both sides."""
+    """Return whether the lean program of a case ran on both sides."""
     return diff.b.label == SAME_LABEL
 
 
 @contextmanager
 def _stop_noted() -> Iterator[Callable[[], int | None]]:
-    """Give a function that returns the signal that asked for an end meanwhile.
+    """Give a function that returns the signal that asked to stop, if one came.
 
-    Programs that are being tried take such a signal for themselves, and the diagnosis goes on with what it has. Signals
-    reach the main thread alone; elsewhere none is noted.
+    A diagnosis that is stopped during trials ends them and returns normally, so the signal must be noted. Signals
+    reach only the main thread; in other threads none is noted.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
@@ -140,7 +140,7 @@ def _program(
 
 
 def _shown(program: str) -> str:
-    """Return how a program of the library is named in files: where this machine keeps it is nobody's matter."""
+    """Return the name of a program in stored files: without the folders of this machine."""
     return "/".join(("cases", *Path(program).parts[-2:]))
 
 

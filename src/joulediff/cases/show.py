@@ -1,4 +1,4 @@
-"""Judgements on a terminal and as Markdown: a row a case, why some are not found, and one line of totals."""
+"""Judgements on a terminal and as Markdown: a row for each case, why some are not found, and totals."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _STYLES: Mapping[Outcome, str] = {
 
 
 def print_judgements(judgements: Sequence[Judgement], console: Console) -> None:
-    """Print how cases went."""
+    """Print the judgements of cases."""
     table = cases_table(judgements)
     notes = bullets(table.notes, "-", "dim")
     print_parts(console, *_table(table, console.width), *notes, Text(table.totals, style="bold"))
 
 
 def judgements_to_markdown(judgements: Sequence[Judgement]) -> str:
-    """Return how cases went as Markdown."""
+    """Return the judgements of cases as Markdown."""
     table = cases_table(judgements)
     parts = [list(_markdown_rows(table)), [f"- {escape(note)}" for note in table.notes], [escape(table.totals)]]
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"

@@ -1,6 +1,6 @@
-"""The device that a case runs on, and sizes for it: small ones run on a CPU in moments, large ones fill a GPU.
+"""The device that a case runs on, and sizes for it: small ones take moments on a CPU, large ones fill a GPU.
 
-Read from the program's own arguments, `--device` and `--size`, so that a case runs without joulediff's command too.
+Both come from the program's arguments, `--device` and `--size`, so that a case also runs without joulediff.
 """
 
 from __future__ import annotations

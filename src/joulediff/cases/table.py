@@ -14,18 +14,18 @@ from joulediff.report.sanitize import plain_record
 from joulediff.report.views.amounts import ratio_text
 
 WRONG = "✗"
-# What their cells say already.
+# The row of these outcomes says everything.
 _NEEDS_NO_NOTE: tuple[Outcome, ...] = ("fixed upstream", "clean", "not run")
 _NOT_KNOWN = "-"
 
 
 @dataclass(frozen=True, slots=True)
 class CaseLine:
-    """One case that ran. What is wrong has a cross behind it."""
+    """One case that ran. A wrong cell ends with a cross."""
 
     case: str
     step: str
-    """Energy of the wasteful step over that of the lean one: `1.24x`, with `~` where that is within noise."""
+    """Energy of the wasteful step over that of the lean one: `1.24x`, with `~` within noise."""
     region: str
     rank_energy: str
     rank_time: str
@@ -37,7 +37,7 @@ class CaseLine:
 
 @dataclass(frozen=True, slots=True)
 class CasesTable:
-    """Everything that is shown of cases that ran."""
+    """Rows, notes and totals of cases that ran."""
 
     lines: tuple[CaseLine, ...]
     notes: tuple[str, ...]
@@ -45,14 +45,14 @@ class CasesTable:
 
 
 def cases_table(judgements: Sequence[Judgement]) -> CasesTable:
-    """Return what to show of judgements; cases that did not run are in the notes, by their reason."""
+    """Return the table of judgements; cases that did not run are in the notes, by reason."""
     plain = [plain_record(each) for each in judgements]
     lines = tuple(_line(each) for each in plain if each.outcome != "not run")
     return CasesTable(lines, tuple(_notes(plain)), totals_text(plain))
 
 
 def totals_text(judgements: Sequence[Judgement]) -> str:
-    """Return all in one line: `17 of 19 found and confirmed, 1 fixed upstream, 1 partly; 512 s`."""
+    """Return the totals in one line: `17 of 19 found and confirmed, 1 fixed upstream, 1 partly; 512 s`."""
     counts = Counter(each.outcome for each in judgements)
     ran = len(judgements) - counts["not run"]
     first: Outcome = "clean" if counts["clean"] or counts["false alarm"] else "found"
@@ -64,7 +64,7 @@ def totals_text(judgements: Sequence[Judgement]) -> str:
 
 
 def judged_text(judged: Judgement) -> str:
-    """Return how one case went in a line: `tf32: found, 6.31x, misconfiguration: allow_tf32, 31 s`."""
+    """Return one judgement in a line: `tf32: found, 6.31x, misconfiguration: allow_tf32, 31 s`."""
     plain = plain_record(judged)
     if plain.outcome == "not run":
         return f"{plain.case}: not run, {plain.note}"
@@ -77,7 +77,7 @@ def judged_text(judged: Judgement) -> str:
 
 
 def all_good(judgements: Sequence[Judgement]) -> bool:
-    """Return whether every case that ran went well."""
+    """Return whether every case that ran has a good outcome."""
     return all(each.outcome in (*GOOD, "not run") for each in judgements)
 
 
@@ -97,7 +97,7 @@ def _line(judged: Judgement) -> CaseLine:
 
 
 def step_text(ratio: Ratio | None) -> str:
-    """Return an energy over another one: `6.31x`, `~1.03x` where that is within noise."""
+    """Return a ratio of energies: `6.31x`, `~1.03x` within noise."""
     if ratio is None or not 0.0 <= ratio.value < 1e6:
         return "?"
     return f"{'~' if ratio.low <= 1.0 <= ratio.high else ''}{ratio_text(ratio.value)}"

@@ -1,6 +1,6 @@
 """The command line: one file a command, loaded when it is called, so that `--help` is instant.
 
-Exit codes: 0 fine, 1 user or environment, 2 measured but not trustworthy, 3 a threshold of the user's exceeded.
+Exit codes: 0 fine, 1 an error of the user or the environment, 2 measured but not trustworthy, 3 a threshold exceeded.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from joulediff.model.errors import JoulediffError
 from joulediff.version import __version__
 
 COMMANDS = {
-    "cases": "Known wastes of energy to run, and whether they are found.",
-    "diff": "What wastes energy in one of two programs: where, why, and the proof.",
-    "doctor": "Which meters are here, how good they are, and is the machine quiet.",
-    "match": "Which parts of two recorded runs compute the same.",
-    "measure": "Joules per step of a program, with an interval.",
-    "record": "Energy, operators and kernels of a program, in a file to look into and compare later.",
-    "render": "Any report of a saved diff again, without its recordings.",
-    "show": "Where the energy and the time of a recorded run went.",
+    "cases": "Run known cases of wasted energy, and check that they are found.",
+    "diff": "Compare two programs: which one wastes energy, where, and why.",
+    "doctor": "Check which meters work here, and whether the machine is quiet.",
+    "match": "Show which parts of two recorded runs compute the same.",
+    "measure": "Measure the energy of one step of a program.",
+    "record": "Record the energy, operators and kernels of a program in a file.",
+    "render": "Write any report of a saved diff, without its recordings.",
+    "show": "Show where the energy and the time of a recorded run went.",
 }
 
 
@@ -65,33 +65,33 @@ def cli(ctx: click.Context) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    own = words[: words.index("--")] if "--" in words else words  # what follows is the program's
+    own = words[: words.index("--")] if "--" in words else words  # words after it are the program's
     verbose = sum(word.count("v") for word in own if re.fullmatch("-v+", word)) + own.count("--verbose") > 1
     is_verbose.set(verbose)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without ± shows ?, which beats a crash
+            stream.reconfigure(errors="replace")  # a terminal without ± shows ? instead of failing
     try:
         code = cli.main(args=words, prog_name="joulediff", standalone_mode=False)
     except JoulediffError as error:
-        code = _tell(str(error), error.exit_code, verbose=verbose)
+        code = _report(str(error), error.exit_code, verbose=verbose)
     except click.ClickException as error:
-        code = _tell(error.format_message(), 1, verbose=False)
+        code = _report(error.format_message(), 1, verbose=False)
         if isinstance(error, click.UsageError) and error.ctx is not None:
             click.echo(f"  {error.ctx.get_usage()}\n  `{error.ctx.command_path} --help` has more", err=True)
     except (KeyboardInterrupt, click.Abort):
-        code = _tell("stopped", 130, verbose=False)
+        code = _report("stopped", 130, verbose=False)
     except BrokenPipeError:
-        # The reader of a pipe went away; without this Python complains once more at exit.
+        # The reader of a pipe is gone; without this, Python reports it once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = 1
-    except Exception as error:  # noqa: BLE001 - the one place where everything ends
-        code = _tell(f"a fault in joulediff itself: {type(error).__name__}: {error}", 1, verbose=verbose)
+    except Exception as error:  # noqa: BLE001 - the top of the command line
+        code = _report(f"a fault in joulediff itself: {type(error).__name__}: {error}", 1, verbose=verbose)
         click.echo("  please report it, with what -vv shows", err=True)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _tell(message: str, code: int, *, verbose: bool) -> int:
+def _report(message: str, code: int, *, verbose: bool) -> int:
     if verbose:
         traceback.print_exc()
     click.echo(f"joulediff: {message}", err=True)

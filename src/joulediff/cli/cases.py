@@ -1,4 +1,4 @@
-"""`joulediff cases`: a library of known wastes, and how many of them a diff finds."""
+"""`joulediff cases`: a library of known cases of wasted energy, and whether a diff finds them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @click.group("cases", invoke_without_command=True, no_args_is_help=False)
 @click.option(
-    "--library", envvar="JOULEDIFF_CASES", metavar="FOLDER", help="A library of your own.  [the one that comes along]"
+    "--library", envvar="JOULEDIFF_CASES", metavar="FOLDER", help="A library of your own.  [the built-in one]"
 )
 @click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks.")
 @click.pass_context
 def command(ctx: click.Context, library: str | None) -> None:
-    """Known wastes of energy, each as two programs: run them, and see what a diff finds."""
+    """Known cases of wasted energy, two programs each: run them, and check what a diff finds."""
     ctx.obj = None if library is None else Path(library)
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
@@ -52,7 +52,7 @@ def list_command(library: Path | None, json_to: str | None) -> int:
 @click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks.")
 @click.pass_obj
 def show_command(library: Path | None, name: str, programs: bool) -> int:  # noqa: FBT001
-    """Show all that is known of a case."""
+    """Show one case in full."""
     from joulediff.cases.catalogue import print_case
     from joulediff.cases.library import find_case
     from joulediff.cli.output import open_console
@@ -68,7 +68,7 @@ def show_command(library: Path | None, name: str, programs: bool) -> int:  # noq
 @output_options
 @click.pass_obj
 def judge_command(library: Path | None, folder: str, json_to: str | None, markdown_to: str | None) -> int:
-    """Judge anew what `joulediff cases run --keep FOLDER` kept, without a device.
+    """Judge the results of `joulediff cases run --keep FOLDER` again, without a device.
 
     Exit code 0: every case that ran is found, or fixed upstream; 3: one is not.
     """

@@ -1,4 +1,4 @@
-"""`joulediff diff`: what wastes energy in one of two programs, where, why, and the proof."""
+"""`joulediff diff`: compare two programs, and find which one wastes energy, where, and why."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ TOO_MUCH = 3
 @gather(
     "how",
     DiffOptions(),
-    threshold=share_option("--threshold", DiffOptions.threshold, "Least difference to report."),
-    slower=share_option("--slower", DiffOptions.slower, "A waste costs at most this time."),
-    difference=share_option("--difference", DiffOptions.difference, "... and changes outputs by."),
+    threshold=share_option("--threshold", DiffOptions.threshold, "Smallest difference in energy to report."),
+    slower=share_option("--slower", DiffOptions.slower, "Largest slowdown of the cheap side for a waste."),
+    difference=share_option("--difference", DiffOptions.difference, "Largest difference of outputs for a waste."),
     confirm=click.option(
         "--confirm",
         is_flag=True,
         default=DiffOptions.confirm,
         help="Run the whole program again with each fix that can be applied.",
     ),
-    tolerance=tolerance_option("How far equal tensors may lie apart."),
+    tolerance=tolerance_option("Largest relative difference of equal tensors."),
 )
 @share_option("--fail-above", None, "Exit with 3 if B uses more than A by this.")
 @click.option("--keep", metavar="FOLDER", help="Keep the recordings of programs there.")
@@ -55,8 +55,8 @@ TOO_MUCH = 3
 @click.option("--label-a", metavar="TEXT", help="Name of A in reports.")
 @click.option("--label-b", metavar="TEXT", help="Name of B in reports.")
 @click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, metavar="N", help="Findings to show.")
-@click.option("--all", "every", is_flag=True, help="Show every row, and what was seen for each cause.")
-@click.option("-o", "--output", metavar="FILE", help="Write a report: .md, .json or .txt says which.")
+@click.option("--all", "every", is_flag=True, help="Show every row, and the evidence for each cause.")
+@click.option("-o", "--output", metavar="FILE", help="Write a report; the suffix .md, .json or .txt chooses it.")
 @click.option("--json", "json_to", metavar="FILE", help="Write JSON to FILE; - is standard output.")
 @click.option("--markdown", "markdown_to", metavar="FILE", help="Write Markdown to FILE; - is standard output.")
 @recording_options(RecordOptions())
@@ -82,9 +82,8 @@ def command(
 ) -> int:
     """Compare two programs, or recordings of them, and find what wastes energy.
 
-    A and B are .jd files, or programs: FILE.py[:name] or module:name. Programs are recorded first, each in a process
-    of its own and in turns, and tried with afterwards: each finding's fix is applied and measured. What follows -- is
-    the sys.argv of both.
+    A and B are .jd files, or programs: FILE.py[:name] or module:name. Programs are recorded first, in turns, each in a
+    process of its own. Then the fix of each finding is applied and measured. Words after -- are the sys.argv of both.
     """
     from joulediff.cli.output import ReportFiles, open_console, stdout_kept_clean
     from joulediff.report.terminal.diff import print_diff
@@ -199,7 +198,7 @@ def _open_folder(keep: str | None, stack: ExitStack) -> Path:
 
 
 def _rescue(sides: dict[SideName, _Side], keep: str | None) -> list[str]:
-    """Keep what was recorded where the other side, or what comes after, failed; and tell where it is."""
+    """Keep the recordings that were made before an error, and return sentences that name their files."""
     told = []
     for side in sides.values():
         if side.kept is None or not side.kept.exists():
@@ -209,7 +208,7 @@ def _rescue(sides: dict[SideName, _Side], keep: str | None) -> list[str]:
             place = Path(side.kept.name)
             try:
                 place.write_bytes(side.kept.read_bytes())
-            except OSError:  # the reason that is being told matters more
+            except OSError:  # the error that is being reported matters more
                 continue
         told.append(f"the recording of {side.target} is kept: joulediff show {shlex.quote(str(place))}")
     return told
@@ -221,7 +220,7 @@ def _next(diff: Diff, sides: dict[SideName, _Side], *, is_written: bool) -> str 
     names = " ".join(shlex.quote(side.target) for side in sides.values())
     is_tried = any(finding.proof.confirmation is not None for finding in diff.findings)
     if diff.findings and not is_tried and all(side.is_archive for side in sides.values()):
-        return "joulediff diff of the programs themselves measures what each fix saves"
+        return "run joulediff diff on the programs to measure what each fix saves"
     fixable = [f for f in diff.findings if f.proof.confirmed and find_fix(f) is not None]
     if any(f.proof.confirmation is not None and f.proof.confirmation.whole is None for f in fixable):
         return f"joulediff diff {names} --confirm"
@@ -262,7 +261,7 @@ def _is_same_file(target: str, place: str) -> bool:
 
 
 def _exit_code(diff: Diff, fail_above: float | None) -> int:
-    """Return 3 where B uses more than the user allows, 2 where the joules say nothing, else 0."""
+    """Return 3 if B uses more than the user allows, 2 if the energies cannot be compared, else 0."""
     if fail_above is not None:
         if diff.ratio is None:
             return 2

@@ -1,4 +1,4 @@
-"""`joulediff doctor`: which meters are here, how good they are, and is the machine quiet."""
+"""`joulediff doctor`: check the meters of this machine, and whether it is quiet."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from joulediff.model.options import DOCTOR_OPTIONS, MeasureOptions
 @gather("options", DOCTOR_OPTIONS, wait_s=wait_option(DOCTOR_OPTIONS.wait_s), **meter_options())
 @output_options
 def command(options: MeasureOptions, json_to: str | None) -> int:
-    """Look at every meter of this machine and at its quietness.
+    """Check every meter of this machine, and whether the machine is quiet.
 
-    Exit code 0: measures and is quiet; 2: only estimates, or not quiet; 1: nothing can be measured.
+    Exit code 0: energy can be measured and the machine is quiet; 2: it can only be estimated, or the machine is not
+    quiet; 1: nothing can be measured.
     """
     from joulediff.cli.output import Progress, open_console, refuse_unwritable, write_json
     from joulediff.measuring.doctor import check_machine

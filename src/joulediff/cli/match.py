@@ -1,4 +1,4 @@
-"""`joulediff match`: which work of two recorded runs equals which."""
+"""`joulediff match`: which parts of two recorded runs compute the same."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from joulediff.cli.options import output_options, tolerance_option
 @click.argument("first", metavar="A.jd")
 @click.argument("second", metavar="B.jd")
 @click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="Rows to show.")
-@tolerance_option("How far equal tensors may lie apart, beside rounding.")
+@tolerance_option("Largest relative difference of equal tensors, beside rounding.")
 @output_options
 def command(first: str, second: str, top: int, tolerance: float, json_to: str | None) -> int:
-    """Show the parts of two recorded runs that compute the same, and what has no counterpart.
+    """Show the parts of two recorded runs that compute the same, and operators without a counterpart.
 
-    Parts are recognised by the tensors that flow through them, never by names.
+    Parts are matched by the values of their tensors, never by names.
     """
     from joulediff.archive import load
     from joulediff.cli.output import open_console, refuse_recording, refuse_unwritable, write_text

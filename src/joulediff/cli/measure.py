@@ -1,4 +1,4 @@
-"""`joulediff measure`: joules per step of a program, with an interval."""
+"""`joulediff measure`: the energy of one step of a program, with its confidence interval."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def command(
 
 
 def _name_culprit(error: BaseException, failure: tuple[BaseException, int] | None) -> None:
-    """Raise a sentence about the user's step where it was the step that raised `error`."""
+    """Raise an error that names the user's step if the step raised `error`."""
     from joulediff.pysource.programs import UserCodeFailed, describe
 
     if failure is not None and failure[0] is error and not isinstance(error, KeyboardInterrupt):

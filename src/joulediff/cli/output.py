@@ -1,4 +1,4 @@
-"""Where a command's words go: reports to standard output, progress to standard error if somebody is there."""
+"""The output of commands: reports go to standard output, progress to standard error if it is a terminal."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from joulediff.model.progress import ProgressListener
 from joulediff.model.units import format_share
 from joulediff.report.json.measurement import to_json
 
-# A report in a pipe or a log is not wrapped to the width of a terminal that is not there.
+# The width of a report that is not printed to a terminal.
 PIPE_WIDTH = 120
-# The spinner turns while energy is measured, on the same CPU: as seldom as still looks alive (rich: 12.5 Hz).
+# The spinner costs CPU time while energy is measured, so it turns slowly (rich: 12.5 Hz).
 REFRESH_HZ = 4.0
-# Enough lines to see that a stage of a minute goes on, and few beside what the program prints.
+# A stage is printed again after this share of it: often enough to show that it goes on.
 STAGE_SHARE = 0.25
-# How a ZIP begins, and where in it the name of its first file is.
+# The first bytes of a ZIP file, and the offset of the name of its first entry.
 _ZIP_BEGIN, _ZIP_NAME_AT, _MANIFEST = b"PK\x03\x04", 30, b"manifest.json"
 
 
 class Progress(ProgressListener):
-    """Shows the stage on a terminal and keeps what was measured and why it ended."""
+    """Shows the stage on a terminal, and keeps a partial measurement and the error that ended it."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)
@@ -45,7 +45,7 @@ class Progress(ProgressListener):
             return
         shown = text if share is None else f"{text}  {format_share(share)}"
         if self._live is None:
-            # What the program prints stays its own: redirected through here it would be slow, and measured.
+            # The program's output is not redirected: that would take time, and be measured.
             self._live = Live(
                 console=self._console,
                 refresh_per_second=REFRESH_HZ,
@@ -72,9 +72,9 @@ class Progress(ProgressListener):
 
 
 class StageLines(ProgressListener):
-    """Shows each stage as a line on a terminal that another process prints to as well.
+    """Shows each stage as a line, on a terminal that another process prints to as well.
 
-    A stage that tells a figure changes with every look: it is shown again when another part of it is done.
+    A stage whose text differs only in numbers is shown again after each further `STAGE_SHARE` of it.
     """
 
     def __init__(self, name: str = "") -> None:
@@ -88,7 +88,7 @@ class StageLines(ProgressListener):
         if (is_same and not is_due) or not sys.stderr.isatty():
             return
         self._shown, self._share = text, share or 0.0
-        with suppress(OSError):  # a terminal that was closed must not end what is being recorded
+        with suppress(OSError):  # a closed terminal must not end a recording
             sys.stderr.write(f"joulediff: {self._name}{text}\n")
             sys.stderr.flush()
 
@@ -116,7 +116,7 @@ def write_text(text: str, place: str) -> None:
 
 
 def refuse_unwritable(place: str | None, *, option: str = "--json") -> None:
-    """Raise where a report surely cannot be written to `place`, before a measurement is spent on it."""
+    """Raise if a report cannot be written to `place`, before anything is measured for it."""
     if place is None or place == "-":
         return
     path = Path(place)
@@ -129,7 +129,7 @@ def refuse_unwritable(place: str | None, *, option: str = "--json") -> None:
 
 
 def refuse_output(place: str, program: str) -> None:
-    """Raise where a run cannot be saved at `place`, or would replace what is no recorded run, the program above all."""
+    """Raise if a run cannot be saved at `place`, or would replace the program or a file that is no recording."""
     from joulediff.archive import why_unwritable
 
     if (why := why_unwritable(place)) is not None:
@@ -188,7 +188,7 @@ class ReportFiles:
 
 @contextmanager
 def stdout_kept_clean(active: bool) -> Iterator[None]:  # noqa: FBT001
-    """Send what the program prints to standard error, so that JSON on standard output stays JSON."""
+    """Send the output of the program to standard error, so that standard output has only the report."""
     if not active:
         yield
         return
@@ -205,7 +205,7 @@ def stdout_kept_clean(active: bool) -> Iterator[None]:  # noqa: FBT001
 
 
 def refuse_recording(place: str | None, *recorded: str, option: str = "--json") -> None:
-    """Raise where a report would be written over a recording: one of these, or any."""
+    """Raise if a report would replace a recording."""
     if place is None or place == "-" or not Path(place).is_file():
         return
     if any(Path(each).exists() and Path(each).samefile(place) for each in recorded):

@@ -1,4 +1,4 @@
-"""`joulediff record`: a program's energy, operators and kernels, in one file."""
+"""`joulediff record`: record the energy, operators and kernels of a program in one file."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ def command(
     strict: bool,  # noqa: FBT001
     verbose: int,
 ) -> int:
-    """Record a program in a process of its own, and write a file that holds its run.
+    """Record a program in a process of its own, and write its run to a file.
 
     FILE.py defines build(), which sets up once and returns the step: a function without
-    arguments. FILE.py:name and package.module:name name another builder. What follows -- is
-    the program's own sys.argv.
+    arguments. FILE.py:name and package.module:name name another builder. Words after --
+    are the program's sys.argv.
     """
     from joulediff.cli.output import StageLines, refuse_output
     from joulediff.model.errors import JoulediffError
@@ -99,14 +99,14 @@ def command(
 
 
 def name_file(label: str) -> str:
-    """Return the file that a run of this label is written to: what is unsafe in a name becomes a dash."""
+    """Return the file name for a label: unsafe characters become dashes."""
     safe = re.sub(r"[^\w.+=@,-]+", "-", label).strip("-.")
     return f"{safe[:NAME_CHARS] or 'run'}.jd"
 
 
 @dataclass(slots=True)
 class _File:
-    """Where the run goes, and what of it is there."""
+    """The file of the run, and the run that it holds so far."""
 
     shown: str
     kept: Run | None = None
@@ -119,7 +119,7 @@ class _File:
 
     def kept_text(self) -> str:
         if self.kept is None:
-            old = f"; {self.shown} is as it was" if Path(self.shown).exists() else ""
+            old = f"; {self.shown} is unchanged" if Path(self.shown).exists() else ""
             return f"nothing was recorded{old}"
         finished = [str(each.name) for each in self.kept.passes if each.status == "done"]
         finished += [f"part of {each.name}" for each in self.kept.passes if each.status == "partial"]
@@ -150,7 +150,7 @@ def _summarise(run: Run, file: _File, *, strict: bool) -> int:
         lines.insert(0, f"{run.label}  {format_interval(found.energy)} a step   {format_time(found.step_s)} a step")
         lines += _warning_lines(run, books)
     for wrapped in (part for line in lines for part in Text(line).wrap(console, console.width)):
-        wrapped.rstrip()  # what was a blank between words does not travel with a copied line
+        wrapped.rstrip()  # so that a copied line does not end with a blank
         console.print(wrapped, soft_wrap=True)
     console.print(Text(f"next: {file.show}"), soft_wrap=True)
     failed = [each for each in run.passes if each.status == "failed"]

@@ -1,4 +1,4 @@
-"""`joulediff render`: a saved diff as any report, on any machine."""
+"""`joulediff render`: write any report of a saved diff, on any machine."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _FORMS = {".txt": "terminal", ".json": "json", ".md": "markdown", ".markdown": "
 
 @click.command("render")
 @click.argument("saved", metavar="DIFF.json")
-@click.option("-o", "--output", metavar="FILE", help="Write to FILE: .txt, .json or .md says which report.")
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE; its suffix .txt, .json or .md chooses the report.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(["terminal", "json", "markdown"]),
-    help="Which report; else the suffix of FILE says so, and without FILE it is the terminal's.",
+    help="Report to write.  [by the suffix of FILE; terminal without FILE]",
 )
 @click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, metavar="N", help="Findings to show.")
-@click.option("--all", "every", is_flag=True, help="Show every row, and what was seen for each cause.")
+@click.option("--all", "every", is_flag=True, help="Show every row, and the evidence for each cause.")
 @click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks.")
 def command(saved: str, output: str | None, form: str | None, top: int, every: bool) -> int:  # noqa: FBT001
     """Show a diff that was saved as JSON, or write it as another report. - is standard input or output."""
@@ -71,20 +71,20 @@ def read_diff(saved: str) -> Diff:
 
 
 def form_of(place: str | None) -> str:
-    """Return which report a file is to be, by its suffix; the terminal's without a file."""
+    """Return the report that the suffix of a file chooses; the terminal's without a file."""
     if place is None:
         return "terminal"
     suffix = Path(place).suffix.lower()
     if suffix not in _FORMS:
         raise JoulediffError(
-            f"cannot tell which report {place} is to be",
-            fix="let it end with .txt, .json or .md",
+            f"the suffix of {place} names no report",
+            fix="use .txt, .json or .md, or give --format",
         )
     return _FORMS[suffix]
 
 
 def _refuse(place: str, saved: str) -> None:
-    """Raise where nothing can be written, or over the diff itself or a recording."""
+    """Raise if the file cannot be written, or is the diff itself or a recording."""
     from joulediff.cli.output import refuse_recording, refuse_unwritable
 
     if saved != "-" and Path(place).exists() and Path(saved).exists() and Path(place).samefile(saved):

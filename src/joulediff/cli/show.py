@@ -14,15 +14,15 @@ from joulediff.cli.options import output_options
     type=click.Choice(["op", "module", "line", "kernel"]),
     default="op",
     show_default=True,
-    help="What the rows are.",
+    help="Group operators by this.",
 )
 @click.option("--top", type=click.IntRange(min=1), default=15, show_default=True, metavar="N", help="Rows to show.")
 @click.option("--strict", is_flag=True, help="Exit with 2 if the energy is not trustworthy.")
 @output_options
 def command(recorded: str, by: str, top: int, strict: bool, json_to: str | None) -> int:  # noqa: FBT001
-    """Show one recorded run: what it cost, what was doubtful, and where the energy and the time went.
+    """Show one recorded run: its energy, warnings, and where the energy and the time went.
 
-    --by and --top shape the report on the terminal; the JSON always holds everything.
+    --by and --top apply to the report on the terminal; the JSON is always complete.
     """
     from joulediff.archive import load
     from joulediff.cli.output import open_console, refuse_recording, refuse_unwritable, write_text

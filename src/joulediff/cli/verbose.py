@@ -1,4 +1,4 @@
-"""Whether a command was told to show tracebacks: `-vv`, wherever it stands among the words."""
+"""Whether to show tracebacks: `-vv` anywhere on the command line."""
 
 from __future__ import annotations
 

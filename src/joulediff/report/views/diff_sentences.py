@@ -27,6 +27,7 @@ _NEAR = 0.1
 _DIGITS = re.compile(r"\d+(?:\.\d+)?")
 # At most this many operators without a counterpart are named, each with this many characters.
 _NAMES = 6
+_TOO_NOISY = "The measurements are too noisy to say which side uses more energy"
 _NO_REASON = "the measurement failed its checks, and the recording does not say which; record again"
 _NAME_CHARS = 30
 
@@ -44,9 +45,9 @@ def headline(diff: Diff) -> str:
 def _energy_sentence(diff: Diff, ratio: Ratio) -> str:
     if ratio.low <= 1.0 <= ratio.high:
         value, low, high = (ratio_text(end).removesuffix("x") for end in (ratio.value, ratio.low, ratio.high))
-        near = max(abs(ratio.low - 1.0), abs(ratio.high - 1.0)) <= _NEAR
-        said = "A and B use the same energy" if near else "The measurements are too noisy to say which side uses more"
-        return f"{said} (ratio {value}, 95% CI {low} .. {high})."
+        is_near = max(abs(ratio.low - 1.0), abs(ratio.high - 1.0)) <= _NEAR
+        what = "A and B use the same energy" if is_near else _TOO_NOISY
+        return f"{what} (ratio {value}, 95% CI {low} .. {high})."
     dear, cheap, times = ("A", "B", ratio.value) if ratio.value > 1.0 else ("B", "A", _inverse(ratio.value))
     return f"{dear} uses {ratio_text(times)} the energy of {cheap}{_by_how_much(diff, dear)}."
 
@@ -104,8 +105,8 @@ def side_texts(diff: Diff) -> Iterator[tuple[str, list[str], str, str]]:
 
 
 def condition_text(found: ConditionDifference) -> str:
-    """Return a condition that differs between the runs: `driver differs: 570.1 ↔ 550.2`."""
-    return f"{found.name} differs: {value_text(found.a)} ↔ {value_text(found.b)}"
+    """Return a condition that differs between the runs: `A and B differ in driver: 570.1 ↔ 550.2`."""
+    return f"A and B differ in {found.name}: {value_text(found.a)} ↔ {value_text(found.b)}"
 
 
 def warning_texts(diff: Diff) -> list[str]:
