@@ -20,7 +20,7 @@ from joulediff.archive import check, from_wire, load, to_wire
 from joulediff.archive.check import sound
 from joulediff.archive.container import MANIFEST, MAX_MANIFEST_BYTES, pack
 from joulediff.archive.schema import FORMAT, TABLES, Column
-from joulediff.archive.tables import to_tables
+from joulediff.archive.snapshot import Snapshot
 from joulediff.archive.writer import to_entries
 from joulediff.model.errors import ArchiveError
 
@@ -241,7 +241,7 @@ def test_a_later_format_for_this_reader_is_read(tmp_path: Path) -> None:
 
 
 def test_a_column_that_came_later_has_its_default_in_older_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    tables = to_tables(small_run())
+    tables = Snapshot.of(small_run()).tables
     monkeypatch.setitem(
         check.TABLES, "frames", (*TABLES["frames"], Column("later", "int", since=FORMAT + 1, default=7))
     )

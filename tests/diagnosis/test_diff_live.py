@@ -186,7 +186,9 @@ def programs(tmp_path: Path) -> Callable[[str, str], tuple[dict[Any, Program], l
             path.write_text(head + textwrap.dedent(body))
             path.chmod(0o755)
             found[side] = Program(
-                Request("p.py", RecordOptions(label=side, seconds=0.4, wait_s=0.0)), Interpreter(str(path)), kept.append
+                Request("p.py", RecordOptions(label=side, seconds=0.4, wait_s=0.0)),
+                Interpreter(str(path)),
+                lambda each: kept.append(each.run),
             )
         return found, kept, tmp_path / "log"
 

@@ -15,7 +15,7 @@ from typing import get_args
 
 import pytest
 
-from joulediff.archive import to_wire
+from joulediff.archive import Snapshot, to_wire
 from joulediff.model.errors import ArchiveError, JoulediffError, ProgramError
 from joulediff.model.options import RecordOptions
 from joulediff.model.progress import ProgressListener
@@ -56,7 +56,7 @@ def ended(interpreter: Interpreter, listener: ProgressListener | None = None) ->
     """Return the error that a recording ends with, and what was kept before it."""
     kept: list[Run] = []
     with pytest.raises(JoulediffError) as caught:
-        record_in_child(REQUEST, interpreter=interpreter, keep=kept.append, listener=listener)
+        record_in_child(REQUEST, interpreter=interpreter, keep=lambda each: kept.append(each.run), listener=listener)
     return caught.value, kept
 
 
@@ -69,7 +69,7 @@ def test_a_complete_run(child: Callable[[str], Interpreter]) -> None:
     kept: list[Run] = []
     listener = StageListener()
     body = "s = Sender(fd); s.stage('metered 1/3: measuring', 0.4); s.run(wire); s.done()"
-    run = record_in_child(REQUEST, interpreter=child(body), keep=kept.append, listener=listener)
+    run = record_in_child(REQUEST, interpreter=child(body), keep=lambda each: kept.append(each.run), listener=listener)
     assert run == METERED
     assert kept == [METERED]
     assert listener.stages[0] == "metered 1/3: measuring"
@@ -126,8 +126,8 @@ def test_only_the_pass_that_ended_without_a_word_is_added(
 
 
 def test_a_run_that_cannot_be_kept_again_does_not_hide_why(child: Callable[[str], Interpreter]) -> None:
-    def keep(run: Run) -> None:
-        if run != METERED:
+    def keep(recording: Snapshot) -> None:
+        if recording.run != METERED:
             raise ArchiveError("the disk is full")
 
     with pytest.raises(ProgramError, match="exit code 3"):

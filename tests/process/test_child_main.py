@@ -188,7 +188,7 @@ def test_a_held_program_is_loaded_and_builds_when_told(
     _record(replace(REQUEST, serve=True, hold=True), teller, parent)  # type: ignore[arg-type]
     assert parent.seen == [{"is_loaded"}, {"is_loaded", "is_built"}]
     assert recordings == ["frameworks", 42]
-    assert teller.sent is RUN
+    assert teller.sent is not None and teller.sent.run is RUN
 
 
 def test_a_held_program_that_is_not_wanted_builds_nothing(

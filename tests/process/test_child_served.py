@@ -387,7 +387,7 @@ def test_a_program_is_recorded_and_asked(child: Callable[[str], Interpreter], tm
         open("{tmp_path}/ended", "w").close()
     """
     kept: list[Run] = []
-    with RemoteProgram(REQUEST, interpreter=child(body), keep=kept.append) as program:
+    with RemoteProgram(REQUEST, interpreter=child(body), keep=lambda each: kept.append(each.run)) as program:
         program.wait_built()
         assert program.record([1]) == RECORDED
         assert program.stays
@@ -421,7 +421,9 @@ def test_a_program_without_operators_does_not_stay(child: Callable[[str], Interp
 )
 def test_a_program_that_dies_while_it_is_asked(child: Callable[[str], Interpreter], last: str, said: str) -> None:
     kept: list[Run] = []
-    with RemoteProgram(REQUEST, interpreter=child(f"record(); commands.next(); {last}"), keep=kept.append) as program:
+    with RemoteProgram(
+        REQUEST, interpreter=child(f"record(); commands.next(); {last}"), keep=lambda each: kept.append(each.run)
+    ) as program:
         program.wait_built()
         program.record()
         with pytest.raises(JoulediffError, match=said):
@@ -444,7 +446,7 @@ def test_the_first_to_ask_hears_why(child: Callable[[str], Interpreter]) -> None
 def test_a_pass_that_dies_is_kept_as_failed(child: Callable[[str], Interpreter]) -> None:
     body = "s.answer({'built': 1}); commands.next(); s.run(recorded); s.stage('traced 2/4: running'); os._exit(3)"
     kept: list[Run] = []
-    with RemoteProgram(REQUEST, interpreter=child(body), keep=kept.append) as program:
+    with RemoteProgram(REQUEST, interpreter=child(body), keep=lambda each: kept.append(each.run)) as program:
         program.wait_built()
         with pytest.raises(ProgramError, match="exit code 3"):
             program.record()

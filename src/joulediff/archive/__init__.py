@@ -4,7 +4,7 @@ Both forms hold the same tables (`tables`) and pass the same checks (`check`); a
 """
 
 from joulediff.archive.reader import load
-from joulediff.archive.tables import from_wire, to_wire
+from joulediff.archive.snapshot import Snapshot, from_wire, to_wire
 from joulediff.archive.writer import save, why_unwritable
 
-__all__ = ["from_wire", "load", "save", "to_wire", "why_unwritable"]
+__all__ = ["Snapshot", "from_wire", "load", "save", "to_wire", "why_unwritable"]

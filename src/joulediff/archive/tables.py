@@ -6,7 +6,6 @@ A record's fields are its table's columns. The tuples of references in `Op` and 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from itertools import accumulate, compress, pairwise
@@ -14,8 +13,8 @@ from types import NoneType
 from typing import Any, get_type_hints
 
 from joulediff.archive.check import TYPES, parse_sizes, sound
-from joulediff.archive.codec import from_plain, read_json, to_plain, to_scalar
-from joulediff.archive.schema import FORMAT, MIN_READER, SCHEMA, TABLES, Column, Tables
+from joulediff.archive.codec import from_plain, to_scalar
+from joulediff.archive.schema import TABLES, Column, Tables
 from joulediff.model.errors import ArchiveError
 from joulediff.model.run import Frame, Kernel, Op, Replay, Run, SettingSpan, SourceText, Value, Wait
 from joulediff.model.signature import Signature
@@ -34,21 +33,26 @@ HEAD = tuple(field.name for field in fields(Run) if field.name not in RECORDS)
 ROLES = {"in": "inputs", "out": "outputs", "write": "writes"}
 
 
-def to_tables(run: Run) -> Tables:
-    """Return a run as tables that `from_tables` takes back; raises ArchiveError where it contradicts itself."""
-    head = {name: to_plain(getattr(run, name)) for name in HEAD}
-    check_spans(from_head(head)["spans"], len(run.ops))
-    columns = {name: _to_columns(name, getattr(run, name)) for name in RECORDS}
-    columns["op_values"] = _uses(run.ops)
-    columns["value_writers"] = {
-        "value": [value.id for value in run.values for _ in value.writers],
-        "op": [op for value in run.values for op in value.writers],
+def to_columns(name: str, records: Sequence[Any]) -> dict[str, dict[str, list[Any]]]:
+    """Return the table of some records of a run, with the table of their references to others."""
+    found = {
+        name: {
+            column.name: _to_cells(column, [getattr(record, column.name) for record in records])
+            for column in TABLES[name]
+        }
     }
-    return check_tables({"schema": SCHEMA, "format": FORMAT, "min_reader": MIN_READER, **head}, columns)
+    if name == "ops":
+        found["op_values"] = _uses(records)
+    if name == "values":
+        found["value_writers"] = {
+            "value": [value.id for value in records for _ in value.writers],
+            "op": [op for value in records for op in value.writers],
+        }
+    return found
 
 
 def check_tables(manifest: Any, columns: Mapping[str, Any]) -> Tables:
-    """Return what is known of tables that are in memory already; raises ArchiveError where they are wrong."""
+    """Return the known tables and columns of a run in memory; raises ArchiveError at the first that is wrong."""
     rows = {}
     for name in TABLES.keys() & columns.keys():
         first = columns[name].get(TABLES[name][0].name) if isinstance(columns[name], Mapping) else None
@@ -58,21 +62,36 @@ def check_tables(manifest: Any, columns: Mapping[str, Any]) -> Tables:
     return sound(manifest, rows, lambda table, column: columns[table].get(column))
 
 
-def from_tables(tables: Tables) -> Run:
-    """Return the run that sound tables hold, and take them apart; raises ArchiveError where they hold none."""
-    columns = tables.columns
-    uses, writers = columns.pop("op_values"), columns.pop("value_writers")
+def from_tables(tables: Tables, head: Mapping[str, Any] | None = None) -> Run:
+    """Return the run in tables whose cells are checked, and take the tables apart; raises ArchiveError without one.
+
+    `head` has the fields of the run beside its tables, where they were read before.
+    """
+    found, columns = dict(head or read_head(tables)), tables.columns
+    for (name, field), references in gather_references(columns).items():
+        columns[name][field] = references
+    del columns["op_values"], columns["value_writers"]
+    found.update({name: _from_columns(name, columns.pop(name)) for name in RECORDS})
+    return Run(**found)
+
+
+def read_head(tables: Tables) -> dict[str, Any]:
+    """Return the fields of a run that are no tables; raises ArchiveError where they do not fit the tables."""
+    found = from_head(tables.manifest)
+    check_spans(found.get("spans", ()), len(tables.columns["ops"]["id"]))
+    return found
+
+
+def gather_references(columns: Mapping[str, Mapping[str, list[Any]]]) -> dict[tuple[str, str], list[tuple[int, ...]]]:
+    """Return, by table and field, the references of each row that stand in a table of their own."""
+    uses, writers, found = columns["op_values"], columns["value_writers"], {}
     for role, field in ROLES.items():
         chosen = [each == role for each in uses["role"]]
         owners, values, places = (list(compress(uses[name], chosen)) for name in ("op", "value", "position"))
-        columns["ops"][field] = gather(len(columns["ops"]["id"]), owners, values, "op_values", places)
-    columns["values"]["writers"] = gather(
-        len(columns["values"]["id"]), writers["value"], writers["op"], "value_writers"
-    )
-    found = from_head(tables.manifest)
-    check_spans(found.get("spans", ()), len(columns["ops"]["id"]))
-    found.update({name: _from_columns(name, columns.pop(name)) for name in RECORDS})
-    return Run(**found)
+        found["ops", field] = gather(len(columns["ops"]["id"]), owners, values, "op_values", places)
+    count = len(columns["values"]["id"])
+    found["values", "writers"] = gather(count, writers["value"], writers["op"], "value_writers")
+    return found
 
 
 def from_head(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -114,12 +133,6 @@ def _uses(ops: Sequence[Op]) -> dict[str, list[Any]]:
     return {name: [row[at] for row in rows] for at, name in enumerate(names)}
 
 
-def _to_columns(name: str, records: Sequence[Any]) -> dict[str, list[Any]]:
-    return {
-        column.name: _to_cells(column, [getattr(record, column.name) for record in records]) for column in TABLES[name]
-    }
-
-
 def _to_cells(column: Column, cells: list[Any]) -> list[Any]:
     if column.kind == "sizes":
         texts = {cell: None if cell is None else ",".join(map(str, cell)) for cell in set(cells)}
@@ -151,25 +164,3 @@ def check_spans(spans: Sequence[SettingSpan], ops: int) -> None:
         if span.first < free:
             raise ArchiveError(f"spans[{row}] in its manifest begins before the one above it ends")
         free = span.last + 1
-
-
-_FIX = "record again, with the same version of joulediff on both sides"
-
-
-def to_wire(run: Run) -> bytes:
-    """Return a run as JSON text of plain ASCII."""
-    tables = to_tables(run)
-    return json.dumps({"manifest": tables.manifest, "tables": tables.columns}, separators=(",", ":")).encode("ascii")
-
-
-def from_wire(data: bytes) -> Run:
-    """Return the run in bytes that `to_wire` made; raises ArchiveError for any others."""
-    try:
-        found = read_json(data)
-        if not isinstance(found, dict) or not isinstance(found.get("tables"), dict):
-            raise ArchiveError("it holds no recorded run")
-        return from_tables(check_tables(found.get("manifest"), found["tables"]))
-    except ArchiveError as error:
-        raise ArchiveError(f"the run that was sent cannot be read: {error.what}", fix=error.fix or _FIX) from error
-    except MemoryError as error:
-        raise ArchiveError("the run that was sent needs more memory than there is", fix=_FIX) from error

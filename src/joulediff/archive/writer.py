@@ -8,6 +8,7 @@ import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from joulediff.archive.container import (
     JSON_FACTOR,
@@ -20,7 +21,7 @@ from joulediff.archive.container import (
     table_entry,
 )
 from joulediff.archive.parquet import encode, inspect, memory_bytes
-from joulediff.archive.tables import to_tables
+from joulediff.archive.snapshot import PackedTable, Snapshot
 from joulediff.model.errors import ArchiveError
 from joulediff.model.run import Run
 
@@ -28,7 +29,7 @@ _ELSEWHERE = "name a file in a folder that exists, is writable and has room"
 _REPORT = "the recorder contradicts itself: please report it, with this message"
 
 
-def save(run: Run, path: str | os.PathLike[str]) -> None:
+def save(run: Run | Snapshot, path: str | os.PathLike[str]) -> None:
     """Write a run to `path`, in place of what may be there.
 
     A process that is killed meanwhile leaves the previous file or none, and at worst a scratch file beside it.
@@ -58,23 +59,30 @@ def why_unwritable(path: str | os.PathLike[str]) -> str | None:
     return None if os.access(place.parent, os.W_OK | os.X_OK) else "no permission"
 
 
-def to_entries(run: Run) -> dict[str, bytes]:
-    """Return what a run's file contains, by name."""
-    tables = to_tables(run)
-    packed = {name: encode(name, cells) for name, cells in tables.columns.items()}
-    footers = {name: inspect(name, memoryview(data)) for name, data in packed.items()}
+def to_entries(run: Run | Snapshot) -> dict[str, bytes]:
+    """Return the entries of a run's file, by name."""
+    snapshot = run if isinstance(run, Snapshot) else Snapshot.of(run)
+    for name, cells in snapshot.tables.columns.items():
+        if name not in snapshot.packed:
+            snapshot.packed[name] = _pack_table(name, cells)
+    packed = {name: snapshot.packed[name] for name in snapshot.tables.columns}
     listed = {
-        name: {"rows": footers[name].rows, "size_bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-        for name, data in packed.items()
+        name: {"rows": each.footer.rows, "size_bytes": len(each.data), "sha256": each.sha256}
+        for name, each in packed.items()
     }
-    manifest = json.dumps({**tables.manifest, "tables": listed}, indent=1).encode()
+    manifest = json.dumps({**snapshot.tables.manifest, "tables": listed}, indent=1).encode()
     if len(manifest) > MAX_MANIFEST_BYTES:
         raise ArchiveError(
             f"the label, notes and settings of the run take {len(manifest)} bytes",
             fix=f"shorten them to {MAX_MANIFEST_BYTES} bytes",
         )
-    entries = {MANIFEST: manifest, **{table_entry(name): data for name, data in packed.items()}}
-    return _padded(entries, sum(memory_bytes(name, footer) for name, footer in footers.items()))
+    entries = {MANIFEST: manifest, **{table_entry(name): each.data for name, each in packed.items()}}
+    return _padded(entries, sum(memory_bytes(name, each.footer) for name, each in packed.items()))
+
+
+def _pack_table(name: str, cells: dict[str, list[Any]]) -> PackedTable:
+    data = encode(name, cells)
+    return PackedTable(data, inspect(name, memoryview(data)), hashlib.sha256(data).hexdigest())
 
 
 def _padded(entries: dict[str, bytes], memory: int) -> dict[str, bytes]:

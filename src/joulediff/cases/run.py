@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from joulediff.archive import save
+from joulediff.archive import Snapshot, save
 from joulediff.cases.case import Case, DeviceName
 from joulediff.diagnosis.compare_programs import compare_programs
 from joulediff.diagnosis.interleaved_recording import Program
@@ -22,7 +22,6 @@ from joulediff.model.diff import Diff
 from joulediff.model.options import CASE_OPTIONS, DiffOptions, RecordOptions
 from joulediff.model.pair import SideName
 from joulediff.model.progress import ProgressListener
-from joulediff.model.run import Run
 from joulediff.process.client import RemoteProgram
 from joulediff.process.exit_reasons import explain_silence
 from joulediff.process.interpreter import find_interpreter
@@ -144,8 +143,8 @@ def _shown(program: str) -> str:
     return "/".join(("cases", *Path(program).parts[-2:]))
 
 
-def _keep_in(file: Path, program: str) -> Callable[[Run], None]:
-    def keep(run: Run) -> None:
-        save(replace(run, program=_shown(program)), file)
+def _keep_in(file: Path, program: str) -> Callable[[Snapshot], None]:
+    def keep(recording: Snapshot) -> None:
+        save(recording.changed(program=_shown(program)), file)
 
     return keep

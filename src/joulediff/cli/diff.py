@@ -22,6 +22,7 @@ from joulediff.cli.options import (
 from joulediff.model.options import DiffOptions, RecordOptions
 
 if TYPE_CHECKING:
+    from joulediff.archive import Snapshot
     from joulediff.cli.output import ReportFiles
     from joulediff.diagnosis.interleaved_recording import Program
     from joulediff.model.diff import Diff
@@ -143,13 +144,13 @@ class _Side:
         request = Request(self.target, replace(options, label=label), arguments)
         return Program(request, find_interpreter(self.python), self.keep)
 
-    def keep(self, run: Run) -> None:
+    def keep(self, recording: Snapshot) -> None:
         from joulediff.archive import save
         from joulediff.cli.record import name_file
 
         assert self.folder is not None
-        self.kept = self.folder / f"{self.side}-{name_file(run.label)}"
-        save(run, self.kept)
+        self.kept = self.folder / f"{self.side}-{name_file(recording.label)}"
+        save(recording, self.kept)
 
 
 def _compare(

@@ -21,6 +21,7 @@ from joulediff.cli.options import (
 from joulediff.model.options import RecordOptions
 
 if TYPE_CHECKING:
+    from joulediff.archive import Snapshot
     from joulediff.energy.ledger import Books
     from joulediff.model.run import Run
 
@@ -109,20 +110,21 @@ class _File:
     """The file of the run, and the run that it holds so far."""
 
     shown: str
-    kept: Run | None = None
+    kept: Snapshot | None = None
 
-    def keep(self, run: Run) -> None:
+    def keep(self, recording: Snapshot) -> None:
         from joulediff.archive import save
 
-        save(run, self.shown)
-        self.kept = run
+        save(recording, self.shown)
+        self.kept = recording
 
     def kept_text(self) -> str:
         if self.kept is None:
             old = f"; {self.shown} is unchanged" if Path(self.shown).exists() else ""
             return f"nothing was recorded{old}"
-        finished = [str(each.name) for each in self.kept.passes if each.status == "done"]
-        finished += [f"part of {each.name}" for each in self.kept.passes if each.status == "partial"]
+        passes = self.kept.passes
+        finished = [str(each.name) for each in passes if each.status == "done"]
+        finished += [f"part of {each.name}" for each in passes if each.status == "partial"]
         return f"{self.shown} keeps what was recorded ({', '.join(finished)}): {self.show}"
 
     @property

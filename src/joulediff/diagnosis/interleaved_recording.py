@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
+from joulediff.archive import Snapshot
 from joulediff.frameworks.jobs import LiveProgram
 from joulediff.model.errors import JoulediffError, ProgramError
 from joulediff.model.pair import SideName, other_side
@@ -24,11 +25,11 @@ _OUT_OF_MEMORY = "out of memory"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program to record. `keep` is given its run after each pass."""
+    """A program to record. `keep` is given the recording so far after each pass."""
 
     request: Request
     interpreter: Interpreter
-    keep: Callable[[Run], None]
+    keep: Callable[[Snapshot], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,5 +169,5 @@ def record_fixed(program: Program, fix: Mapping[str, Setting], *, listener: Prog
     return record_in_child(request, interpreter=program.interpreter, keep=_keep_nothing, listener=listener)
 
 
-def _keep_nothing(_: Run) -> None:
+def _keep_nothing(_: Snapshot) -> None:
     pass

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from joulediff.archive import Snapshot
 from joulediff.frameworks.jobs import LiveProgram
 from joulediff.model.errors import JoulediffError
 from joulediff.model.progress import ProgressListener
@@ -37,7 +38,7 @@ class RemoteProgram(LiveProgram):
         request: Request,
         *,
         interpreter: Interpreter,
-        keep: Callable[[Run], None],
+        keep: Callable[[Snapshot], None],
         listener: ProgressListener | None = None,
     ) -> None:
         self._child = Child(interpreter, request)
@@ -102,8 +103,8 @@ class RemoteProgram(LiveProgram):
             self.meter(kin)
         if not self._is_done:
             self.stays = "recorded" in self._tell({"do": GO_ON}).content
-        assert self._arrived.run is not None
-        self.run = self._arrived.run
+        assert self._arrived.snapshot is not None
+        self.run = self._arrived.snapshot.run
         return self.run
 
     def _tell(self, command: dict[str, object]) -> _Reply:
@@ -133,7 +134,7 @@ class RemoteProgram(LiveProgram):
                 self._arrived.take(last)
         except Garbled:
             self._child.kill()
-        if isinstance(last, Done) and self._arrived.run is not None:
+        if isinstance(last, Done) and self._arrived.snapshot is not None:
             self._is_done = True
             return _Reply({})
         code = self._child.wait(END_S)

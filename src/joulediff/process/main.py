@@ -25,7 +25,7 @@ from joulediff.pysource.code_owner import is_ours
 from joulediff.pysource.programs import UserCodeFailed, describe, load_builder, load_step
 
 if TYPE_CHECKING:
-    from types import FrameType
+    from joulediff.archive import Snapshot
 
 PACKAGES = ("numpy", "psutil", "scipy")
 _PASSES = get_args(PassName)
@@ -37,7 +37,7 @@ class _Teller(ProgressListener):
 
     def __init__(self, sender: Sender) -> None:
         self.sender = sender
-        self.sent: Run | None = None
+        self.sent: Snapshot | None = None
         self.failure: tuple[BaseException, str] | None = None
         """What the step raised, and in which call."""
         self._pass: str | None = None
@@ -54,10 +54,11 @@ class _Teller(ProgressListener):
         self.failure = (error, where)
 
     def checkpoint(self, run: Run) -> None:
-        from joulediff.archive import to_wire
+        from joulediff.archive import Snapshot
 
-        self.sender.run(to_wire(run))
-        self.sent = run
+        found = Snapshot.of(run, since=self.sent)
+        self.sender.run(found.to_wire(since=self.sent))
+        self.sent = found
 
 
 def main() -> None:
@@ -137,7 +138,7 @@ def _record(request: Request, teller: _Teller, commands: Commands | None) -> Non
         between=None if commands is None else lambda again: take_turns(again, teller.sender, commands),
         then=None if commands is None else lambda program: serve(program, teller.sender, commands),
     )
-    if run is not teller.sent:
+    if teller.sent is None or run is not teller.sent.run:
         teller.checkpoint(run)
 
 

@@ -16,14 +16,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, get_args
 
-from joulediff.archive import from_wire
+from joulediff.archive import Snapshot
 from joulediff.model.errors import JoulediffError
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Pass, PassName, Run
@@ -59,11 +59,15 @@ main()
 
 
 def record_in_child(
-    request: Request, *, interpreter: Interpreter, keep: Callable[[Run], None], listener: ProgressListener | None = None
+    request: Request,
+    *,
+    interpreter: Interpreter,
+    keep: Callable[[Snapshot], None],
+    listener: ProgressListener | None = None,
 ) -> Run:
     """Return the record of a program that runs in a process of its own.
 
-    `keep` is called with the run so far after each pass. Whatever ends the program early is raised as a
+    `keep` is called with the recording so far after each pass. Whatever ends the program early is raised as a
     `JoulediffError`, after everything that arrived was kept, with the pass that was under way as failed.
     """
     arrived = Arrived(keep, listener or ProgressListener())
@@ -85,8 +89,8 @@ def _listen(starting: Child, arrived: Arrived) -> Run:
         if isinstance(last, Done):
             arrived.take(Stage("recorded; waiting for the program to end"))
         code = child.wait(LINGER_S if isinstance(last, Done | Failure) else END_S)
-    if isinstance(last, Done) and arrived.run is not None:
-        return arrived.run
+    if isinstance(last, Done) and arrived.snapshot is not None:
+        return arrived.snapshot.run
     if isinstance(last, Failure):
         raise explain_failure(last)
     raise explain_silence(arrived.stage, code, child.asked)
@@ -96,16 +100,16 @@ def _listen(starting: Child, arrived: Arrived) -> Run:
 class Arrived:
     """What has come from the child: the run so far, and what it was doing when it last said so."""
 
-    keep: Callable[[Run], None]
+    keep: Callable[[Snapshot], None]
     listener: ProgressListener
-    run: Run | None = None
+    snapshot: Snapshot | None = None
     stage: str = "starting"
     _pass: str | None = None
 
     def take(self, message: Message) -> None:
         if isinstance(message, RunSoFar):
-            self.run = from_wire(message.wire)
-            self.keep(self.run)
+            self.snapshot = Snapshot.from_wire(message.wire, since=self.snapshot)
+            self.keep(self.snapshot)
         elif isinstance(message, Stage):
             self.stage, name = message.text, message.text.partition(" ")[0]
             self._pass = name if name in _PASSES else self._pass
@@ -113,18 +117,21 @@ class Arrived:
 
     def break_off(self, why: str) -> None:
         """Keep the run once more, with the pass that was under way and why it ended."""
-        name = None if self.run is None else self._under_way(self.run)
-        if self.run is None or name is None:
+        if self.snapshot is None:
             return
-        self.run = replace(self.run, passes=(*self.run.passes, Pass(name, "failed", 0.0, why)))
+        passes = self.snapshot.passes
+        name = self._under_way(passes)
+        if name is None:
+            return
+        self.snapshot = self.snapshot.changed(passes=(*passes, Pass(name, "failed", 0.0, why)))
         with suppress(JoulediffError):  # the reason that is being told matters more
-            self.keep(self.run)
+            self.keep(self.snapshot)
 
-    def _under_way(self, run: Run) -> PassName | None:
+    def _under_way(self, passes: Sequence[Pass]) -> PassName | None:
         """Return the pass that ended without a word; None where the child itself has said which and why."""
-        ended = {each.name for each in run.passes}
+        ended = {each.name for each in passes}
         missing = [name for name in _PASSES if name not in ended]
-        told = any(each.status != "done" for each in run.passes)
+        told = any(each.status != "done" for each in passes)
         return next((name for name in missing if name == self._pass), None if told or not missing else missing[0])
 
 

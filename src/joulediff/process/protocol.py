@@ -58,7 +58,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class RunSoFar:
-    """Everything recorded until now, in the archive's wire form."""
+    """The recording so far, in the archive's wire form: what changed since the one before."""
 
     wire: bytes
 

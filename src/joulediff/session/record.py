@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from joulediff.archive import save, why_unwritable
+from joulediff.archive import Snapshot, save, why_unwritable
 from joulediff.energy.load_energy import BurstMeter, LoadMeter
 from joulediff.energy.replay import Replaying
 from joulediff.frameworks.recorder import Recorder, open_recorder
@@ -120,9 +120,13 @@ def record_step(
     run = Run(options.label, program, datetime.now(timezone.utc).isoformat(timespec="seconds"), __version__)
     place = _check_place(path) if path is not None else None
 
+    saved: Snapshot | None = None
+
     def keep(run: Run) -> None:
+        nonlocal saved
         if place is not None:
-            save(run, place)
+            saved = Snapshot.of(run, since=saved)
+            save(saved, place)
         if checkpoint is not None:
             checkpoint(run)
 

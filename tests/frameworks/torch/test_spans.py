@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from joulediff.archive import load, save
-from joulediff.archive.tables import from_tables, from_wire, to_tables, to_wire
+from joulediff.archive.snapshot import Snapshot, from_wire, to_wire
+from joulediff.archive.tables import from_tables
 from joulediff.frameworks.framework import settings_at
 from joulediff.model.errors import ArchiveError
 from joulediff.model.run import Run, Setting, SettingSpan
@@ -57,7 +58,7 @@ def test_spans_and_places_are_stored(tmp_path: Path) -> None:
 
 
 def test_a_file_without_them_is_read() -> None:
-    tables = to_tables(run_of(2))
+    tables = Snapshot.of(run_of(2)).tables
     del tables.manifest["spans"], tables.manifest["set_places"]
     assert from_tables(tables) == run_of(2)
 
@@ -78,7 +79,7 @@ def test_a_span_that_is_not_among_the_operators_is_refused(bounds: list[tuple[in
     spans = tuple(SettingSpan(first, last, {}) for first, last in bounds)
     with pytest.raises(ArchiveError, match=r"spans\[\d\] in its manifest"):
         save(run_of(3, *spans), tmp_path / "run.jd")
-    tables = to_tables(run_of(3))
+    tables = Snapshot.of(run_of(3)).tables
     tables.manifest["spans"] = [{"first": first, "last": last, "settings": {}} for first, last in bounds]
     with pytest.raises(ArchiveError, match=r"spans\[\d\] in its manifest"):
         from_tables(tables)
@@ -88,7 +89,7 @@ def test_a_span_that_is_not_among_the_operators_is_refused(bounds: list[tuple[in
     "spans", [None, {}, [1], [{"first": 0, "last": 0}], [{"first": 0.5, "last": 1, "settings": {}}]]
 )
 def test_a_span_that_is_none_is_refused(spans: Any) -> None:
-    tables = to_tables(run_of(3))
+    tables = Snapshot.of(run_of(3)).tables
     tables.manifest["spans"] = spans
     with pytest.raises(ArchiveError, match="spans"):
         from_tables(tables)
