@@ -14,7 +14,7 @@ from itertools import combinations
 from pathlib import Path
 
 from joulediff.archive import load
-from joulediff.diagnosis.diagnose import diagnose
+from joulediff.diagnosis.compare import diagnose
 from joulediff.model.run import Run
 
 

@@ -17,7 +17,7 @@ from joulediff.version import __version__
 
 if TYPE_CHECKING:
     from joulediff.archive import load, save
-    from joulediff.diagnosis.diagnose import diff
+    from joulediff.diagnosis.compare import diff
     from joulediff.frameworks.named_regions import region
     from joulediff.measuring.doctor import check_machine
     from joulediff.measuring.step import measure
@@ -58,7 +58,7 @@ _HOMES = {
     "Measurement": "joulediff.model.measurement",
     "Run": "joulediff.model.run",
     "check_machine": "joulediff.measuring.doctor",
-    "diff": "joulediff.diagnosis.diagnose",
+    "diff": "joulediff.diagnosis.compare",
     "load": "joulediff.archive",
     "measure": "joulediff.measuring.step",
     "record": "joulediff.session.record",

@@ -15,7 +15,7 @@ from joulediff.cases.judge import GOOD, judge
 from joulediff.cases.kept import judge_diff
 from joulediff.cases.library import find_cases
 from joulediff.cases.run import DIFF, RUNS
-from joulediff.diagnosis.diagnose import diagnose
+from joulediff.diagnosis.compare import diagnose
 from joulediff.model.diff import Diff, Ledger
 from joulediff.model.finding import Finding
 from joulediff.model.pair import SideName

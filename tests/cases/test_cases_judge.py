@@ -14,7 +14,7 @@ from diff_builders import changed, finding, gelu, gpt2_diff, host_wait, same_dif
 from joulediff.archive import load
 from joulediff.cases.case import Case
 from joulediff.cases.judge import STILL_THERE, judge, judge_same, rank_finding
-from joulediff.diagnosis.diagnose import diagnose
+from joulediff.diagnosis.compare import diagnose
 from joulediff.model.diff import Diff, Ratio
 from joulediff.model.finding import Cause, Finding
 from joulediff.model.run import Run

@@ -34,7 +34,7 @@ def cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("JOULEDIFF_CASES", "lib")
     monkeypatch.setattr("joulediff.measuring.idle.WINDOW_S", 0.1)
-    monkeypatch.setattr("joulediff.diagnosis.trials.trial.WINDOW_S", 0.1)
+    monkeypatch.setattr("joulediff.diagnosis.trials.region_trials.WINDOW_S", 0.1)
     monkeypatch.setattr("joulediff.cases.library.has_nvidia", lambda: False)
     (tmp_path / "lib").mkdir()
 

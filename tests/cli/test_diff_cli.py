@@ -38,7 +38,7 @@ QUICK: dict[str, Any] = {"seconds": 0.05, "wait_s": 0.0, "meter": "estimated", "
 def _quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("joulediff.measuring.idle.WINDOW_S", 0.1)
-    monkeypatch.setattr("joulediff.diagnosis.trials.trial.WINDOW_S", 0.1)
+    monkeypatch.setattr("joulediff.diagnosis.trials.region_trials.WINDOW_S", 0.1)
 
 
 @pytest.fixture

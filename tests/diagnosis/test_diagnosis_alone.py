@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from diagnosis_builders import LiveProgram, costs, draw, record
-from joulediff.diagnosis.diagnose import diagnose
-from joulediff.diagnosis.trials.whole_step import CHANGE
+from joulediff.diagnosis.compare import diagnose
+from joulediff.diagnosis.evidence.only_difference import CHANGE
 from joulediff.model.diff import Diff
 from joulediff.model.finding import Finding
 from joulediff.model.run import Op, Run

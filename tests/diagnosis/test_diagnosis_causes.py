@@ -12,10 +12,10 @@ from torch.nn import functional
 
 from diagnosis_builders import LiveProgram, costs, draw, record, region_of, sides_of
 from joulediff.diagnosis.comparison import Comparison
-from joulediff.diagnosis.evidence.call_path import NOT_TRIED
+from joulediff.diagnosis.evidence.call_path import NOT_TRACED
 from joulediff.diagnosis.evidence.find_leads import find_leads
 from joulediff.diagnosis.lead import Lead, Subject, add_evidence, make_subject
-from joulediff.diagnosis.merge import join_leads
+from joulediff.diagnosis.trials.each_lead import join_settings
 from joulediff.model.place import Place
 from joulediff.model.run import Frame, Run
 from joulediff.pysource.line_trace import LineTrace, TraceLine, TraceStep
@@ -60,7 +60,7 @@ def subject_of(
 
 
 def leads_of(steps: tuple[Callable[[], Any], Callable[[], Any]], op: str, **options: Any) -> list[Lead]:
-    return find_leads(subject_of(steps, op, **options), {})
+    return find_leads(subject_of(steps, op, **options))
 
 
 def with_settings(
@@ -75,8 +75,8 @@ def test_one_switch_of_three_names_is_one_lead() -> None:
     assert lead.kind == "misconfiguration"
     assert lead.cause.key == "torch.backends.cuda.matmul.allow_tf32"
     assert (lead.cause.value_a, lead.cause.value_b) == (False, True)
-    (suspect,) = lead.suspects
-    assert suspect.settings == {"torch.backends.cuda.matmul.allow_tf32": True}
+    (change,) = lead.changes
+    assert dict(change.settings) == {"torch.backends.cuda.matmul.allow_tf32": True}
 
 
 def test_a_switch_is_named_as_the_program_names_it() -> None:
@@ -88,13 +88,13 @@ def test_a_switch_is_named_as_the_program_names_it() -> None:
 
 def test_a_setting_takes_the_cheap_sides_value() -> None:
     (lead,) = with_settings({"torch.x": 1}, {"torch.x": 2}, expensive="b")
-    assert lead.suspects[0].settings == {"torch.x": 1}
+    assert dict(lead.changes[0].settings) == {"torch.x": 1}
 
 
 def test_two_switches_are_two_leads_and_one_if_they_work_together() -> None:
     leads = with_settings({"torch.x": 1, "torch.y": 3}, {"torch.x": 2, "torch.y": 4})
     assert [lead.cause.key for lead in leads] == ["torch.x", "torch.y"]
-    joined = join_leads(leads).cause
+    joined = join_settings(leads, "a").cause
     assert (joined.key, joined.value_a, joined.value_b) == ("torch.x and torch.y", "1 and 3", "2 and 4")
     assert len(joined.evidence) == 2
 
@@ -106,7 +106,7 @@ def test_the_grad_mode_is_no_lead() -> None:
 
 def test_the_environment_is_a_lead_that_cannot_be_tried() -> None:
     leads = with_settings({"env.X": "1", "torch.two": 1}, {"env.X": "2", "torch.two": 2})
-    assert [(lead.cause.key, bool(lead.suspects)) for lead in leads] == [("torch.two", True), ("env.X", False)]
+    assert [(lead.cause.key, bool(lead.changes)) for lead in leads] == [("torch.two", True), ("env.X", False)]
     assert leads[1].kind == "misconfiguration"
     assert any("cannot be changed at run time" in text for text in leads[1].cause.evidence)
 
@@ -136,7 +136,7 @@ def test_strides_come_before_settings() -> None:
     first = leads[0]
     assert first.kind == "misconfiguration" and first.cause.key == "strides"
     assert "given to the step as LAID" in first.cause.evidence[0]
-    assert [(s.layout, s.calls) for s in first.suspects] == [(("strides",), False), ((), True)]
+    assert [(s.layout, s.calls) for s in first.changes] == [(("strides",), False), ((), True)]
 
 
 def test_a_wide_type_that_was_given() -> None:
@@ -176,7 +176,7 @@ def test_layouts_are_those_of_the_same_operator() -> None:
     region = replace(sides_of(a, b).regions[0], kind="equal", a=ops, b=ops)
     values = {v for op in b.ops if op.name == "aten::tanh" for v in op.inputs}
     wide = tuple(replace(v, dtype="float64") if v.id in values else v for v in b.values)
-    leads = find_leads(make_subject(Comparison(a, replace(b, values=wide), [region]), region, "a"), {})
+    leads = find_leads(make_subject(Comparison(a, replace(b, values=wide), [region]), region, "a"))
     assert [lead.cause.type for lead in leads] == ["kernel"]
 
 
@@ -185,7 +185,7 @@ def test_other_calls_are_the_cause_where_the_code_is_the_users_own() -> None:
     assert (lead.kind, lead.cause.type) == ("api_misuse", "call_path")
     assert lead.cause.value_b == "gelu"
     assert lead.cause.location_b is not None and "functional.gelu" in (lead.cause.location_b.text or "")
-    assert lead.suspects[0].calls
+    assert lead.changes[0].calls
 
 
 def test_work_that_the_other_side_does_without() -> None:
@@ -248,15 +248,15 @@ SDPA = {"model.m.config._attn_implementation": "sdpa", "model.m.config.n": 4}
 
 
 def test_the_only_entry_of_a_configuration_that_differs() -> None:
-    (lead,) = find_leads(library_subject((EAGER, SDPA)), {})
+    (lead,) = find_leads(library_subject((EAGER, SDPA)))
     assert (lead.kind, lead.cause.key) == ("misconfiguration", "config._attn_implementation")
     assert (lead.cause.value_a, lead.cause.value_b) == ("eager", "sdpa")
     assert any("both run forward" in text for text in lead.cause.evidence)
-    assert NOT_TRIED in lead.cause.evidence
+    assert NOT_TRACED in lead.cause.evidence
 
 
 def test_several_entries_point_to_none_of_them() -> None:
-    (lead,) = find_leads(library_subject((EAGER, {**SDPA, "model.m.config.n": 8})), {})
+    (lead,) = find_leads(library_subject((EAGER, {**SDPA, "model.m.config.n": 8})))
     assert lead.kind == "api_misuse" and lead.cause.type == "call_path"
 
 
@@ -268,19 +268,20 @@ def trace_lines(value: bool, line: int) -> LineTrace:
 
 def test_line_by_line_the_variable_that_decided_is_found() -> None:
     subject = library_subject((EAGER, {**SDPA, "model.m.config.n": 8}))
-    sides = subject.sides
+    sides = subject.comparison
     live = {
         "a": LiveProgram(sides.a, walks={"forward": trace_lines(False, 30)}),
         "b": LiveProgram(sides.b, walks={"forward": trace_lines(True, 34)}),
     }
-    (lead,) = find_leads(subject, live)
+    (lead,) = find_leads(replace(subject, live=live))
     assert (lead.kind, lead.cause.key) == ("misconfiguration", "config.fused")
     assert (lead.cause.value_a, lead.cause.value_b) == (False, True)
 
 
 def test_a_function_that_did_not_run_again_leaves_the_calls() -> None:
     subject = library_subject((EAGER, {**SDPA, "model.m.config.n": 8}))
-    (lead,) = find_leads(subject, {"a": LiveProgram(subject.sides.a), "b": LiveProgram(subject.sides.b)})
+    live = {"a": LiveProgram(subject.comparison.a), "b": LiveProgram(subject.comparison.b)}
+    (lead,) = find_leads(replace(subject, live=live))
     assert lead.kind == "api_misuse"
     assert any("did not run again" in text for text in lead.cause.evidence)
 
@@ -292,7 +293,7 @@ def test_there_is_always_a_lead(expensive: Any) -> None:
     for region in sides.regions:
         subject = make_subject(sides, region, expensive)
         if subject.op(expensive) is not None:
-            assert find_leads(subject, {})
+            assert find_leads(subject)
 
 
 def test_evidence_is_added_at_the_end() -> None:

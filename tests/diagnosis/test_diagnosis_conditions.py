@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from diagnosis_builders import costs, draw, measured
+from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.conditions import compare_conditions
-from joulediff.diagnosis.diagnose import diagnose
 from joulediff.model.diff import ConditionDifference
 from joulediff.model.measurement import DeviceState
 from joulediff.model.run import Run, Setting

@@ -12,8 +12,8 @@ from diagnosis_builders import costs, draw, frames, record, region_of, sides_of
 from joulediff.diagnosis.comparison import costliest, to_place
 from joulediff.diagnosis.evidence.deviation import Deviation, find_deviation
 from joulediff.diagnosis.evidence.layout import find_differences, find_origin
-from joulediff.diagnosis.evidence.redundancy import call_behind, calls_in
-from joulediff.diagnosis.evidence.settings import config_place, differing_config, differing_settings, set_place
+from joulediff.diagnosis.evidence.recorded_settings import config_place, differing_config, differing_settings, set_place
+from joulediff.diagnosis.evidence.source_calls import call_behind, calls_in
 from joulediff.model.place import Place
 from joulediff.model.run import Run, SourceText
 from rewrites.programs import record_step
@@ -346,7 +346,7 @@ def test_the_costliest_operator_and_those_without_kernels() -> None:
     assert costliest(sides, "a", []) is None
 
 
-def test_a_slice_reaches_from_shared_tensors_to_the_outputs() -> None:
+def test_runnable_operators_reach_from_shared_tensors_to_the_outputs() -> None:
     def copied() -> torch.Tensor:
         return torch.softmax(X.t().contiguous(), -1) @ W[:16]
 
@@ -355,8 +355,8 @@ def test_a_slice_reaches_from_shared_tensors_to_the_outputs() -> None:
 
     sides = sides_of(record(copied, costs({})), record(plain, costs({})))
     region = region_of(sides, "_softmax")
-    names = [sides.a.ops[op].name for op in sides.slice_of(region, "a")]
+    names = [sides.a.ops[op].name for op in sides.runnable_ops(region, "a")]
     assert names == ["aten::t", "aten::clone", "aten::_softmax"]
-    assert [sides.b.ops[op].name for op in sides.slice_of(region, "b")] == ["aten::t", "aten::_softmax"]
+    assert [sides.b.ops[op].name for op in sides.runnable_ops(region, "b")] == ["aten::t", "aten::_softmax"]
     copy = region_of(sides, "clone", "movement")
     assert region in sides.readers_of(copy.a, "a")

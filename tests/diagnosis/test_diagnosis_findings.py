@@ -10,7 +10,8 @@ import torch
 from torch.nn import functional
 
 from diagnosis_builders import DeadLab, LiveProgram, costs, draw, record, sums
-from joulediff.diagnosis.diagnose import TRIED, diagnose
+from joulediff.diagnosis.compare import diagnose
+from joulediff.diagnosis.diagnose_rows import MAX_TRIED
 from joulediff.frameworks.jobs import JobCost
 from joulediff.model.diff import Diff, Row, Thresholds
 from joulediff.model.finding import Finding
@@ -179,7 +180,7 @@ def test_only_so_many_rows_are_tried() -> None:
     tried = [
         f for f in diff.findings if f.proof.confirmation is not None or "not tried" not in " ".join(f.cause.evidence)
     ]
-    assert len(diff.findings) >= 8 and len(tried) == TRIED
+    assert len(diff.findings) >= 8 and len(tried) == MAX_TRIED
     assert any("others cost more" in " ".join(f.cause.evidence) for f in diff.findings)
 
 

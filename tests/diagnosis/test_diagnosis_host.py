@@ -11,8 +11,8 @@ import torch
 from torch.nn import functional
 
 from diagnosis_builders import LiveProgram, costs, draw, record, sides_of, sums
+from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.comparison import Comparison
-from joulediff.diagnosis.diagnose import diagnose
 from joulediff.diagnosis.evidence.host import Around, find_around, find_launches, find_waits, part_energy
 from joulediff.diagnosis.significance import compare_rows
 from joulediff.frameworks.jobs import Job, JobCost

@@ -1,4 +1,4 @@
-"""Findings of one cause as one: what they cost together, and what of it was confirmed."""
+"""Drafts of one cause merged to one: their cost together, and how much of it was confirmed."""
 
 from __future__ import annotations
 
@@ -7,17 +7,38 @@ from typing import Any
 
 import pytest
 
-from diff_builders import changed, finding
-from joulediff.diagnosis.merge import identity, merge
-from joulediff.model.finding import Cause, Finding
+from diff_builders import finding
+from joulediff.diagnosis.comparison import Comparison
+from joulediff.diagnosis.draft import Draft
+from joulediff.diagnosis.lead import Lead
+from joulediff.diagnosis.merge import add_row_to, identity, merge
+from joulediff.model.diff import Thresholds
+from joulediff.model.finding import Cause
 from joulediff.model.place import Place
+from run_builders import gpt2_run
 
 HERE, ELSEWHERE = Place("hf.py", 3, "build"), Place("hf.py", 9, "build")
 TF32 = Cause("setting", "allow_tf32", False, True, HERE, None)
 
 
-def found(a_j: float, b_j: float | None, **changes: Any) -> Finding:
-    return finding(1, a_j, b_j, **{"cause": TF32, **changes})
+def found(a_j: float, b_j: float | None, **changes: Any) -> Draft:
+    made = finding(1, a_j, b_j, **{"cause": TF32, **changes})
+    run = gpt2_run(1)
+    return Draft(
+        Comparison(run, run, ()),
+        Thresholds(),
+        made.expensive,
+        made.region,
+        made.cost,
+        Lead(made.kind, made.cause, ()),
+        where=made.where,
+        verdict=made.verdict,
+        work=made.work,
+        proof=made.proof,
+        regions=made.regions,
+        count=made.count,
+        rows=(0,),
+    )
 
 
 def test_one_is_as_it_is() -> None:
@@ -28,7 +49,7 @@ def test_one_is_as_it_is() -> None:
 def test_energies_add_up_and_the_dearest_speaks() -> None:
     small, large = found(3.0, 1.0, region="mm", regions=(1,)), found(30.0, 10.0, region="addmm", regions=(2, 3))
     both = merge([small, large])
-    assert both.region == "addmm, 1 more" and both.regions == (2, 3, 1)
+    assert both.name == "addmm, 1 more" and both.regions == (2, 3, 1)
     assert both.cost.energy_a is not None and both.cost.energy_b is not None
     assert (both.cost.energy_a.joules, both.cost.energy_b.joules, both.cost.delta_j) == pytest.approx(
         (33.0, 11.0, 22.0)
@@ -46,16 +67,14 @@ def test_a_place_in_the_model_is_told_if_it_is_one() -> None:
 
 def test_most_of_it_must_be_confirmed() -> None:
     large, small = found(30.0, 10.0), found(3.0, 1.0, confirmed=False)
-    assert merge([large, small]).proof.confirmed
-    assert not merge([changed(large, confirmed=False), changed(small, confirmed=True)]).proof.confirmed
+    assert merge([large, small]).confirmed
+    assert not merge([found(30.0, 10.0, confirmed=False), found(3.0, 1.0)]).confirmed
     assert not merge([large, found(20.0, 10.0, confirmed=False)]).proof.confirmed
 
 
 def test_the_first_that_was_tried_with_the_others_speaks_for_them() -> None:
-    both = merge(
-        [found(3.0, 1.0, region="softmax"), found(9.0, None, region="clone", confirmed=False)], keep_first=True
-    )
-    assert both.region == "softmax" and both.proof.confirmed
+    both = add_row_to(found(3.0, 1.0, region="softmax"), found(9.0, None, region="clone", confirmed=False))
+    assert both.name == "softmax" and both.proof.confirmed
     assert both.cost.delta_j == pytest.approx(11.0)
 
 
@@ -82,7 +101,7 @@ def test_which_findings_have_one_cause(changes: dict[str, Any], same: bool) -> N
 
 def test_a_layout_is_one_cause_only_in_one_line() -> None:
     first = found(3.0, 1.0, cause=replace(TF32, type="layout"))
-    assert identity(first) != identity(replace(first, cause=replace(first.cause, location_a=ELSEWHERE)))
+    assert identity(first) != identity(found(3.0, 1.0, cause=replace(TF32, type="layout", location_a=ELSEWHERE)))
 
 
 @pytest.mark.parametrize(
@@ -97,10 +116,10 @@ def test_calls_and_what_is_unknown_are_one_cause_only_in_one_kind_of_region(caus
     kind = {"call_path": "api_misuse", "redundancy": "redundant", "kernel": "unknown"}[cause.type]
     first = found(3.0, 1.0, kind=kind, cause=cause)
     assert identity(first) == identity(replace(first, where="other"))
-    assert identity(first) != identity(replace(first, region="other"))
+    assert identity(first) != identity(replace(first, name="other"))
 
 
 def test_an_entry_of_a_configuration_is_one_cause_in_all_regions() -> None:
     config = Cause("call_path", "config.use_cache", True, False, HERE, None)
     first = found(3.0, 1.0, cause=config)
-    assert identity(first) == identity(replace(first, region="other"))
+    assert identity(first) == identity(replace(first, name="other"))

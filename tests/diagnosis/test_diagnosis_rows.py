@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import paths
 from diagnosis_builders import costs, draw, measured, record, sums
 from joulediff.archive import load
-from joulediff.diagnosis.diagnose import diagnose
+from joulediff.diagnosis.compare import diagnose
 from joulediff.model.measurement import Measurement
 from joulediff.model.run import Op, Run
 from rewrites.nodes import gelu_decomposed

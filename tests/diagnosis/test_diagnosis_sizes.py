@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from diagnosis_builders import LiveProgram, costs, draw, record, region_of, sides_of
-from joulediff.diagnosis.diagnose import diagnose
-from joulediff.diagnosis.evidence.call_path import NOT_TRIED
+from joulediff.diagnosis.compare import diagnose
+from joulediff.diagnosis.evidence.call_path import NOT_TRACED
 from joulediff.diagnosis.evidence.find_leads import find_leads
 from joulediff.diagnosis.lead import Lead, make_subject
 from joulediff.frameworks.framework import source_hints
@@ -94,7 +94,7 @@ def live(mine: LiveProgram | None = None) -> dict[Any, LiveProgram]:
 
 def leads_of(a: Run, b: Run, name: str, *, tried: Any = None, expensive: Any = "a") -> list[Lead]:
     sides = sides_of(a, b)
-    return find_leads(make_subject(sides, region_of(sides, name), expensive), tried or {})
+    return find_leads(make_subject(sides, region_of(sides, name), expensive, tried))
 
 
 def only(diff: Diff) -> Finding:
@@ -109,7 +109,7 @@ def test_logits_that_are_thrown_away() -> None:
     assert lead.cause.evidence[0] == THROWN
     assert lead.cause.location_b is not None
     assert lead.cause.location_b.text == "return forward(X, logits_to_keep=2)"
-    assert [(suspect.calls, suspect.layout) for suspect in lead.suspects] == [(True, ())]
+    assert [(change.calls, change.layout) for change in lead.changes] == [(True, ())]
 
 
 def project_walk(name: str, value: Any) -> LineTrace:
@@ -159,7 +159,7 @@ def test_the_side_that_makes_more_may_be_the_second() -> None:
 def test_without_both_programs_the_calls_are_named(tried: Any) -> None:
     lead = leads_of(DEAR, LEAN, "mm", tried=tried)[0]
     assert lead.kind == "redundant" and lead.cause.key != "logits_to_keep"
-    assert lead.cause.evidence[:2] == (THROWN, NOT_TRIED)
+    assert lead.cause.evidence[:2] == (THROWN, NOT_TRACED)
 
 
 def test_work_of_the_users_own_lines_is_named_by_its_call() -> None:
@@ -284,7 +284,7 @@ def test_a_copy_that_was_written_is_named_with_its_line(step: Program, key: str,
     assert (lead.kind, lead.cause.key) == ("api_misuse", key)
     assert (lead.cause.value_a, lead.cause.value_b) == ("32x16, contiguous", "32x16, strides 1,32")
     assert lead.cause.location_a is not None and lead.cause.location_a.text == line
-    assert [suspect.layout for suspect in lead.suspects] == [("strides",), ()], "what is tried is the layout"
+    assert [suspect.layout for suspect in lead.changes] == [("strides",), ()], "what is tried is the layout"
 
 
 def test_a_copy_that_changes_no_layout_is_not_to_blame() -> None:
@@ -316,4 +316,4 @@ def test_the_copy_is_what_to_leave_out(step: Program, key: str) -> None:
     assert (found.cause.type, found.cause.key) == ("layout", key)
     assert found.suggestion.startswith(f"Leave out {key} (")
     assert "test_diagnosis_sizes.py:" in found.suggestion
-    assert found.suggestion.endswith("the other side reads the tensor as it lies, with 32x16, strides 1,32.")
+    assert found.suggestion.endswith("the other side reads the tensor without a copy, as 32x16, strides 1,32.")

@@ -9,14 +9,18 @@ import pytest
 import torch
 
 from diagnosis_builders import LiveProgram, costs, draw, record, sides_of
+from joulediff.diagnosis.build import build_finding, draft_busy_wait
+from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.comparison import Comparison
-from joulediff.diagnosis.diagnose import diagnose
-from joulediff.diagnosis.evidence.busy_wait import Spinning, find_spinning, write_spinning
+from joulediff.diagnosis.draft import Investigation
+from joulediff.diagnosis.evidence.busy_wait import BusyWait, find_busy_wait
+from joulediff.diagnosis.trials.run_trials import run_trials
 from joulediff.model.diff import Diff, Thresholds
 from joulediff.model.energy import Energy
 from joulediff.model.finding import Finding
 from joulediff.model.measurement import Measurement
 from joulediff.model.place import Place
+from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run
 from joulediff.report.json.diff import diff_from_json, diff_to_json
 from joulediff.report.markdown import diff_to_markdown
@@ -54,8 +58,8 @@ def run_of(schedule: str | None, cpu_j: float | None, **changes: Any) -> Run:
     return replace(RUN, settings={} if schedule is None else {SCHEDULE: schedule}, measurement=found)
 
 
-def found_in(a: Run, b: Run, threshold: float = 0.05) -> Spinning | None:
-    return find_spinning(Comparison(a, b, sides_of(RUN, RUN).regions), threshold)
+def found_in(a: Run, b: Run, threshold: float = 0.05) -> BusyWait | None:
+    return find_busy_wait(Comparison(a, b, sides_of(RUN, RUN).regions), threshold)
 
 
 SPIN, BLOCK = run_of("spin", 3.0), run_of("blocking_sync", 1.0)
@@ -120,9 +124,14 @@ def test_other_settings_called_schedule_are_none_of_a_device() -> None:
 
 def written(a: Run = SPIN, b: Run = BLOCK, *, live: Any = None, limits: Thresholds = LIMITS) -> Finding:
     sides = Comparison(a, b, sides_of(RUN, RUN).regions)
-    found = find_spinning(sides, limits.threshold)
+    found = find_busy_wait(sides, limits.threshold)
     assert found is not None
-    return write_spinning(sides, found, live or {}, limits)
+    return built(sides, found, live or {}, limits)
+
+
+def built(sides: Comparison, found: BusyWait, live: Any, limits: Thresholds) -> Finding:
+    work = Investigation(sides, (), limits, live, ProgressListener())
+    return build_finding(run_trials(draft_busy_wait(work, found)), 1)
 
 
 def tried(*, after: Measurement | str, limits: Thresholds = LIMITS, other: bool = True) -> Finding:
@@ -171,7 +180,7 @@ def test_a_cpu_that_is_metered_is_in_the_total_already() -> None:
 def test_a_cpu_that_rests_on_the_other_side_has_no_ratio() -> None:
     sides = Comparison(SPIN, BLOCK, ())
     nothing = Energy(0.0, 0.0, 0.0, "estimated")
-    found = write_spinning(sides, Spinning(SCHEDULE, "a", energy(3.0), nothing), {}, LIMITS)
+    found = built(sides, BusyWait(SCHEDULE, "a", energy(3.0), nothing), {}, LIMITS)
     assert found.cost.ratio is None and found.cost.delta_j == pytest.approx(3.0)
 
 

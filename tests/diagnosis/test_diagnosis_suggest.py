@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,8 +11,22 @@ import torch
 
 from diagnosis_builders import costs, draw, record
 from diff_builders import finding, gpt2_diff
-from joulediff.diagnosis.build import suggest
-from joulediff.diagnosis.compare_programs import _compare, confirm_findings, find_fix
+from joulediff.diagnosis.compare_programs import _compare, confirm_findings
+from joulediff.diagnosis.suggest import (
+    find_fix,
+    suggest_call,
+    suggest_configuration,
+    suggest_implementation,
+    suggest_layout,
+    suggest_leaving_out,
+    suggest_no_copy,
+    suggest_no_wait,
+    suggest_one_call,
+    suggest_replacing,
+    suggest_search,
+    suggest_setting,
+    suggest_sleep,
+)
 from joulediff.model.finding import Cause
 from joulediff.model.place import Place
 from joulediff.model.progress import ProgressListener
@@ -26,78 +41,122 @@ def cause(type_: Any, key: str | None, mine: Setting, other: Setting) -> Cause:
     return Cause(type_, key, mine, other, HERE, THERE)
 
 
-# (kind, cause, what the text must say beside the line)
+# (function, cause, words of the text beside the line)
 SAID: dict[str, tuple[Any, Cause, tuple[str, ...]]] = {
     "setting": (
-        "misconfiguration",
+        suggest_setting,
         cause("setting", "torch.backends.cuda.matmul.allow_tf32", False, True),
         ("Set torch.backends.cuda.matmul.allow_tf32 to True", "it is False"),
     ),
-    "word": ("misconfiguration", cause("setting", "torch.x", "highest", "high"), ("'high'", "'highest'")),
-    "dtype": ("misconfiguration", cause("layout", "dtype", "float64", "float32"), ("float32 instead of float64",)),
+    "word": (suggest_setting, cause("setting", "torch.x", "highest", "high"), ("'high'", "'highest'")),
+    "dtype": (
+        partial(suggest_layout, op="aten::convolution"),
+        cause("layout", "dtype", "float64", "float32"),
+        ("float32 instead of float64",),
+    ),
     "channels_last": (
-        "misconfiguration",
+        partial(suggest_layout, op="aten::convolution"),
         cause("layout", "memory_format", "contiguous", "channels_last"),
         ("torch.channels_last", "contiguous"),
     ),
     "contiguous": (
-        "misconfiguration",
+        partial(suggest_layout, op="aten::convolution"),
         cause("layout", "memory_format", "channels_last", "contiguous"),
         ("torch.contiguous_format",),
     ),
     "strides": (
-        "api_misuse",
+        partial(suggest_layout, op="aten::convolution"),
         cause("layout", "strides", "2x3, strides 1,2", "2x3, contiguous"),
         ("2x3, contiguous instead of 2x3, strides 1,2", "lean.py:9"),
     ),
-    "alignment": ("api_misuse", cause("layout", "alignment", "not aligned", "aligned"), ("16 bytes",)),
-    "redundancy": ("redundant", cause("redundancy", "contiguous", "contiguous", None), ("Leave out contiguous",)),
-    "host": ("host", cause("host", "item", 200, 1), ("item", "Do not wait")),
+    "alignment": (
+        partial(suggest_layout, op="aten::convolution"),
+        cause("layout", "alignment", "not aligned", "aligned"),
+        ("16 bytes",),
+    ),
+    "redundancy": (
+        suggest_leaving_out,
+        cause("redundancy", "contiguous", "contiguous", None),
+        ("Leave out contiguous",),
+    ),
+    "host": (suggest_no_wait, cause("host", "item", 200, 1), ("item", "Do not wait")),
     "grad": (
-        "misconfiguration",
+        suggest_configuration,
         cause("call_path", "torch.is_grad_enabled", True, False),
         ("torch.no_grad()", "torch.inference_mode()"),
     ),
     "config": (
-        "misconfiguration",
+        suggest_configuration,
         cause("call_path", "config._attn_implementation", "eager", "sdpa"),
         ("Set attn_implementation to 'sdpa'", "it is 'eager'"),
     ),
-    "calls": ("api_misuse", cause("call_path", "pow", "pow", "gelu"), ("Call gelu instead of pow", "lean.py:9")),
-    "alike calls": ("api_misuse", cause("call_path", "mm", "mm", "mm"), ("Write the call", "lean.py:9")),
+    "calls": (suggest_call, cause("call_path", "pow", "pow", "gelu"), ("Call gelu instead of pow", "lean.py:9")),
+    "alike calls": (suggest_call, cause("call_path", "mm", "mm", "mm"), ("Write the call", "lean.py:9")),
     "variable": (
-        "api_misuse",
+        suggest_setting,
         cause("call_path", "need_weights", True, False),
         ("Set need_weights to False", "it is True"),
     ),
-    "unknown": ("unknown", cause("kernel", None, "gemm_a", "gemm_b"), ("No cause was found",)),
+    "unknown": (suggest_search, cause("kernel", None, "gemm_a", "gemm_b"), ("No cause was found",)),
 }
 
 
 @pytest.mark.parametrize("case", SAID)
 @pytest.mark.parametrize("expensive", ["a", "b"])
 def test_a_suggestion_names_the_line_and_the_value(case: str, expensive: Any) -> None:
-    kind, found, words = SAID[case]
+    suggest, found, words = SAID[case]
     if expensive == "b":
         found = Cause(found.type, found.key, found.value_b, found.value_a, found.location_b, found.location_a)
-    text = suggest(kind, found, expensive, op="aten::convolution")
+    text = suggest(found, expensive)
     assert all(word in text for word in (*words, LINE)), text
     assert text.endswith(".") or "`" in text
 
 
 def test_without_a_line_it_says_so() -> None:
     nowhere = replace(cause("kernel", None, "x", "y"), location_a=None)
-    assert "not known" in suggest("unknown", nowhere, "a")
+    assert "not known" in suggest_search(nowhere, "a")
 
 
 def test_what_is_written_out_is_one_call() -> None:
     found = cause("call_path", "tanh", "tanh", "gelu")
-    text = suggest("api_misuse", found, "a", written_out=8)
+    text = suggest_one_call(found, "a", count=8)
     assert text.startswith("Call gelu in place of 8 operators (") and "tanh" not in text.partition("(")[0]
 
 
+def test_the_same_call_in_the_same_line_is_not_suggested() -> None:
+    """Both programs share padding.py:8; what differs is what they give to it."""
+    line = Place("padding.py", 8, "step", "y = model(x)")
+    found = Cause("call_path", "mm", "mm", "mm", line, line)
+    text = suggest_call(found, "a", difference="mm reads 8x512 float32 in A and 8x64 float32 in B")
+    assert text == (
+        "The call (padding.py:8: `y = model(x)`) is the same on both sides: "
+        "mm reads 8x512 float32 in A and 8x64 float32 in B."
+    )
+    assert suggest_call(found, "a").endswith("is the same on both sides: its arguments or inputs differ.")
+    assert "as the other side does" not in suggest_call(replace(found, value_b="addmm"), "a")
+
+
+def test_a_list_of_operators_is_not_called() -> None:
+    found = cause("call_path", "m", "m", "_fused_rms_norm, mm, mul, 28 more")
+    text = suggest_implementation(found, "a")
+    assert text == (
+        "Use the implementation at lean.py:9: `y = fast(x)` of the other program instead of hf.py:12: `y = model(x)`."
+    )
+    back = suggest_replacing(found, "b")
+    assert back.startswith("Call m instead of the operators at lean.py:9") and "_fused_rms_norm" not in back
+    assert "_fused_rms_norm" not in suggest_implementation(replace(found, location_b=None), "a")
+    same = replace(found, location_b=found.location_a)
+    assert "is the same on both sides" in suggest_implementation(same, "a")
+
+
+def test_a_copy_and_a_busy_wait_have_their_own_sentences() -> None:
+    copy = cause("layout", "contiguous", "2x3, contiguous", "2x3, strides 1,2")
+    assert suggest_no_copy(copy, "a").startswith(f"Leave out contiguous ({LINE})")
+    assert "cudaDeviceScheduleBlockingSync" in suggest_sleep(cause("setting", "device.x.schedule", "spin", "auto"), "a")
+
+
 def test_without_a_place_nothing_is_made_up() -> None:
-    assert "None" not in suggest("redundant", Cause("redundancy", "clone", "clone", None, None, None), "a")
+    assert "None" not in suggest_leaving_out(Cause("redundancy", "clone", "clone", None, None, None), "a")
 
 
 @pytest.mark.parametrize(

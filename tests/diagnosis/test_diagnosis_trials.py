@@ -10,18 +10,20 @@ import pytest
 import torch
 
 from diagnosis_builders import DeadLab, LiveProgram, costs, draw, record, region_of, sides_of
+from joulediff.diagnosis.build import make_cost, saved
 from joulediff.diagnosis.comparison import Comparison
-from joulediff.diagnosis.diagnose import _Diagnosis
-from joulediff.diagnosis.lead import Lead
+from joulediff.diagnosis.draft import Draft
+from joulediff.diagnosis.lead import Change, Lead
+from joulediff.diagnosis.trials.each_lead import explain, try_each_lead, try_settings_together
+from joulediff.diagnosis.trials.region_trials import RegionTrials
+from joulediff.diagnosis.trials.skip_sync import measure_without_sync
 from joulediff.diagnosis.trials.transplant import Transplant
-from joulediff.diagnosis.trials.trial import Suspect, Trials, explain, saved, without_waiting
 from joulediff.frameworks.jobs import OTHER, JobCost
 from joulediff.model.diff import Thresholds
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import Cause, Trial
-from joulediff.model.pair import SideName
+from joulediff.model.pair import Pair, SideName
 from joulediff.model.place import Place
-from joulediff.model.progress import ProgressListener
 from joulediff.model.signature import Signature, difference
 from rewrites.nodes import gelu_decomposed
 from run_builders import energy, measurement
@@ -73,32 +75,32 @@ def make(
     alone: bool = False,
     op: str = "mm",
     **changes: Any,
-) -> tuple[Trials, LiveProgram]:
+) -> tuple[RegionTrials, LiveProgram]:
     """Return trials at the product of two programs, of which A pays 10 J and B 4 J."""
     a, b = (record(step, costs({"mm": j}), **changes) for step, j in zip(steps, dear, strict=True))
     sides = sides_of(a, b)
     mine = lab(a, answers)
     live: dict[SideName, Any] = {"a": mine} if alone else {"a": mine, "b": LiveProgram(b)}
-    return Trials(sides, "a", region_of(sides, op), live, LIMITS), mine
+    return RegionTrials(sides, "a", region_of(sides, op), live, LIMITS), mine
 
 
-def setting(name: str, value: Any = True) -> Suspect:
-    return Suspect(f"torch.{name} = {value}", settings={f"torch.{name}": value})
+def setting(name: str, value: Any = True) -> Change:
+    return Change(f"torch.{name} = {value}", settings=((f"torch.{name}", value),))
 
 
-CALLS = Suspect("the calls of the other side", calls=True)
-STRIDES = Suspect("inputs with the strides of the other side", layout=("strides",))
+CALLS = Change("the calls of the other side", calls=True)
+STRIDES = Change("inputs with the strides of the other side", layout=("strides",))
 ONE, TWO, THREE = setting("one"), setting("two"), setting("three")
 
 
 def test_a_change_that_brings_the_energy_down_explains() -> None:
     trials, _ = make({"torch.one = True": 4.1})
-    trial = trials.change([ONE])
+    trial = trials.try_changes([ONE])
     assert trial.explains and trial.note is None
     assert trial.before is not None and trial.after is not None and trial.other is not None
     assert (trial.before.joules, trial.after.joules, trial.other.joules) == pytest.approx((10.0, 4.1, 4.0))
     assert trial.kernels_before == ("aten::mm_kernel",) and trial.kernels_after == ("changed_kernel",)
-    assert trials.made == [trial]
+    assert trials.made == (trial,)
 
 
 @pytest.mark.parametrize(
@@ -114,41 +116,41 @@ def test_a_change_that_brings_the_energy_down_explains() -> None:
 )
 def test_what_does_not_explain_says_why(answer: Any, note: str) -> None:
     trials, _ = make({"torch.one = True": answer})
-    trial = trials.change([ONE])
+    trial = trials.try_changes([ONE])
     assert not trial.explains
     assert trial.note == note
 
 
 def test_a_part_that_cannot_be_weighed_as_it_is_says_so() -> None:
     trials, _ = make({"torch.one = True": 4.0, "own": "the meter fell silent"})
-    trial = trials.change([ONE])
+    trial = trials.try_changes([ONE])
     assert not trial.explains and trial.before is None
-    assert trial.note == "as it is, it could not be weighed: the meter fell silent"
+    assert trial.note == "as it is, it could not be measured: the meter fell silent"
 
 
 def test_a_program_that_ends_is_a_trial_that_failed() -> None:
     trials, _ = make({}, lab=DeadLab)
-    trial = trials.change([CALLS])
+    trial = trials.try_changes([CALLS])
     assert not trial.explains and trial.note == "the program ended"
     assert trials.repeats() is None
 
 
 def test_what_comes_close_is_looked_at_once_more() -> None:
     trials, lab = make({"torch.one = True": [4.8, 4.2]})
-    assert trials.change([ONE]).explains
+    assert trials.try_changes([ONE]).explains
     assert lab.asked.count("torch.one = True") == 2
     assert len(trials.made) == 1
 
 
 def test_what_stays_close_after_a_second_look_does_not_explain() -> None:
     trials, lab = make({"torch.one = True": 4.8})
-    assert not trials.change([ONE]).explains
+    assert not trials.try_changes([ONE]).explains
     assert lab.asked.count("torch.one = True") == 2
 
 
 def test_what_is_far_off_is_not_looked_at_again() -> None:
     trials, lab = make({"torch.one = True": 7.0})
-    trials.change([ONE])
+    trials.try_changes([ONE])
     assert lab.asked.count("torch.one = True") == 1
 
 
@@ -185,7 +187,7 @@ def test_a_failure_does_not_end_the_search() -> None:
 
 def test_the_same_change_is_not_tried_twice() -> None:
     trials, lab = make({"torch.one = True": 10.0})
-    assert trials.change([ONE]) == trials.change([ONE])
+    assert trials.try_changes([ONE]) == trials.try_changes([ONE])
     assert lab.asked.count("torch.one = True") == 1 and len(trials.made) == 1
 
 
@@ -197,21 +199,21 @@ def test_the_other_sides_calls_bring_everything_with_them() -> None:
 
 def test_a_layout_is_tried_on_the_programs_own_operators() -> None:
     trials, lab = make({"layout": 4.0}, steps=(product_of_laid, product))
-    assert trials.change([STRIDES]).explains
+    assert trials.try_changes([STRIDES]).explains
     assert "layout" in lab.asked
 
 
 def test_a_layout_that_comes_about_within_the_part_cannot_be_fed() -> None:
     trials, _ = make({"layout": 4.0})
-    trial = trials.change([STRIDES])
+    trial = trials.try_changes([STRIDES])
     assert not trial.explains
-    assert trial.note == "the layout comes about within the part itself"
+    assert trial.note == "the layout comes about within the region itself"
 
 
 LENT = "with a tensor that only the other program has"
 
 
-def lending(answer: Any = 4.0, **changes: Any) -> tuple[Trials, LiveProgram, list[str]]:
+def lending(answer: Any = 4.0, **changes: Any) -> tuple[RegionTrials, LiveProgram, list[str]]:
     """Return trials at a product in parts, where the other program has the matrix in one piece."""
     trials, lab = make({"calls": answer}, steps=(product_in_parts, product), dear=(5.0, 4.0), **changes)
     return trials, lab, trials.live["b"].asked if "b" in trials.live else []  # type: ignore[attr-defined]
@@ -219,57 +221,57 @@ def lending(answer: Any = 4.0, **changes: Any) -> tuple[Trials, LiveProgram, lis
 
 def test_what_only_the_other_program_was_given_is_lent() -> None:
     trials, lab, other = lending()
-    trial = trials.change([CALLS])
+    trial = trials.try_changes([CALLS])
     assert trial.explains and trial.note == LENT
-    matrix = trials.sides.b.ops[0].inputs[1]
+    matrix = trials.comparison.b.ops[0].inputs[1]
     assert f"lend {matrix}" in other
     assert lab.asked.index("borrow what is lent") < lab.asked.index("calls")
 
 
 def test_with_lent_tensors_outputs_must_be_known_to_stay() -> None:
     unknown = JobCost(energy(4.0, 0.005, "replayed"), 1e-3, ("mm",), None)
-    assert not lending(unknown)[0].change([CALLS]).explains
-    assert not lending(replace(unknown, difference=0.5))[0].change([CALLS]).explains
-    assert lending(replace(unknown, difference=1e-6))[0].change([CALLS]).explains
+    assert not lending(unknown)[0].try_changes([CALLS]).explains
+    assert not lending(replace(unknown, difference=0.5))[0].try_changes([CALLS]).explains
+    assert lending(replace(unknown, difference=1e-6))[0].try_changes([CALLS]).explains
 
 
 def test_a_trial_after_one_with_lent_tensors_is_as_any_other() -> None:
     trials, _, _ = lending("it failed")
-    assert trials.change([CALLS]).note == "it failed"
-    assert trials.change([STRIDES]).note == "the layout comes about within the part itself"
-    assert trials.lent == 0
+    assert trials.try_changes([CALLS]).note == "it failed"
+    assert trials.try_changes([STRIDES]).note == "the layout comes about within the region itself"
+    assert trials.imported == 0
 
 
 def test_a_program_that_lends_nothing_tells_why() -> None:
     trials, lab, _ = lending()
     trials.live["b"].lends = "it reads 900 MB that only the other program has"  # type: ignore[attr-defined]
-    trial = trials.change([CALLS])
+    trial = trials.try_changes([CALLS])
     assert not trial.explains and trial.note == "it reads 900 MB that only the other program has"
     assert "calls" not in lab.asked
 
 
 def test_a_recording_lends_nothing() -> None:
     trials, lab, _ = lending("it reads a tensor that this program does not have there", alone=True)
-    assert trials.change([CALLS]).note == "it reads a tensor that this program does not have there"
+    assert trials.try_changes([CALLS]).note == "it reads a tensor that this program does not have there"
     assert not any("borrow" in text for text in lab.asked)
 
 
 def test_what_the_other_program_computes_is_not_lent() -> None:
     trials, _ = make({"calls": 4.0}, steps=(product_in_parts, product_with_what_is_made), dear=(5.0, 4.0))
-    trials.change([CALLS])
+    trials.try_changes([CALLS])
     assert not any("lend" in text for text in trials.live["b"].asked)  # type: ignore[attr-defined]
 
 
 def test_what_both_programs_have_is_not_lent() -> None:
     trials, _ = make({"calls": 1.0}, steps=(by_hand, built_in), op="gelu")
-    trials.change([CALLS])
+    trials.try_changes([CALLS])
     assert not any("lend" in text for text in trials.live["b"].asked)  # type: ignore[attr-defined]
 
 
 def test_outputs_that_are_brought_together_are_compared() -> None:
     trials, _, _ = lending()
-    job = Transplant(trials.sides, trials.region, "a").job(exact=False)
-    names = [trials.sides.a.ops[op].name for op in job.collect]
+    job = Transplant(trials.comparison, trials.region, "a").job(exact=False)
+    names = [trials.comparison.a.ops[op].name for op in job.collect]
     assert names == ["aten::mm", "aten::mm", "aten::cat"]
     assert len(job.compare) == 1
 
@@ -283,12 +285,12 @@ def test_other_calls_run_on_the_programs_own_tensors() -> None:
             return super().measure_job(job, **options)
 
     trials, _ = make({"calls": 1.0}, steps=(by_hand, built_in), op="gelu", lab=Keeping)
-    assert trials.change([CALLS]).explains
+    assert trials.try_changes([CALLS]).explains
     job, as_other = next((job, other) for job, other in jobs if job.run == OTHER)
     assert as_other
-    assert [trials.sides.b.ops[op].name for op in job.ops] == ["aten::gelu"]
+    assert [trials.comparison.b.ops[op].name for op in job.ops] == ["aten::gelu"]
     (feed,) = job.feeds
-    assert trials.sides.a.values[feed.own].producer is not None
+    assert trials.comparison.a.values[feed.own].producer is not None
     assert job.compare == tuple((b, a) for a, b in trials.region.outputs)
     own = next(job for job, _ in jobs if job.run != OTHER)
     assert own.ops == job.collect == trials.region.a
@@ -296,20 +298,20 @@ def test_other_calls_run_on_the_programs_own_tensors() -> None:
 
 def test_tensors_that_do_not_suit_as_they_lie_are_given_as_the_other_side_has_them() -> None:
     trials, lab = make({"calls": ["a view is not possible", 4.0]}, steps=(product_of_laid, product))
-    assert trials.change([CALLS]).explains
+    assert trials.try_changes([CALLS]).explains
     assert lab.asked.count("calls") == 2
 
 
 def test_a_cheap_side_that_is_gone_has_its_recorded_energy() -> None:
     trials, _ = make({"torch.one = True": 4.0}, alone=True)
-    assert trials.change([ONE]).explains
+    assert trials.try_changes([ONE]).explains
     assert trials.other.energy is not None and trials.other.energy.joules == pytest.approx(4.0)
 
 
-def test_without_the_program_nothing_can_be_weighed() -> None:
+def test_without_the_program_nothing_can_be_measured() -> None:
     trials, _ = make({}, alone=True)
     trials.live = {}
-    with pytest.raises(JoulediffError, match="not there to be run again"):
+    with pytest.raises(JoulediffError, match="the program cannot be run again"):
         _ = trials.before
 
 
@@ -317,7 +319,7 @@ def test_a_difference_that_is_there_again() -> None:
     trials, _ = make({})
     assert trials.repeats() is True
     assert trials.times == pytest.approx((1e-3, 4e-4))
-    assert trials.repeats(slices=False) is True
+    assert trials.repeats(with_inputs=False) is True
 
 
 @pytest.mark.parametrize("again_j", [4.0, 4.1, 3.0])
@@ -346,20 +348,20 @@ def test_with_other_settings_the_part_is_looked_for_in_the_new_recording() -> No
             return torch.sin(X) * 3
 
     lab.changed = record(other, costs({}))
-    trial = trials.change([ONE])
+    trial = trials.try_changes([ONE])
     assert not trial.explains
-    assert trial.note == "with the change the part cannot be found again"
+    assert trial.note == "with the change the region cannot be found again"
 
 
 def test_outputs_under_other_settings_are_compared_by_their_signatures() -> None:
     trials, lab = make({"torch.one = True": JobCost(energy(4.0), 1e-3)})
-    trial = trials.change([ONE])
+    trial = trials.try_changes([ONE])
     assert trial.explains and trial.difference == 0.0
     run = lab.run
     near = tuple(replace(each, sum_abs=each.sum_abs * 1.0005) for each in run.signatures)
+    trials, lab = make({"torch.one = True": JobCost(energy(4.0), 1e-3)})
     lab.changed = replace(run, signatures=near)
-    trials.made.clear()
-    assert trials.change([ONE]).difference == pytest.approx(0.0005, rel=0.01)
+    assert trials.try_changes([ONE]).difference == pytest.approx(0.0005, rel=0.01)
 
 
 @pytest.mark.parametrize(("seen", "told"), [(0.0, 0.0005), (0.003, 0.003), (float("nan"), float("nan")), (0.3, 0.3)])
@@ -368,17 +370,18 @@ def test_the_largest_difference_of_outputs_counts(seen: float, told: float) -> N
     trials, lab = make({"torch.one = True": JobCost(energy(4.0), 1e-3, difference=seen)})
     near = tuple(replace(each, sum_abs=each.sum_abs * 1.0005) for each in lab.run.signatures)
     lab.changed = replace(lab.run, signatures=near)
-    trial = trials.change([ONE])
+    trial = trials.try_changes([ONE])
     assert trial.difference == pytest.approx(told, rel=0.01, nan_ok=True)
     assert trial.explains is (told < 0.01)
 
 
 def test_outputs_that_left_those_of_the_program_are_told_although_they_meet_the_other_sides() -> None:
     trials, lab = make({"torch.one = True": JobCost(energy(4.0), 1e-3, difference=None)})
-    near = tuple(replace(each, sum_abs=each.sum_abs * 1.0005) for each in trials.sides.b.signatures)
-    trials.sides = Comparison(trials.sides.a, replace(trials.sides.b, signatures=near), trials.sides.regions)
+    near = tuple(replace(each, sum_abs=each.sum_abs * 1.0005) for each in trials.comparison.b.signatures)
+    comparison = trials.comparison
+    trials.comparison = Comparison(comparison.a, replace(comparison.b, signatures=near), comparison.regions)
     lab.changed = replace(lab.run, signatures=near)
-    assert trials.change([ONE]).difference == pytest.approx(0.0005, rel=0.01)
+    assert trials.try_changes([ONE]).difference == pytest.approx(0.0005, rel=0.01)
 
 
 SIGN = Signature(100, 0, 0, 0, 0, False, -1.0, 1.0, 10.0, 50.0, 40.0, 5.0, 20.0)
@@ -418,7 +421,7 @@ LINE = Place("p.py", 7, "step")
 def waiting(a_j: float | None, *, place: Place | None = LINE) -> Trial | None:
     sides: Comparison = sides_of(record(product, costs({"mm": 10.0})), record(product, costs({"mm": 4.0})))
     found = None if a_j is None else measurement(energy=energy(a_j))
-    return without_waiting(sides, "a", place, {"a": LiveProgram(sides.a, without_sync=found)}, LIMITS)
+    return measure_without_sync(sides, "a", place, {"a": LiveProgram(sides.a, without_sync=found)}, LIMITS)
 
 
 def test_a_step_without_its_waits() -> None:
@@ -447,5 +450,8 @@ def test_a_lead_that_cannot_be_tried_stands_beside_one_that_explains_nothing() -
     trials, _ = make({"torch.one = True": 10.0})
     causes = [Cause("setting", key, "1", "2", None, None) for key in ("torch.one", "env.X")]
     leads = [Lead("misconfiguration", causes[0], (ONE,)), Lead("misconfiguration", causes[1], ())]
-    work = _Diagnosis(trials.sides, trials.thresholds, trials.live, ProgressListener())
-    assert work._try(trials, leads) == (leads[0], False)
+    cost = make_cost(trials.comparison, "a", Pair(energy(10.0), energy(4.0)), delta_j=6.0, times_s=Pair(None, None))
+    draft = Draft(trials.comparison, LIMITS, "a", "mm", cost, leads[0], leads=tuple(leads), trials=trials)
+    for make_trial in (try_each_lead, try_settings_together):
+        after = make_trial(draft)
+        assert (after.lead, after.confirmed) == (leads[0], False)

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from diagnosis_builders import LiveProgram, costs, draw, frames, record, sides_of, sums
-from joulediff.diagnosis.diagnose import diagnose
+from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.evidence.host import find_around, find_waits
 from joulediff.model.diff import Diff
 from joulediff.model.finding import Finding

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from diagnosis_builders import Answer, LiveProgram, costs, draw, frames, record, sides_of, sums
-from joulediff.diagnosis import widen_region as wholes
+from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.comparison import Comparison
-from joulediff.diagnosis.diagnose import diagnose
-from joulediff.diagnosis.widen_region import join, library_call, whole_call, widen
+from joulediff.diagnosis.evidence.deviation import library_call
+from joulediff.diagnosis.trials import whole_call as wholes
+from joulediff.diagnosis.trials.whole_call import add_padded, join_regions, regions_of_call
 from joulediff.frameworks.jobs import Job
 from joulediff.model.diff import Diff
 from joulediff.model.finding import Region
@@ -101,33 +102,33 @@ def names_of(sides: Comparison, regions: Sequence[Region]) -> tuple[str, ...]:
 def test_a_call_has_all_regions_of_its_operators() -> None:
     sides = sides_of(DEAR, LEAN)
     for name, other in (("mul", 1), ("sqrt", 3)):
-        assert names_of(sides, whole_call(sides, "a", op_named(DEAR, name), other)) == NAMES
+        assert names_of(sides, regions_of_call(sides, "a", op_named(DEAR, name), other)) == NAMES
     swapped = sides_of(LEAN, DEAR)
-    found = whole_call(swapped, "b", 1, op_named(DEAR, "mul"))
+    found = regions_of_call(swapped, "b", 1, op_named(DEAR, "mul"))
     assert [DEAR.ops[op].name for region in found for op in region.b] == [f"aten::{name}" for name in NAMES]
 
 
 def test_what_the_users_line_does_itself_is_no_call() -> None:
     sides = sides_of(DEAR, LEAN)
-    assert whole_call(sides, "a", op_named(DEAR, "mm"), op_named(LEAN, "mm")) == []
-    assert whole_call(sides, "b", op_named(DEAR, "mul"), 1) == []
+    assert regions_of_call(sides, "a", op_named(DEAR, "mm"), op_named(LEAN, "mm")) == []
+    assert regions_of_call(sides, "b", op_named(DEAR, "mul"), 1) == []
 
 
 @pytest.mark.parametrize("ops", [(None, 1), (1, None)])
 def test_work_that_one_side_lacks_is_no_call(ops: tuple[int | None, int | None]) -> None:
-    assert whole_call(sides_of(DEAR, LEAN), "a", *ops) == []
+    assert regions_of_call(sides_of(DEAR, LEAN), "a", *ops) == []
 
 
 def test_a_function_that_both_sides_call_is_no_whole() -> None:
     sides = sides_of(DEAR, DEAR)
     at = op_named(DEAR, "mul")
-    assert whole_call(sides, "a", at, at) == []
+    assert regions_of_call(sides, "a", at, at) == []
 
 
 def test_a_function_that_parts_inside_is_no_whole() -> None:
     other = replace(DEAR, frames=tuple(replace(f, line=f.line + 9) if f.owner else f for f in DEAR.frames))
     at = op_named(DEAR, "mul")
-    assert whole_call(sides_of(DEAR, other), "a", at, at) == []
+    assert regions_of_call(sides_of(DEAR, other), "a", at, at) == []
 
 
 def test_a_call_in_another_line_is_another_one() -> None:
@@ -144,12 +145,12 @@ def test_a_call_in_another_line_is_another_one() -> None:
 
     a, b = in_library(record(twice, costs({}))), record(twice_by_hand, costs({}))
     sides = sides_of(a, b)
-    assert names_of(sides, whole_call(sides, "a", op_named(a, "mul"), op_named(b, "pow"))) == NAMES
+    assert names_of(sides, regions_of_call(sides, "a", op_named(a, "mul"), op_named(b, "pow"))) == NAMES
 
 
 def test_too_many_regions_are_no_single_function(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wholes, "MAX_REGIONS", 3)
-    assert whole_call(sides_of(DEAR, LEAN), "a", op_named(DEAR, "mul"), 1) == []
+    assert regions_of_call(sides_of(DEAR, LEAN), "a", op_named(DEAR, "mul"), 1) == []
 
 
 class Chain:
@@ -186,26 +187,26 @@ class Chain:
 )
 def test_regions_between_which_padding_lies_belong_together(lengths: tuple[int, ...], expected: list[int]) -> None:
     chain = Chain((6, 6, 6, 6, 6), lengths)
-    assert sorted(region.id for region in widen(chain.sides, [chain.regions[1]])) == expected
+    assert sorted(region.id for region in add_padded(chain.sides, [chain.regions[1]])) == expected
 
 
 def test_other_shapes_of_as_many_elements_are_no_padding() -> None:
     chain = Chain((6, 6, 6, 6, 6), (6, 6, 6, 6, 6))
     values = tuple(replace(value, shape=(2, 3)) for value in chain.b.values)
     sides = Comparison(chain.a, replace(chain.b, values=values), chain.regions)
-    assert widen(sides, [chain.regions[1]]) == [chain.regions[1]]
+    assert add_padded(sides, [chain.regions[1]]) == [chain.regions[1]]
 
 
 def test_widening_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wholes, "MAX_REGIONS", 1)
     chain = Chain((6, 6, 6, 6, 6), (8, 8, 8, 8, 8))
-    assert [region.id for region in widen(chain.sides, [chain.regions[1]])] == [1, 0, 2]
+    assert [region.id for region in add_padded(chain.sides, [chain.regions[1]])] == [1, 0, 2]
 
 
 def test_a_whole_reads_what_comes_from_without_and_makes_what_leaves() -> None:
     sides = sides_of(DEAR, LEAN)
-    members = whole_call(sides, "a", op_named(DEAR, "mul"), 1)
-    whole = join(sides, reversed(members))
+    members = regions_of_call(sides, "a", op_named(DEAR, "mul"), 1)
+    whole = join_regions(sides, reversed(members))
     assert (whole.kind, whole.a, whole.b) == ("equal", (1, 2, 3, 4), (1, 2, 3, 4, 5))
     assert whole.inputs == sides.regions[0].outputs, "the product is read by two of its regions"
     assert whole.outputs == sides.regions[-1].outputs
@@ -213,9 +214,9 @@ def test_a_whole_reads_what_comes_from_without_and_makes_what_leaves() -> None:
 
 def test_what_others_read_leaves_a_whole() -> None:
     chain = Chain((6, 6, 6, 6, 6), (6, 6, 6, 6, 6))
-    found = join(chain.sides, chain.regions[1:3])
+    found = join_regions(chain.sides, chain.regions[1:3])
     assert (found.inputs, found.outputs) == (((1, 1),), ((3, 3),))
-    assert join(chain.sides, chain.regions).outputs == ((4, 4),), "what nothing reads, the step returns"
+    assert join_regions(chain.sides, chain.regions).outputs == ((4, 4),), "what nothing reads, the step returns"
 
 
 @pytest.mark.parametrize("side", ["a", "b"])
@@ -224,14 +225,14 @@ def test_what_one_side_alone_reads_elsewhere_leaves_too(side: str) -> None:
     run = getattr(chain, side)
     ops = (*run.ops[:3], replace(run.ops[3], inputs=(3, 2)))
     setattr(chain, side, replace(run, ops=ops))
-    assert join(chain.sides, chain.regions[1:3]).outputs == ((2, 2), (3, 3))
+    assert join_regions(chain.sides, chain.regions[1:3]).outputs == ((2, 2), (3, 3))
 
 
 def test_what_is_only_brought_between_its_operators_is_made_inside() -> None:
     """A view of what one region makes is a region of its own, and no input of the whole."""
     chain = Chain((6, 6, 6, 6, 6), (6, 6, 6, 6, 6))
     chain.regions[1] = replace(chain.regions[1], kind="movement")
-    found = join(chain.sides, [chain.regions[0], chain.regions[2]])
+    found = join_regions(chain.sides, [chain.regions[0], chain.regions[2]])
     assert (found.a, found.inputs, found.outputs) == ((0, 2), ((0, 0),), ((3, 3),))
 
 

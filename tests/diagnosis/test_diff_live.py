@@ -16,8 +16,8 @@ import torch
 
 from energy_builders import gpu_run
 from joulediff.archive import to_wire
-from joulediff.diagnosis.diagnose import diagnose
-from joulediff.diagnosis.evidence.settings import differing_settings
+from joulediff.diagnosis.compare import diagnose
+from joulediff.diagnosis.evidence.recorded_settings import differing_settings
 from joulediff.diagnosis.interleaved_recording import Program, recorded, started
 from joulediff.frameworks.jobs import Job, JobCost
 from joulediff.frameworks.torch.switches.change import changed
@@ -45,8 +45,8 @@ SHORT: dict[str, Any] = {"seconds": 0.2, "wait_s": 0.0, "meter": "estimated", "r
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("joulediff.measuring.idle.WINDOW_S", 0.1)
-    monkeypatch.setattr("joulediff.diagnosis.trials.trial.WINDOW_S", 0.1)
-    monkeypatch.setattr("joulediff.diagnosis.trials.trial.ROUNDS", {})
+    monkeypatch.setattr("joulediff.diagnosis.trials.region_trials.WINDOW_S", 0.1)
+    monkeypatch.setattr("joulediff.diagnosis.trials.region_trials.ROUNDS", {})
 
 
 @dataclass

@@ -12,7 +12,7 @@ import joulediff as jd
 import paths
 from golden_files import find_golden
 from joulediff.archive import load
-from joulediff.diagnosis.diagnose import diagnose
+from joulediff.diagnosis.compare import diagnose
 from joulediff.model.diff import Diff
 from joulediff.report.json.diff import diff_from_json
 from pairs.common import marked_line

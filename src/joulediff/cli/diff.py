@@ -161,7 +161,7 @@ def _compare(
     keep: str | None,
 ) -> Diff:
     from joulediff.cli.output import StageLines
-    from joulediff.diagnosis.diagnose import diagnose
+    from joulediff.diagnosis.compare import diagnose
     from joulediff.model.diff import Thresholds
     from joulediff.model.errors import JoulediffError
 
@@ -216,7 +216,7 @@ def _rescue(sides: dict[SideName, _Side], keep: str | None) -> list[str]:
 
 
 def _next(diff: Diff, sides: dict[SideName, _Side], *, is_written: bool) -> str | None:
-    from joulediff.diagnosis.build import find_fix
+    from joulediff.diagnosis.suggest import find_fix
 
     names = " ".join(shlex.quote(side.target) for side in sides.values())
     is_tried = any(finding.proof.confirmation is not None for finding in diff.findings)

@@ -1,14 +1,16 @@
-"""The diff as it is reported: both sides, the rows that sum to what was metered, and the findings."""
+"""Assemble the diff: both sides, the rows that sum to the metered energy, the ledgers and the findings."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 
+from joulediff.diagnosis.build import build_finding
 from joulediff.diagnosis.comparison import Comparison, ops_of
+from joulediff.diagnosis.draft import Draft, Investigation
 from joulediff.diagnosis.evidence.host import part_energy
 from joulediff.diagnosis.significance import RowComparison
 from joulediff.model.diff import (
@@ -22,7 +24,6 @@ from joulediff.model.diff import (
     RowKind,
     RowVerdict,
     StepCost,
-    Thresholds,
 )
 from joulediff.model.energy import Energy, add, to_energy
 from joulediff.model.finding import Finding
@@ -30,75 +31,78 @@ from joulediff.model.pair import SIDES, SideName
 from joulediff.model.stats import CONFIDENCE_SIGMAS
 from joulediff.version import __version__
 
-# So many names of what has no counterpart are told.
+# Number of names of unmatched operators that are reported.
 _NAMES = 6
 _ROW_NAMES: dict[str, str] = {
     "idle": "(device idle)",
     "host": "(host: Python, launches)",
     "waits": "(host waits for a device)",
 }
-# A factor that stands for an end that is not known.
+# Stands for an end of a ratio that is not known.
 _MOST_LOG = math.log(1e6)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of the rows. `row_of` has the finding of a row, `settled` the verdict on one that is none."""
+class _Numbered:
+    """The findings, and which of them each row of the comparison belongs to."""
 
-    findings: Sequence[Finding] = ()
-    row_of: Mapping[int, str] = field(default_factory=dict)
-    settled: Mapping[int, RowVerdict] = field(default_factory=dict)
-    notes: Sequence[str] = ()
-    around: str | None = None
-    """The finding that the energy around the operators belongs to."""
+    findings: tuple[Finding, ...]
+    of_row: Mapping[int, str]
+    of_around: str | None
+    """The finding that holds the energy around operators."""
 
 
-def assemble(
-    sides: Comparison,
-    rows: Sequence[RowComparison],
-    work: Outcome,
-    conditions: tuple[ConditionDifference, ...],
-    thresholds: Thresholds,
-    *,
-    spread: float = 0.0,
-) -> Diff:
-    """Return the diff of two runs. `spread` is how far a program comes out elsewhere from recording to recording."""
+def assemble(work: Investigation, conditions: tuple[ConditionDifference, ...], *, spread: float = 0.0) -> Diff:
+    """Return the diff of two runs; `spread` is the standard deviation of a step between recordings, as a share."""
+    comparison, rows = work.comparison, work.rows
     comparable = not any(each.serious for each in conditions)
-    a, b = (sides.costs[side].total for side in SIDES)
+    a, b = (comparison.costs[side].total for side in SIDES)
     ratio, (delta_j, low_j, high_j) = _compare_totals(a, b, spread) if comparable else (None, (None, None, None))
-    signed_j = sum(f.cost.delta_j if f.expensive == "a" else -f.cost.delta_j for f in work.findings)
-    told = list(work.notes)
-    if not any(row.group.kind == "equal" for row in rows):
-        told.insert(0, "the two programs compute nothing that is equal: they may not do the same job")
-    if a is None and b is None:
-        told.insert(0, "no energy verdicts: neither run was metered")
+    numbered = _number(work.drafts)
+    is_same = bool(rows) and all(row.same for row in rows) and not any(_unmatched_ops(comparison, x) for x in SIDES)
     return Diff(
         schema=SCHEMA,
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         tool=__version__,
-        a=_side(sides, "a"),
-        b=_side(sides, "b"),
+        a=_side(comparison, "a"),
+        b=_side(comparison, "b"),
         ratio=ratio,
         delta_j=delta_j,
         delta_low_j=low_j,
         delta_high_j=high_j,
         comparable=comparable,
         condition_differences=conditions,
-        explained_share=_explained(signed_j, delta_j, ratio),
-        findings=tuple(work.findings),
-        rows=_table(sides, rows, work, comparable=comparable and a is not None),
-        ledger_a=_ledger(sides, "a"),
-        ledger_b=_ledger(sides, "b"),
-        thresholds=thresholds,
-        notes=tuple(told),
-        same_work=bool(rows) and all(row.same for row in rows) and not any(_left(sides, side) for side in SIDES),
+        explained_share=_explained(numbered.findings, delta_j, ratio),
+        findings=numbered.findings,
+        rows=_table(work, numbered, comparable=comparable and a is not None),
+        ledger_a=_ledger(comparison, "a"),
+        ledger_b=_ledger(comparison, "b"),
+        thresholds=work.limits,
+        notes=tuple(_notes(work)),
+        same_work=is_same,
     )
 
 
-def _left(sides: Comparison, side: SideName) -> list[int]:
-    """Return the operators of a side that no region holds."""
-    matched = {op for region in sides.regions for op in ops_of(region, side)}
-    return [op.id for op in sides.run(side).ops if op.id not in matched]
+def _number(drafts: Sequence[Draft]) -> _Numbered:
+    findings = tuple(build_finding(draft, number) for number, draft in enumerate(drafts, 1))
+    pairs = list(zip(drafts, findings, strict=True))
+    of_row = {row: finding.id for draft, finding in pairs for row in draft.rows}
+    of_around = next((finding.id for draft, finding in pairs if draft.holds_around), None)
+    return _Numbered(findings, of_row, of_around)
+
+
+def _notes(work: Investigation) -> Iterator[str]:
+    if all(work.comparison.costs[side].total is None for side in SIDES):
+        yield "no energy verdicts: neither run was metered"
+    if not any(row.group.kind == "equal" for row in work.rows):
+        yield "the two programs compute nothing that is equal: they may not do the same job"
+    yield from work.notes
+
+
+def _unmatched_ops(comparison: Comparison, side: SideName) -> list[int]:
+    """Return the operators of a side that are in no region."""
+    matched = {op for region in comparison.regions for op in ops_of(region, side)}
+    return [op.id for op in comparison.run(side).ops if op.id not in matched]
 
 
 def _compare_totals(
@@ -107,7 +111,7 @@ def _compare_totals(
     if a is None or b is None or not (a.joules > 0 and b.joules > 0):
         return None, (None, None, None)
     doubt = spread * CONFIDENCE_SIGMAS
-    # A ratio's ends lie as its logarithm's do: half as much and twice as much are as far from one.
+    # The interval is symmetric in the logarithm: half and twice are equally far from one.
     below = math.hypot(_log(a.joules, a.low), _log(b.high, b.joules), doubt, doubt)
     above = math.hypot(_log(a.high, a.joules), _log(b.joules, b.low), doubt, doubt)
     value, delta_j = a.joules / b.joules, a.joules - b.joules
@@ -117,21 +121,22 @@ def _compare_totals(
 
 
 def _log(more: float, less: float) -> float:
-    """Return how far one energy is above another, as a logarithm; a low end may be nothing."""
+    """Return the logarithm of a ratio of energies; a low end may be zero."""
     return math.log(more / less) if more > 0 and less > 0 else _MOST_LOG
 
 
-def _explained(signed_j: float, delta_j: float | None, ratio: Ratio | None) -> float | None:
-    """Return the share of a difference that findings account for; None where there is none, or they say the reverse."""
+def _explained(findings: Sequence[Finding], delta_j: float | None, ratio: Ratio | None) -> float | None:
+    """Return the share of the difference that findings explain; None without one, or if they explain the reverse."""
+    signed_j = sum(f.cost.delta_j if f.expensive == "a" else -f.cost.delta_j for f in findings)
     if not delta_j or ratio is None or ratio.low <= 1.0 <= ratio.high or signed_j / delta_j < 0:
         return None
     return signed_j / delta_j
 
 
-def _side(sides: Comparison, side: SideName) -> DiffSide:
-    run = sides.run(side)
+def _side(comparison: Comparison, side: SideName) -> DiffSide:
+    run = comparison.run(side)
     found = run.measurement
-    matched = {op for region in sides.regions for op in ops_of(region, side)}
+    matched = {op for region in comparison.regions for op in ops_of(region, side)}
     names = Counter(op.name for op in run.ops if op.id not in matched)
     devices = {d.device for d in found.domains.values() if d.counted} if found is not None else set()
     state = next(iter(found.states), None) if found is not None else None
@@ -159,9 +164,9 @@ def _side(sides: Comparison, side: SideName) -> DiffSide:
     )
 
 
-def _ledger(sides: Comparison, side: SideName) -> Ledger:
-    books = sides.costs[side].books
-    run = sides.run(side)
+def _ledger(comparison: Comparison, side: SideName) -> Ledger:
+    books = comparison.costs[side].books
+    run = comparison.run(side)
     return Ledger(
         books.accounts,
         books.split,
@@ -169,26 +174,27 @@ def _ledger(sides: Comparison, side: SideName) -> Ledger:
     )
 
 
-def _table(sides: Comparison, rows: Sequence[RowComparison], work: Outcome, *, comparable: bool) -> tuple[Row, ...]:
-    """Return every row; together they are what was metered on each side."""
-    found = [_row(at, row, work, comparable=comparable) for at, row in enumerate(rows)]
-    found.append(_unmatched(sides, comparable=comparable))
+def _table(work: Investigation, numbered: _Numbered, *, comparable: bool) -> tuple[Row, ...]:
+    """Return every row; together they sum to the metered energy of each side."""
+    comparison = work.comparison
+    found = [_row(at, row, work, numbered, comparable=comparable) for at, row in enumerate(work.rows)]
+    found.append(_unmatched(comparison, comparable=comparable))
     kinds: tuple[RowKind, ...] = ("idle", "host", "waits")
     for kind in kinds:
-        parts = [part_energy(sides.costs[side].books.accounts, kind) for side in SIDES]
-        finding = work.around
+        parts = [part_energy(comparison.costs[side].books.accounts, kind) for side in SIDES]
+        finding = numbered.of_around
         if any(part is not None for part in parts):
             verdict: RowVerdict = "finding" if finding else "noise" if comparable else "unknown"
             found.append(Row(_ROW_NAMES[kind], "", kind, 1, 0, 0, parts[0], parts[1], verdict, finding))
-    rest = [_rest(sides.costs[side].total, [getattr(row, f"energy_{side}") for row in found]) for side in SIDES]
+    rest = [_rest(comparison.costs[side].total, [row.energies.of(side) for row in found]) for side in SIDES]
     if any(part is not None for part in rest):
         found.append(Row("(unexplained)", "", "unexplained", 1, 0, 0, rest[0], rest[1], "noise"))
     return tuple(row for row in found if row.energy_a is not None or row.energy_b is not None or row.ops_a or row.ops_b)
 
 
-def _row(at: int, row: RowComparison, work: Outcome, *, comparable: bool) -> Row:
+def _row(at: int, row: RowComparison, work: Investigation, numbered: _Numbered, *, comparable: bool) -> Row:
     verdict: RowVerdict = work.settled.get(at, "noise")
-    if at in work.row_of:
+    if at in numbered.of_row:
         verdict = "finding"
     elif not comparable:
         verdict = "unknown"
@@ -207,16 +213,16 @@ def _row(at: int, row: RowComparison, work: Outcome, *, comparable: bool) -> Row
         row.energy_a,
         row.energy_b,
         verdict,
-        work.row_of.get(at),
+        numbered.of_row.get(at),
         group.regions,
     )
 
 
-def _unmatched(sides: Comparison, *, comparable: bool) -> Row:
+def _unmatched(comparison: Comparison, *, comparable: bool) -> Row:
     energies, counts = [], []
     for side in SIDES:
-        run, costs = sides.run(side), sides.costs[side]
-        left = _left(sides, side)
+        run, costs = comparison.run(side), comparison.costs[side]
+        left = _unmatched_ops(comparison, side)
         loose = [i for i, kernel in enumerate(run.kernels) if kernel.op is None]
         parts = [costs.of(left), costs.books.total(loose) if loose else None]
         energies.append(add((i, part) for i, part in enumerate(parts) if part is not None))
@@ -226,7 +232,7 @@ def _unmatched(sides: Comparison, *, comparable: bool) -> Row:
 
 
 def _rest(total: Energy | None, parts: Sequence[Energy | None]) -> Energy | None:
-    """Return what rows leave of what was metered; may be negative."""
+    """Return the metered energy that rows do not hold; may be negative."""
     known = [part for part in parts if part is not None]
     if total is None or not known:
         return total

@@ -1,363 +1,308 @@
-"""A finding, written down: what it costs, whether it is a waste or a trade-off, and what its trials promise."""
+"""Build drafts and findings: the cost of a difference, its verdict, its proof, and the record of all of it.
+
+Every finding is made here, by `build_finding`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
 
-from joulediff.diagnosis.comparison import Comparison, costliest, ops_of, to_place
-from joulediff.diagnosis.evidence.host import Around, Waits, launch_energy
-from joulediff.diagnosis.evidence.redundancy import call_behind
+from joulediff.diagnosis.comparison import Comparison, costliest, joules, ops_of, to_place
+from joulediff.diagnosis.draft import NO_WORK, Draft, Investigation
+from joulediff.diagnosis.evidence.busy_wait import BusyWait, busy_wait_lead, whole_step_j
+from joulediff.diagnosis.evidence.host import Around, Waits, launch_energy, wait_lead
 from joulediff.diagnosis.lead import Lead
-from joulediff.diagnosis.significance import RowComparison, joules
-from joulediff.diagnosis.trials.trial import Trials, saved, without_waiting
-from joulediff.frameworks.framework import framework_of, is_copy_call, operators_of, setting_read_by, switches_of
-from joulediff.frameworks.jobs import LiveProgram
-from joulediff.matching import is_view
-from joulediff.model.diff import Thresholds
-from joulediff.model.energy import Energy, add
-from joulediff.model.finding import Cause, Confirmation, Cost, Finding, FindingKind, Proof, Region, Verdict, Work
-from joulediff.model.pair import SIDES, SideName, other_side
+from joulediff.diagnosis.significance import RowComparison
+from joulediff.diagnosis.trials.region_trials import RegionTrials
+from joulediff.model.energy import Energy, add, scale
+from joulediff.model.finding import Confirmation, Cost, Finding, Proof, Region, Trial, Verdict, Work
+from joulediff.model.pair import SIDES, Pair, SideName, other_side, pair_from
 from joulediff.model.place import Place
-from joulediff.model.run import Setting
 from joulediff.model.signature import difference
 
-# So many operators for one are that one, written out.
-_WRITTEN_OUT = 3
 
-
-def write_finding(
-    sides: Comparison,
-    row: RowComparison,
-    region: Region,
-    lead: Lead,
-    trials: Trials | None,
-    limits: Thresholds,
-    *,
-    confirmed: bool = False,
-) -> Finding:
-    """Return a row of a diff as a finding; `region` is a typical one of it."""
-    a, b = sides.costs["a"], sides.costs["b"]
-    time_a_s = a.time_s(op for each in row.members for op in each.a)
-    time_b_s = b.time_s(op for each in row.members for op in each.b)
-    gap = _difference(sides, row)
+def build_finding(draft: Draft, number: int) -> Finding:
+    """Return a draft as a finding."""
     return Finding(
-        id="",
-        kind=lead.kind,
-        verdict=_judge(row, (time_a_s, time_b_s), gap, trials, limits),
-        expensive=row.expensive,
-        region=row.group.name,
+        id=str(number),
+        kind=draft.lead.kind,
+        verdict=draft.verdict,
+        expensive=draft.expensive,
+        region=draft.name,
+        where=draft.where,
+        regions=draft.regions,
+        cost=draft.cost,
+        work=draft.work,
+        cause=draft.lead.cause,
+        proof=draft.proof,
+        suggestion=draft.lead.suggestion,
+        count=draft.count,
+    )
+
+
+def draft_row(work: Investigation, row: RowComparison, region: Region, lead: Lead) -> Draft:
+    """Return the draft of a row; `region` is a typical one of it."""
+    comparison = work.comparison
+    ops = Pair(*([op for each in row.members for op in ops_of(each, side)] for side in SIDES))
+    cost = make_cost(
+        comparison,
+        row.expensive,
+        Pair(row.energy_a, row.energy_b),
+        delta_j=abs(row.delta_j),
+        p_value=row.p_value,
+        times_s=Pair(*(comparison.costs[side].time_s(ops.of(side)) for side in SIDES)),
+        difference=_output_distance(comparison, row),
+    )
+    return Draft(
+        comparison,
+        work.limits,
+        row.expensive,
+        row.group.name,
+        cost,
+        lead,
         where=row.group.where,
+        verdict=_judge(cost, row.expensive, None, work),
+        work=_work_of(comparison, region),
         regions=row.group.regions,
-        cost=Cost(
-            energy_a=row.energy_a,
-            energy_b=row.energy_b,
-            delta_j=abs(row.delta_j),
-            ratio=_ratio(row.energy_a, row.energy_b),
-            share_of_run=_share(abs(row.delta_j), sides.costs[row.expensive].total),
-            p_value=row.p_value,
-            time_a_s=time_a_s,
-            time_b_s=time_b_s,
-            difference=gap,
-        ),
-        work=Work(
-            ops_a=tuple(sides.a.ops[op].name for op in region.a),
-            ops_b=tuple(sides.b.ops[op].name for op in region.b),
-            kernels_a=a.names(region.a),
-            kernels_b=b.names(region.b),
-            path_a=_path(sides, "a", region),
-            path_b=_path(sides, "b", region),
-        ),
-        cause=lead.cause,
-        proof=Proof(
-            confirmed=confirmed,
-            confirmation=None if trials is None else _confirm(sides, row, trials, confirmed=confirmed),
-        ),
-        suggestion=suggest(
-            lead.kind,
-            lead.cause,
-            row.expensive,
-            op=_name_known(sides, row, region),
-            written_out=_count_written(sides, row, region, lead),
-        ),
         count=len(row.group.regions),
     )
 
 
-def _name_known(sides: Comparison, row: RowComparison, region: Region) -> str:
-    names = (sides.run(row.expensive).ops[op].name for op in ops_of(region, row.expensive))
-    return next((name for name in names if framework_of(name) is not None), "")
-
-
-def _count_written(sides: Comparison, row: RowComparison, region: Region, lead: Lead) -> int:
-    """Return how many operators stand for one of the other side, where a call of one of them is the cause; else 0."""
-    mine, theirs = (
-        [sides.run(side).ops[op].name for op in ops_of(region, side) if not is_view(sides.run(side), op)]
-        for side in (row.expensive, other_side(row.expensive))
+def draft_waits(work: Investigation, around: Around, waits: Waits) -> Draft:
+    """Return the draft of a program that waits for its device."""
+    comparison, side = work.comparison, around.expensive
+    lead = wait_lead(comparison, around, waits)
+    ops = pair_from(side, (comparison.run(side).ops[waits.op].name,), ())
+    cost = make_cost(
+        comparison,
+        side,
+        Pair(around.energy_a, around.energy_b),
+        delta_j=around.delta_j,
+        times_s=_step_times_s(comparison),
     )
-    is_one = any(str(lead.cause.key).strip("_") in name for name in mine)
-    return len(mine) if lead.by_call and is_one and len(mine) >= _WRITTEN_OUT and len(theirs) == 1 else 0
+    return Draft(
+        comparison,
+        work.limits,
+        side,
+        f"idle, waiting in {lead.cause.key}",
+        cost,
+        lead,
+        work=replace(NO_WORK, ops_a=ops.a, ops_b=ops.b),
+        live=work.live,
+        holds_around=True,
+    )
 
 
-def write_waiting(
-    sides: Comparison, around: Around, waits: Waits, live: Mapping[SideName, LiveProgram], limits: Thresholds
-) -> Finding:
-    """Return the finding on a program that waits for its device."""
-    run = sides.run(around.expensive)
-    key = call_behind(run, waits.op, waits.frame)
-    place = to_place(run, waits.frame)
-    counts = dict(zip(SIDES, (waits.count_a, waits.count_b), strict=True))
-    evidence = (f"A waits {waits.count_a} times a step for a device, B {waits.count_b} times",)
-    here, there = (place, None) if around.expensive == "a" else (None, place)
-    cause = Cause("host", key, counts["a"], counts["b"], here, there, evidence)
-    trial = without_waiting(sides, around.expensive, place, live, limits)
-    total = sides.costs[around.expensive].total
+def draft_busy_wait(work: Investigation, found: BusyWait) -> Draft:
+    """Return the draft of a host that spins while it waits."""
+    comparison, side = work.comparison, found.expensive
+    cost = make_cost(
+        comparison,
+        side,
+        Pair(found.energy_a, found.energy_b),
+        delta_j=found.delta_j,
+        whole_j=whole_step_j(comparison, found),
+        times_s=_step_times_s(comparison),
+    )
+    return Draft(
+        comparison,
+        work.limits,
+        side,
+        "cpu: spinning while it waits for a device",
+        cost,
+        busy_wait_lead(comparison, found),
+        live=work.live,
+        busy_wait=found,
+    )
+
+
+def make_cost(
+    comparison: Comparison,
+    expensive: SideName,
+    energies: Pair[Energy | None],
+    *,
+    delta_j: float,
+    whole_j: float | None = None,
+    p_value: float | None = None,
+    times_s: Pair[float | None],
+    difference: float | None = None,
+) -> Cost:
+    """Return the cost of a difference; its share is that of the expensive side's step, or of `whole_j`."""
+    if whole_j is None:
+        whole_j = joules(comparison.costs[expensive].total)
+    return Cost(
+        energy_a=energies.a,
+        energy_b=energies.b,
+        delta_j=delta_j,
+        ratio=energy_ratio(energies),
+        share_of_run=_share(delta_j, whole_j),
+        p_value=p_value,
+        time_a_s=times_s.a,
+        time_b_s=times_s.b,
+        difference=difference,
+    )
+
+
+def energy_ratio(energies: Pair[Energy | None]) -> float | None:
+    """Return the higher energy over the lower one; None if a side has none."""
+    low_j, high_j = sorted(map(joules, energies))
+    return high_j / low_j if low_j > 0 else None
+
+
+def conclude(work: Investigation, row: RowComparison, draft: Draft) -> Draft:
+    """Return the draft of a row after its trials, with its verdict and its proof."""
+    trials = draft.trials
+    if trials is None:
+        return draft
+    made = trials.made if draft.confirmed else (*draft.failed, *trials.made)
     confirmation = None
-    if trial is not None:
-        saved_j = None
-        if trial.explains and trial.before is not None and trial.after is not None:
-            saved_j = trial.before.joules - trial.after.joules
-        confirmation = Confirmation((trial,), saved_j, None if saved_j is None else _share(saved_j, total))
-    name = (run.ops[waits.op].name,)
-    return Finding(
-        id="",
-        kind="host",
-        verdict="waste",
-        expensive=around.expensive,
-        region=f"idle, waiting in {key}",
-        where="",
-        regions=(),
-        cost=Cost(
-            energy_a=around.energy_a,
-            energy_b=around.energy_b,
-            delta_j=around.delta_j,
-            ratio=_ratio(around.energy_a, around.energy_b),
-            share_of_run=_share(around.delta_j, total),
-            p_value=None,
-            time_a_s=None if sides.a.measurement is None else sides.a.measurement.step_s,
-            time_b_s=None if sides.b.measurement is None else sides.b.measurement.step_s,
-            difference=None,
-        ),
-        work=Work(
-            ops_a=name if around.expensive == "a" else (),
-            ops_b=name if around.expensive == "b" else (),
-            kernels_a=(),
-            kernels_b=(),
-            path_a=(),
-            path_b=(),
-        ),
-        cause=cause,
-        proof=Proof(
-            confirmed=trial is not None and trial.explains,
-            confirmation=confirmation,
-        ),
-        suggestion=suggest("host", cause, around.expensive),
-    )
+    if made:
+        saved_j = _saving(draft.comparison, row, trials) if draft.confirmed else None
+        confirmation = make_confirmation(draft, made, saved_j)
+    verdict = _judge(draft.cost, draft.expensive, trials.times, work)
+    return replace(draft, verdict=verdict, proof=replace(draft.proof, confirmation=confirmation))
 
 
-def add_around(sides: Comparison, finding: Finding, around: Around, why: str) -> Finding:
-    """Return a finding with the energy around its operators: the host's work with them, or a device that waits."""
-    energy_a, energy_b = (
-        add((i, part) for i, part in enumerate(parts) if part is not None)
-        for parts in ((finding.cost.energy_a, around.energy_a), (finding.cost.energy_b, around.energy_b))
+def make_confirmation(draft: Draft, trials: Sequence[Trial], saved_j: float | None) -> Confirmation:
+    """Return the record of trials, with their saving as a share of the expensive side's step."""
+    total_j = joules(draft.comparison.costs[draft.expensive].total)
+    return Confirmation(tuple(trials), saved_j, None if saved_j is None else _share(saved_j, total_j))
+
+
+def add_around(draft: Draft, around: Around, why: str) -> Draft:
+    """Return a draft with the energy around its operators: the host's work for them, or a device that waits."""
+    energies = Pair(*(_add(draft.cost.energies.of(side), around.energies.of(side)) for side in SIDES))
+    delta_j = abs(joules(energies.a) - joules(energies.b))
+    cost = make_cost(
+        draft.comparison,
+        draft.expensive,
+        energies,
+        delta_j=delta_j,
+        p_value=draft.cost.p_value,
+        times_s=draft.cost.times_s,
+        difference=draft.cost.difference,
     )
-    delta_j = abs(joules(energy_a) - joules(energy_b))
     note = f"{why}: its energy, and that of an idle device, is counted in"
-    confirmation, total = finding.proof.confirmation, sides.costs[finding.expensive].total
-    if confirmation is not None and confirmation.saved_j is not None:  # without these operators neither is there
-        confirmation = replace(confirmation, saved_j=delta_j, saved_share=_share(delta_j, total))
-    return replace(
-        finding,
-        proof=replace(finding.proof, confirmation=confirmation),
-        cost=replace(
-            finding.cost,
-            energy_a=energy_a,
-            energy_b=energy_b,
-            delta_j=delta_j,
-            ratio=_ratio(energy_a, energy_b),
-            share_of_run=_share(delta_j, total),
-        ),
-        cause=replace(finding.cause, evidence=(*finding.cause.evidence, note)),
-    )
+    proof = draft.proof
+    if _saves_operators(proof):  # without the operators, the energy around them is saved as well
+        proof = replace(proof, confirmation=make_confirmation(draft, proof.trials, delta_j))
+    return replace(draft, cost=cost, proof=proof, lead=draft.lead.with_evidence(note), holds_around=True)
 
 
-def _judge(
-    row: RowComparison,
-    times: tuple[float | None, float | None],
-    gap: float | None,
-    trials: Trials | None,
-    limits: Thresholds,
-) -> Verdict:
-    slow_s, fast_s = times if row.expensive == "a" else times[::-1]
-    if trials is not None and trials.times is not None:  # weighed one after the other, they tell better
-        slow_s, fast_s = trials.times
-    if gap is not None and gap > limits.difference:
+def saved_by_trial(draft: Draft) -> float:
+    """Return the measured saving of the first trial that explains a draft, for all of its regions; 0 without one."""
+    trials = draft.proof.trials if draft.confirmed else ()
+    found = next((trial for trial in trials if trial.explains), None)
+    each_j = 0.0 if found is None else joules(found.before) - joules(found.after)
+    return each_j * (draft.count or len(draft.regions))
+
+
+def max_saving_j(comparison: Comparison, side: SideName, delta_j: float) -> float:
+    """Return the cap on a saving: the row's extra cost or the whole-step difference, whichever is larger."""
+    mine, other = comparison.costs[side].total, comparison.costs[other_side(side)].total
+    if mine is None or other is None:
+        return joules(mine)
+    return min(mine.joules, max(abs(delta_j), mine.joules - other.joules))
+
+
+def saved(trial: Trial, recorded: Energy | None) -> Energy | None:
+    """Return the saving of a recorded energy, at the share that the trial saved."""
+    if recorded is None or trial.before is None or trial.after is None or not trial.before.joules > 0:
+        return None
+    return scale(recorded, 1 - trial.after.joules / trial.before.joules)
+
+
+def _judge(cost: Cost, expensive: SideName, measured_s: tuple[float, float] | None, work: Investigation) -> Verdict:
+    """Return whether the cheap side is as good: its outputs are equal and it is not slower."""
+    limits = work.limits
+    slow_s, fast_s = cost.times_s.of(expensive), cost.times_s.of(other_side(expensive))
+    if measured_s is not None:  # times measured one after the other compare better than recorded ones
+        slow_s, fast_s = measured_s
+    if cost.difference is not None and cost.difference > limits.difference:
         return "tradeoff"
     if slow_s is not None and fast_s is not None and fast_s > slow_s * (1 + limits.slower):
         return "tradeoff"
     return "waste"
 
 
-def _difference(sides: Comparison, row: RowComparison) -> float | None:
-    """Return how far the outputs of the two sides lie apart."""
+def _output_distance(comparison: Comparison, row: RowComparison) -> float | None:
+    """Return the largest distance between the outputs of the two sides."""
     found = (
-        difference(sides.a.signature_of(x), sides.b.signature_of(y)) for each in row.members for x, y in each.outputs
+        difference(comparison.a.signature_of(x), comparison.b.signature_of(y))
+        for each in row.members
+        for x, y in each.outputs
     )
-    return max((gap for gap in found if gap is not None), default=None)
+    return max((distance for distance in found if distance is not None), default=None)
 
 
-def _confirm(sides: Comparison, row: RowComparison, trials: Trials, *, confirmed: bool) -> Confirmation | None:
+def _saving(comparison: Comparison, row: RowComparison, trials: RegionTrials) -> float | None:
+    """Return the expected saving of a confirmed row in a step."""
     best = next((trial for trial in reversed(trials.made) if trial.explains), None)
-    if not trials.made:
+    if best is None:
         return None
-    if best is None or not confirmed:
-        return Confirmation(tuple(trials.made))
-    side, costs = row.expensive, sides.costs[row.expensive]
-    regions: Sequence[Region] = row.members
-    if trials.region not in sides.regions:  # several regions as one
-        regions = [trials.region]
-    elif trials.region not in row.members:  # work that one side lacks, weighed with what reads it: that, and its like
-        readers = sides.readers_of((op for region in row.members for op in ops_of(region, side)), side)
-        alike = next(group.regions for group in sides.groups if trials.region.id in group.regions)
-        regions = [region for region in readers if region.id in alike]
+    side, other = row.expensive, other_side(row.expensive)
+    regions = _regions_of_trial(comparison, row, trials)
     ops, others = (
-        sorted({op for region in regions for op in sides.slice_of(region, each)}) for each in (side, other_side(side))
+        sorted({op for region in regions for op in comparison.runnable_ops(region, each)}) for each in (side, other)
     )
+    costs = comparison.costs[side]
     gain = saved(best, costs.of(ops))
-    saved_j = None
-    if gain is not None:
-        fewer_s = (costs.time_s(ops) or 0.0) - (sides.costs[other_side(side)].time_s(others) or 0.0)
-        saved_j = gain.joules + launch_energy(sides, side, len(ops) - len(others), fewer_s)
-        # Replays of a disturbed machine may promise more than there is.
-        saved_j = min(saved_j, most_saved(sides, side, row.delta_j))
-    return Confirmation(tuple(trials.made), saved_j, None if saved_j is None else _share(saved_j, costs.total))
+    if gain is None:
+        return None
+    fewer_s = (costs.time_s(ops) or 0.0) - (comparison.costs[other].time_s(others) or 0.0)
+    saved_j = gain.joules + launch_energy(comparison, side, len(ops) - len(others), fewer_s)
+    # Trials on a disturbed machine may promise too much.
+    return min(saved_j, max_saving_j(comparison, side, row.delta_j))
 
 
-def saved_by_trial(finding: Finding) -> float:
-    """Return what a trial saved, weighed as it ran, for all regions of a finding; nothing where none explains it."""
-    trials = finding.proof.trials if finding.proof.confirmed else ()
-    found = next((trial for trial in trials if trial.explains), None)
-    each_j = 0.0 if found is None else joules(found.before) - joules(found.after)
-    return each_j * (finding.count or len(finding.regions))
+def _regions_of_trial(comparison: Comparison, row: RowComparison, trials: RegionTrials) -> Sequence[Region]:
+    """Return the regions that a trial of one of them stands for."""
+    if trials.region not in comparison.regions:  # several regions as one
+        return [trials.region]
+    if trials.region in row.members:
+        return row.members
+    # Work that one side lacks was measured with the region that reads it, so the trial stands for such readers.
+    ops = (op for region in row.members for op in ops_of(region, row.expensive))
+    similar = next(group.regions for group in comparison.groups if trials.region.id in group.regions)
+    return [region for region in comparison.readers_of(ops, row.expensive) if region.id in similar]
 
 
-def most_saved(sides: Comparison, side: SideName, delta_j: float) -> float:
-    """Return the most that a fix can save on a side: what it costs more, or what the whole steps lie apart."""
-    mine, other = sides.costs[side].total, sides.costs[other_side(side)].total
-    if mine is None or other is None:
-        return joules(mine)
-    return min(mine.joules, max(abs(delta_j), mine.joules - other.joules))
+def _saves_operators(proof: Proof) -> bool:
+    confirmation = proof.confirmation
+    if confirmation is None or confirmation.saved_j is None:
+        return False
+    # A trial of whole steps has measured the energy around operators already.
+    return not any(trial.of_step for trial in confirmation.trials)
 
 
-def _path(sides: Comparison, side: SideName, region: Region) -> tuple[Place, ...]:
-    run, op = sides.run(side), costliest(sides, side, ops_of(region, side))
+def _work_of(comparison: Comparison, region: Region) -> Work:
+    a, b = comparison.costs["a"], comparison.costs["b"]
+    return Work(
+        ops_a=tuple(comparison.a.ops[op].name for op in region.a),
+        ops_b=tuple(comparison.b.ops[op].name for op in region.b),
+        kernels_a=a.names(region.a),
+        kernels_b=b.names(region.b),
+        path_a=_path(comparison, "a", region),
+        path_b=_path(comparison, "b", region),
+    )
+
+
+def _path(comparison: Comparison, side: SideName, region: Region) -> tuple[Place, ...]:
+    run, op = comparison.run(side), costliest(comparison, side, ops_of(region, side))
     if op is None:
         return ()
     return tuple(place for frame in run.call_path(op) if (place := to_place(run, frame)) is not None)
 
 
-def _ratio(a: Energy | None, b: Energy | None) -> float | None:
-    cheap_j = min(joules(a), joules(b))
-    return max(joules(a), joules(b)) / cheap_j if cheap_j > 0 else None
+def _step_times_s(comparison: Comparison) -> Pair[float | None]:
+    measured = (comparison.run(side).measurement for side in SIDES)
+    return Pair(*(None if each is None else each.step_s for each in measured))
 
 
-def _share(part_j: float, total: Energy | None) -> float | None:
-    return part_j / total.joules if total is not None and total.joules > 0 else None
+def _add(first: Energy | None, second: Energy | None) -> Energy | None:
+    return add((at, part) for at, part in enumerate((first, second)) if part is not None)
 
 
-T = TypeVar("T")
-
-
-def suggest(kind: FindingKind, cause: Cause, expensive: SideName, *, op: str = "", written_out: int = 0) -> str:
-    """Return one or two sentences; of what is unknown, where to look.
-
-    `op` is the operator that the cause is about, where there is one. `written_out` is how many operators the
-    expensive side has for one of the other, where the key is one of them.
-    """
-    here, there = _sides(cause.location_a, cause.location_b, expensive)
-    mine, other = _sides(cause.value_a, cause.value_b, expensive)
-    if kind == "unknown" or cause.key is None:
-        return f"No cause was found. The costly call is {_at(here)}; compare the kernels of the two sides."
-    if cause.type == "setting" and cause.key.endswith(".schedule"):
-        return (
-            f"Let the host sleep while it waits (it is {_say(mine)}{_where(here)}): "
-            "call cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync) before the device is used."
-        )
-    if cause.type == "setting":
-        return f"Set {cause.key} to {_say(other)}; it is {_say(mine)}{_where(here)}."
-    if cause.type == "layout" and is_copy_call(cause.key):
-        return f"Leave out {cause.key}{_where(here)}: the other side reads the tensor as it lies, with {other}."
-    if cause.type == "layout":
-        return _layout(cause.key, mine, other, here, there, op)
-    if cause.type == "redundancy":
-        return f"Leave out {cause.key}{_where(here)}: the other side does without it."
-    if cause.type == "host":
-        return (
-            f"Do not wait for the device there: {cause.key}{_where(here)} stops the program until it is done. "
-            "Keep the numbers on the device and read them once, after the loop."
-        )
-    if written_out:
-        return f"Call {other} in place of {written_out} operators{_where(here)}, as the other side does{_where(there)}."
-    return _suggest_path(cause, kind, mine, other, here, there)
-
-
-def find_fix(finding: Finding) -> dict[str, Setting] | None:
-    """Return the settings that would mend a finding; None where it takes a change of code."""
-    cause = finding.cause
-    value = cause.values.of(other_side(finding.expensive))
-    key = setting_read_by(cause.key or "") or cause.key or ""
-    if finding.kind != "misconfiguration" or " and " in key:
-        return None
-    switches = switches_of(key)
-    if cause.type == "setting" or key.startswith("config.") or (switches is not None and key == switches.gradients):
-        return {key: value}
-    return {f"env.{key}": value} if cause.type == "call_path" and key.isupper() else None
-
-
-def _layout(key: str, mine: Setting, other: Setting, here: Place | None, there: Place | None, op: str) -> str:
-    if key == "dtype":
-        return f"Compute in {other} instead of {mine}: convert the tensor once, before the step{_where(here)}."
-    if key == "memory_format":
-        convert = operators_of(op).convert_format
-        code = "" if convert is None else f": `{convert(str(other))}`"
-        return f"Put the model and its inputs into {other} (they are {mine}){code}{_where(here)}."
-    if key == "alignment":
-        return f"Give the operator a tensor that begins at a multiple of 16 bytes{_where(here)}."
-    return f"Give the operator {other} instead of {mine}{_where(here)}, as the other side does{_where(there)}."
-
-
-def _suggest_path(
-    cause: Cause, kind: FindingKind, mine: Setting, other: Setting, here: Place | None, there: Place | None
-) -> str:
-    switches = switches_of(cause.key or "")
-    if switches is not None and (advice := switches.advice(cause.key or "", _where(here))) is not None:
-        return advice
-    if kind == "misconfiguration" and cause.key is not None:
-        name = cause.key.removeprefix("config.").lstrip("_")  # _attn_implementation is given without
-        return f"Set {name} to {_say(other)}; it is {_say(mine)}{_where(here)}."
-    if cause.key != str(mine).rpartition(".")[2] and cause.key != str(
-        mine
-    ):  # a variable of the code decided, not what it calls
-        return f"Set {cause.key} to {_say(other)}; it is {_say(mine)}{_where(here)}."
-    if mine == other:
-        return f"Write the call{_where(here)} as the other side does{_where(there)}."
-    return f"Call {other} instead of {mine}{_where(here)}, as the other side does{_where(there)}."
-
-
-def _sides(a: T, b: T, expensive: SideName) -> tuple[T, T]:
-    return (a, b) if expensive == "a" else (b, a)
-
-
-def _say(value: Setting) -> str:
-    return repr(value) if isinstance(value, str) else str(value)
-
-
-def _where(place: Place | None) -> str:
-    return "" if place is None else f" ({_at(place)})"
-
-
-def _at(place: Place | None) -> str:
-    if place is None:
-        return "not known"
-    return f"{place.file}:{place.line}" + (f": `{place.text}`" if place.text else "")
+def _share(part_j: float, total_j: float) -> float | None:
+    return part_j / total_j if total_j > 0 else None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from joulediff.diagnosis.build import find_fix
-from joulediff.diagnosis.diagnose import diagnose
+from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.interleaved_recording import Program, record_fixed, recorded
+from joulediff.diagnosis.suggest import find_fix
 from joulediff.model.diff import Diff, Thresholds
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import Confirmation, Finding, WholeRun

@@ -1,87 +1,98 @@
-"""Findings of one cause as one: a switch that makes ten rows dearer is reported once."""
+"""Merge drafts of one cause: a setting that makes ten rows more expensive is one finding."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from joulediff.diagnosis.lead import Lead
-from joulediff.diagnosis.significance import joules
-from joulediff.model.energy import add
-from joulediff.model.finding import Cost, Finding, Proof
+from joulediff.diagnosis.build import energy_ratio
+from joulediff.diagnosis.draft import Draft, Investigation
+from joulediff.model.energy import Energy, add
+from joulediff.model.finding import Cost, Proof
+from joulediff.model.pair import SIDES, Pair
 
-# A part of the difference that was confirmed must be at least this to speak for all of it.
+# A merged finding is confirmed if at least this share of its extra energy is.
 _MOST = 0.9
 
 
-def join_leads(leads: Sequence[Lead]) -> Lead:
-    """Return several settings that are one cause only together."""
-    first = leads[0]
-    keys = " and ".join(str(lead.cause.key) for lead in leads)
-    value_a = " and ".join(str(lead.cause.value_a) for lead in leads)
-    value_b = " and ".join(str(lead.cause.value_b) for lead in leads)
-    evidence = tuple(text for lead in leads for text in lead.cause.evidence)
-    return replace(first, cause=replace(first.cause, key=keys, value_a=value_a, value_b=value_b, evidence=evidence))
+def merge_same_causes(work: Investigation) -> None:
+    """Replace the drafts of one cause by one draft, and sort all drafts by their extra energy."""
+    groups: dict[object, list[Draft]] = {}
+    for draft in work.drafts:
+        key = identity(draft) if draft.rows else id(draft)
+        groups.setdefault(key, []).append(draft)
+    work.drafts = sorted(map(merge, groups.values()), key=lambda draft: -draft.cost.delta_j)
 
 
-def identity(finding: Finding) -> object:
-    """Return what findings of one cause share; those without a known cause share nothing."""
-    cause = finding.cause
-    if finding.kind == "unknown" or cause.type in ("call_path", "redundancy"):
-        configured = cause.type == "call_path" and finding.kind == "misconfiguration"
-        here = cause.locations.of(finding.expensive)
-        if not configured:
-            return (cause.type, cause.key, here, finding.expensive, finding.region)
-    # A switch is thrown in one place, wherever the operators run that it is about.
-    location = None if cause.type == "setting" else cause.locations.of(finding.expensive)
-    return (cause.type, cause.key, cause.value_a, cause.value_b, location, finding.expensive, finding.verdict)
+def identity(draft: Draft) -> object:
+    """Return a key that drafts of one cause share."""
+    cause, side = draft.lead.cause, draft.expensive
+    is_configured = cause.type == "call_path" and draft.lead.kind == "misconfiguration"
+    is_local = draft.lead.kind == "unknown" or cause.type in ("call_path", "redundancy")
+    if is_local and not is_configured:
+        return (cause.type, cause.key, cause.locations.of(side), side, draft.name)
+    # A setting is one cause, wherever the operators run.
+    location = None if cause.type == "setting" else cause.locations.of(side)
+    return (cause.type, cause.key, cause.value_a, cause.value_b, location, side, draft.verdict)
 
 
-def merge(findings: Sequence[Finding], *, keep_first: bool = False) -> Finding:
-    """Return one finding for several rows of the same cause.
-
-    The one with the most joules speaks for them, or, with `keep_first`, the first, which was tried with the others.
-    """
-    if len(findings) == 1:
-        return findings[0]
-    ordered = list(findings) if keep_first else sorted(findings, key=lambda finding: -finding.cost.delta_j)
+def merge(drafts: Sequence[Draft]) -> Draft:
+    """Return one draft for several of the same cause; the one with the most energy gives name and cause."""
+    if len(drafts) == 1:
+        return drafts[0]
+    ordered = sorted(drafts, key=lambda draft: -draft.cost.delta_j)
     first = ordered[0]
-    energy_a = add((i, f.cost.energy_a) for i, f in enumerate(ordered) if f.cost.energy_a is not None)
-    energy_b = add((i, f.cost.energy_b) for i, f in enumerate(ordered) if f.cost.energy_b is not None)
-    delta_j = sum(f.cost.delta_j for f in ordered)
-    cheap_j = min(joules(energy_a), joules(energy_b))
-    confirmations = [f.proof.confirmation for f in ordered if f.proof.confirmation is not None]
-    saved_j = [each.saved_j for each in confirmations if each.saved_j is not None]
-    shares = [each.saved_share for each in confirmations if each.saved_share is not None]
-    confirmed_j = sum(f.cost.delta_j for f in ordered if f.proof.confirmed)
-    confirmation = None
-    if first.proof.confirmation is not None:
-        confirmation = replace(
-            first.proof.confirmation,
-            saved_j=sum(saved_j) if saved_j else None,
-            saved_share=sum(shares) if shares else None,
-        )
+    confirmed_j = sum(draft.cost.delta_j for draft in ordered if draft.confirmed)
+    total_j = sum(draft.cost.delta_j for draft in ordered)
+    is_confirmed = first.confirmed and confirmed_j >= _MOST * total_j
+    return _join(first, ordered, name=f"{first.name}, {len(ordered) - 1} more", is_confirmed=is_confirmed)
+
+
+def add_row_to(draft: Draft, row: Draft) -> Draft:
+    """Return a draft with one more row, which was tried with it: its name, cause and confirmation stay."""
+    return _join(draft, (draft, row), name=draft.name, is_confirmed=draft.confirmed)
+
+
+def _join(first: Draft, drafts: Sequence[Draft], *, name: str, is_confirmed: bool) -> Draft:
+    costs = [draft.cost for draft in drafts]
+    is_one_place = all(draft.where == first.where for draft in drafts)
     return replace(
         first,
-        region=first.region if keep_first else f"{first.region}, {len(ordered) - 1} more",
-        where=first.where if all(f.where == first.where for f in ordered) else "",
-        regions=tuple(number for f in ordered for number in f.regions),
-        cost=Cost(
-            energy_a=energy_a,
-            energy_b=energy_b,
-            delta_j=delta_j,
-            ratio=max(joules(energy_a), joules(energy_b)) / cheap_j if cheap_j > 0 else None,
-            share_of_run=_sum([f.cost.share_of_run for f in ordered]),
-            p_value=min((f.cost.p_value for f in ordered if f.cost.p_value is not None), default=None),
-            time_a_s=_sum([f.cost.time_a_s for f in ordered]),
-            time_b_s=_sum([f.cost.time_b_s for f in ordered]),
-            difference=max((f.cost.difference for f in ordered if f.cost.difference is not None), default=None),
-        ),
-        proof=Proof(
-            first.proof.confirmed and (keep_first or confirmed_j >= _MOST * delta_j),
-            confirmation,
-        ),
+        name=name,
+        where=first.where if is_one_place else "",
+        regions=tuple(number for draft in drafts for number in draft.regions),
+        rows=tuple(number for draft in drafts for number in draft.rows),
+        holds_around=any(draft.holds_around for draft in drafts),
+        cost=_sum_costs(costs),
+        proof=_join_proofs(first, drafts, is_confirmed=is_confirmed),
     )
+
+
+def _sum_costs(costs: Sequence[Cost]) -> Cost:
+    energies = Pair(*(_sum_energies([cost.energies.of(side) for cost in costs]) for side in SIDES))
+    return Cost(
+        energy_a=energies.a,
+        energy_b=energies.b,
+        delta_j=sum(cost.delta_j for cost in costs),
+        ratio=energy_ratio(energies),
+        share_of_run=_sum([cost.share_of_run for cost in costs]),
+        p_value=min((cost.p_value for cost in costs if cost.p_value is not None), default=None),
+        time_a_s=_sum([cost.time_a_s for cost in costs]),
+        time_b_s=_sum([cost.time_b_s for cost in costs]),
+        difference=max((cost.difference for cost in costs if cost.difference is not None), default=None),
+    )
+
+
+def _join_proofs(first: Draft, drafts: Sequence[Draft], *, is_confirmed: bool) -> Proof:
+    if first.proof.confirmation is None:
+        return Proof(is_confirmed, None)
+    made = [draft.proof.confirmation for draft in drafts if draft.proof.confirmation is not None]
+    saved_j, share = _sum([each.saved_j for each in made]), _sum([each.saved_share for each in made])
+    return Proof(is_confirmed, replace(first.proof.confirmation, saved_j=saved_j, saved_share=share))
+
+
+def _sum_energies(energies: Sequence[Energy | None]) -> Energy | None:
+    return add((at, energy) for at, energy in enumerate(energies) if energy is not None)
 
 
 def _sum(values: Sequence[float | None]) -> float | None:

@@ -1,8 +1,8 @@
-"""Which rows of a diff differ, beyond a threshold and beyond noise.
+"""Decide which rows of a diff differ by more than the threshold and by more than noise.
 
-Two sides that ask a device for the same work, with the same kernels, cannot differ by their code: what differs there
-is the machine's doing, however many repeats say so. Of the others each is tested against its interval and the spread
-between recordings, and the probabilities are corrected for how many were tested (Holm).
+A row with the same operators, shapes and kernels on both sides is not tested: its code cannot be the cause of a
+difference. Every other row is tested against its interval and the spread between recordings, and the probabilities are
+corrected for the number of tests (Holm).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from joulediff.diagnosis.comparison import Comparison, ops_of
+from joulediff.diagnosis.comparison import Comparison, joules, ops_of
 from joulediff.matching import RegionGroup
 from joulediff.model.diff import Thresholds
 from joulediff.model.energy import Energy
@@ -20,18 +20,17 @@ from joulediff.model.pair import SIDES, SideName
 from joulediff.model.run import work_of
 from joulediff.model.stats import CONFIDENCE_SIGMAS
 
-# How far the same operator, recorded again in another process, comes out elsewhere (one sigma, as a share): operators
-# of BERT, ResNet-50 and GPT-2 on an H200, apart from those at its power limit. An estimate follows the CPU time of a
-# busy machine.
+# Spread of an operator's energy between recordings in two processes (one sigma, as a share): operators of BERT,
+# ResNet-50 and GPT-2 on an H200, without those at its power limit. An estimate follows the CPU time of a busy machine.
 SPREAD = {"metered": 0.02, "replayed": 0.03, "attributed": 0.05, "estimated": 0.10}
-# Less than this part of a step is nobody's waste.
+# A difference below this share of a step is not reported.
 LEAST_SHARE = 0.005
 ALPHA = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class RowComparison:
-    """One row with its energies. `same` is work that is the same on both sides, kernel by kernel."""
+    """One row with its energies. `same` says that both sides ran the same kernels on the same shapes."""
 
     group: RegionGroup
     members: tuple[Region, ...]
@@ -40,11 +39,11 @@ class RowComparison:
     same: bool
     p_value: float | None = None
     side: SideName | None = None
-    """The side to look at as the expensive one, where that is not for these energies to say."""
+    """The side to treat as expensive, if these energies do not decide it."""
 
     @property
     def delta_j(self) -> float:
-        """What a costs more."""
+        """The extra energy of a; negative if b costs more."""
         return joules(self.energy_a) - joules(self.energy_b)
 
     @property
@@ -55,15 +54,17 @@ class RowComparison:
         return "a" if self.delta_j >= 0 else "b"
 
 
-def compare_rows(sides: Comparison) -> list[RowComparison]:
-    """Return every row of regions with what it costs, and how likely noise alone would tell the sides apart."""
+def compare_rows(comparison: Comparison) -> list[RowComparison]:
+    """Return every row of regions with its energies and the probability of such a difference from noise alone."""
     rows = []
-    for group in sides.groups:
-        members = tuple(sides.by_id[number] for number in group.regions)
-        energy_a = sides.costs["a"].of(op for region in members for op in region.a)
-        energy_b = sides.costs["b"].of(op for region in members for op in region.b)
-        rows.append(RowComparison(group, members, energy_a, energy_b, all(_is_same(sides, each) for each in members)))
-    tested = [row for row in rows if not row.same and _is_known(sides, row)]
+    for group in comparison.groups:
+        members = tuple(comparison.by_id[number] for number in group.regions)
+        energy_a = comparison.costs["a"].of(op for region in members for op in region.a)
+        energy_b = comparison.costs["b"].of(op for region in members for op in region.b)
+        rows.append(
+            RowComparison(group, members, energy_a, energy_b, all(_is_same(comparison, each) for each in members))
+        )
+    tested = [row for row in rows if not row.same and _is_known(comparison, row)]
     corrected = dict(zip(map(id, tested), correct([chance(row.energy_a, row.energy_b) for row in tested]), strict=True))
     return [
         RowComparison(row.group, row.members, row.energy_a, row.energy_b, row.same, corrected.get(id(row)))
@@ -72,21 +73,21 @@ def compare_rows(sides: Comparison) -> list[RowComparison]:
 
 
 def may_differ(row: RowComparison, thresholds: Thresholds, total_j: float) -> bool:
-    """Return whether a row differs by more than the threshold, and by enough to matter; perhaps by chance."""
+    """Return whether a row differs by more than the threshold and by enough to matter; it may still be noise."""
     if row.p_value is None or abs(row.delta_j) < LEAST_SHARE * total_j:
         return False
     return abs(row.delta_j) > thresholds.threshold * min(joules(row.energy_a), joules(row.energy_b))
 
 
 def is_different(row: RowComparison, thresholds: Thresholds, total_j: float) -> bool:
-    """Return whether a row differs by more than the threshold, outside of both intervals and beyond noise."""
+    """Return whether a row differs by more than the threshold, both intervals and noise."""
     if row.p_value is None or row.p_value >= ALPHA or _overlap(row.energy_a, row.energy_b):
         return False
     return may_differ(row, thresholds, total_j)
 
 
 def chance(a: Energy | None, b: Energy | None, *, spread: Mapping[str, float] = SPREAD) -> float:
-    """Return how likely two energies lie this far apart by chance; nothing at all costs exactly nothing."""
+    """Return the probability that two energies differ this much by chance; a side without work costs exactly zero."""
     delta_j = joules(a) - joules(b)
     sigma = math.hypot(_sigma(a, -delta_j, spread), _sigma(b, delta_j, spread))
     if not sigma:
@@ -95,7 +96,7 @@ def chance(a: Energy | None, b: Energy | None, *, spread: Mapping[str, float] = 
 
 
 def correct(p_values: Sequence[float]) -> list[float]:
-    """Return probabilities corrected for how many were tested, by Holm's method."""
+    """Return probabilities corrected for the number of tests by Holm's method."""
     order = sorted(range(len(p_values)), key=lambda at: p_values[at])
     found, highest = [1.0] * len(p_values), 0.0
     for rank, at in enumerate(order):
@@ -104,13 +105,8 @@ def correct(p_values: Sequence[float]) -> list[float]:
     return found
 
 
-def joules(energy: Energy | None) -> float:
-    """Return joules to compare: what runs nothing costs nothing."""
-    return 0.0 if energy is None else energy.joules
-
-
 def _sigma(energy: Energy | None, toward: float, spread: Mapping[str, float]) -> float:
-    """Return the spread of an energy on the side on which the other one lies."""
+    """Return the standard deviation of an energy towards the other one."""
     if energy is None:
         return 0.0
     half_j = energy.high - energy.joules if toward > 0 else energy.joules - energy.low
@@ -124,29 +120,29 @@ def _overlap(a: Energy | None, b: Energy | None) -> bool:
     return b.low <= a.joules <= b.high or a.low <= b.joules <= a.high
 
 
-def _is_known(sides: Comparison, row: RowComparison) -> bool:
-    """Return whether what a row costs is known on both sides: work that nobody metered or traced is not free."""
+def _is_known(comparison: Comparison, row: RowComparison) -> bool:
+    """Return whether the energy of a row is known on both sides: work without a meter or a trace is not free."""
     energies = {"a": row.energy_a, "b": row.energy_b}
-    return any(energies.values()) and all(energies[side] or _is_nothing(sides, side, row) for side in SIDES)
+    return any(energies.values()) and all(energies[side] or _is_nothing(comparison, side, row) for side in SIDES)
 
 
-def _is_nothing(sides: Comparison, side: SideName, row: RowComparison) -> bool:
-    costs = sides.costs[side]
+def _is_nothing(comparison: Comparison, side: SideName, row: RowComparison) -> bool:
+    costs = comparison.costs[side]
     ops = [op for region in row.members for op in ops_of(region, side)]
-    # What a compiled module runs for one of its operators is not told.
+    # The kernels that a compiled module runs for an operator are not recorded.
     is_idle = not any(costs.kernels[op] or costs.run.ops[op].compiled for op in ops)
     return costs.books.split is not None and is_idle
 
 
-def _is_same(sides: Comparison, region: Region) -> bool:
-    """Return whether both sides ask for the same work: equal operators on equal forms, and the same kernels."""
+def _is_same(comparison: Comparison, region: Region) -> bool:
+    """Return whether both sides run the same operators on the same shapes with the same kernels."""
     if len(region.a) != len(region.b):
         return False
-    return all(_is_same_op(sides, a, b) for a, b in zip(region.a, region.b, strict=True))
+    return all(_is_same_op(comparison, a, b) for a, b in zip(region.a, region.b, strict=True))
 
 
-def _is_same_op(sides: Comparison, a: int, b: int) -> bool:
-    if work_of(sides.a, a) != work_of(sides.b, b):
+def _is_same_op(comparison: Comparison, a: int, b: int) -> bool:
+    if work_of(comparison.a, a) != work_of(comparison.b, b):
         return False
     # A kernel of a GPU is named after its implementation; one of the host is not.
-    return sides.a.ops[a].device != "cpu" or sides.settings_alike(a, b)
+    return comparison.a.ops[a].device != "cpu" or comparison.same_settings(a, b)

@@ -17,6 +17,8 @@ RegionKind = Literal["equal", "movement", "repeated", "constant", "unused"]
 Verdict = Literal["waste", "tradeoff"]
 FindingKind = Literal["misconfiguration", "api_misuse", "redundant", "host", "unknown"]
 CauseType = Literal["setting", "call_path", "layout", "redundancy", "host", "kernel"]
+# Joins the names, and the values, of settings that are one cause only together.
+TOGETHER = " and "
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,14 @@ class Region:
     """Equal tensors that both sides read: a value of a and one of b."""
     outputs: tuple[tuple[int, int], ...]
     """Equal tensors that both sides make and that other operators read or the step returns."""
+
+    def inputs_of(self, side: SideName) -> list[int]:
+        """Return the values of one side in `inputs`."""
+        return [Pair(*each).of(side) for each in self.inputs]
+
+    def outputs_of(self, side: SideName) -> list[int]:
+        """Return the values of one side in `outputs`."""
+        return [Pair(*each).of(side) for each in self.outputs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +111,11 @@ class Cause:
     location_b: Place | None
     evidence: tuple[str, ...] = ()
     """Observations, one sentence each; also changes that were not tried, and why."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The names in `key`: several where settings are one cause only together."""
+        return () if self.key is None else tuple(self.key.split(TOGETHER))
 
     @property
     def values(self) -> Pair[Setting]:

@@ -1,249 +1,269 @@
-"""What the ways of two sides to an operator tell: where they part, the variable that decided, or the calls themselves.
+"""Evidence: the two sides reach an operator by different call paths.
 
-A variable that a person sets is a stronger cause than a call: it is followed back in both programs as far as it goes.
+Three things may be the cause: the variable that decided where the paths part, an entry of a configuration or a mode
+that differs, or else the calls themselves. A variable that a person sets is a stronger cause than a call.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from joulediff.diagnosis.comparison import costliest, ops_of
-from joulediff.diagnosis.evidence.deviation import Deviation, find_deviation, shared_frames
+from joulediff.diagnosis.evidence.deviation import Deviation, find_deviation, library_call
 from joulediff.diagnosis.evidence.key_variable import KeyVariable, find_key_variable
-from joulediff.diagnosis.evidence.redundancy import calls_in
-from joulediff.diagnosis.evidence.settings import config_place, differing_config, set_place
-from joulediff.diagnosis.lead import Lead, Subject
-from joulediff.diagnosis.trials.trial import Suspect
-from joulediff.diagnosis.widen_region import library_call
+from joulediff.diagnosis.evidence.recorded_settings import config_place, differing_config, set_place
+from joulediff.diagnosis.evidence.source_calls import calls_in
+from joulediff.diagnosis.lead import CALLS_OF_OTHER_SIDE, Lead, Subject, make_cause
+from joulediff.diagnosis.suggest import (
+    suggest_call,
+    suggest_configuration,
+    suggest_implementation,
+    suggest_one_call,
+    suggest_replacing,
+    suggest_setting,
+)
 from joulediff.frameworks.framework import gradient_getter, setting_read_by, short_name
-from joulediff.frameworks.jobs import LiveProgram
-from joulediff.matching import name_ops
+from joulediff.matching import is_view, name_ops
 from joulediff.model.errors import JoulediffError
-from joulediff.model.finding import Cause, FindingKind
-from joulediff.model.pair import SIDES, SideName
-from joulediff.model.run import Frame, Run, Setting
+from joulediff.model.finding import Cause
+from joulediff.model.pair import SIDES, Pair, SideName, pair_from
+from joulediff.model.place import Place
+from joulediff.model.run import Frame, Setting
 from joulediff.pysource.line_trace import Target
 
-NOT_TRIED = "not tried: line by line, because a program of this diff cannot be run again"
+NOT_TRACED = "not tried: line by line, because a program of this diff cannot be run again"
+# Origins of a value that a person sets.
 _CONFIGURED = ("config", "environment", "call")
-# Letters at which a call and an operator are taken for the same word.
-_BEGINNING = 3
-# How a tensor is described; that two differ in shape is what is to be explained.
-_TENSOR = "tensor("
+# This many operators in place of one call are that call written out.
+_WRITTEN_OUT = 3
+# A call and an operator that share so many first letters of a word are taken for the same.
+_PREFIX_CHARS = 3
 
 
-def find_by_path(subject: Subject, live: Mapping[SideName, LiveProgram], *, only_configured: bool) -> list[Lead]:
-    """Return what the call paths tell; `only_configured` leaves out what is no choice of a configuration."""
-    sides = subject.sides
-    op_a, op_b = subject.op_a, subject.op_b
-    if only_configured:
-        op_a, op_b = _with_neighbour(subject)
-    if op_a is None or op_b is None:
+@dataclass(frozen=True, slots=True)
+class _CallName:
+    """The name of the code that ran an operator: a function or one operator, or else a list of operators."""
+
+    text: str | None
+    is_function: bool
+
+
+def find_call_path(subject: Subject) -> list[Lead]:
+    """Return the lead of the call paths. A one-sided region has one only if a configuration decided."""
+    if subject.relation == "same_operators":
         return []
-    deviation = find_deviation(sides.a.call_path(op_a), sides.b.call_path(op_b))
-    suspects = (Suspect("the calls of the other side", calls=True),)
-    evidence: tuple[str, ...] = () if deviation is None else (_tell_deviation(deviation),)
-    key = _find_key(deviation, live)
+    is_one_sided = subject.relation == "one_sided"
+    ops = _with_reader(subject) if is_one_sided else subject.ops
+    if ops.a is None or ops.b is None:
+        return []
+    deviation = find_deviation(subject.comparison.a.call_path(ops.a), subject.comparison.b.call_path(ops.b))
+    evidence = () if deviation is None else (_describe_deviation(deviation),)
+    key = _find_key(subject, deviation)
     if isinstance(key, KeyVariable):
-        lead = _configured(subject, key, (*evidence, *key.trail), suspects)
+        lead = key_lead(subject, key, (*evidence, *key.trail))
         is_own = deviation is not None and deviation.common_a.owner is None
-        return [replace(lead, by_call=is_own and lead.kind == "api_misuse")]
+        return [_as_call(subject, lead) if is_own and lead.kind == "api_misuse" else lead]
     if key is not None:
         evidence = (*evidence, key)
-    offline = _only_config(subject, deviation, evidence, suspects) or _only_gradients(subject, evidence, suspects)
-    if offline is not None:
-        return [offline]
-    return [] if only_configured else [_calls(subject, evidence, suspects, deviation)]
+    lead_of_entry = _only_config_entry(subject, deviation, evidence) or _only_gradients(subject, evidence)
+    if lead_of_entry is not None:
+        return [lead_of_entry]
+    return [] if is_one_sided else [call_lead(subject, evidence, deviation)]
 
 
-def find_by_size(subject: Subject, live: Mapping[SideName, LiveProgram]) -> list[Lead]:
-    """Return work that is done and thrown away: the same operator, which makes more than the other side's reads on."""
-    sides, side = subject.sides, subject.expensive
-    op, like = subject.op(side), subject.op(subject.cheap)
-    if op is None or like is None or sides.run(side).ops[op].name != sides.run(subject.cheap).ops[like].name:
-        return []
-    made, needed = _count_made(sides.run(side), op), _count_made(sides.run(subject.cheap), like)
-    if made <= needed or _is_read_whole(subject, op):
-        return []
-    name = short_name(sides.run(side).ops[op].name)
-    evidence = (f"{name} makes {made:,} numbers where the other side makes {needed:,}; the rest is not read",)
-    suspects = (Suspect("the calls of the other side", calls=True),)
-    key = _find_argument(subject, live)
-    if isinstance(key, KeyVariable):
-        lead = _configured(subject, key, (*evidence, *key.trail), suspects)
-    else:
-        lead = _calls(subject, (*evidence, *([key] if key else [])), suspects)
-    return [replace(lead, kind="redundant")]
+def trace_both(subject: Subject, frames: tuple[Frame, Frame]) -> KeyVariable | str | None:
+    """Return the variable that two runs of a function read differently, or why none is known."""
+    if len(subject.live) < 2:
+        return NOT_TRACED
+    try:
+        a, b = (
+            subject.live[side].trace_lines(Target(frame.file, frame.function, frame.line))
+            for side, frame in zip(SIDES, frames, strict=True)
+        )
+    except JoulediffError as error:
+        return f"not found, line by line: {error.what}"
+    if a is None or b is None:
+        return f"not found: {frames[0].function} did not run again"
+    return find_key_variable(a, b)
 
 
-def _count_made(run: Run, op: int) -> int:
-    return sum(math.prod(run.values[value].shape) for value in run.ops[op].outputs)
+def key_lead(subject: Subject, key: KeyVariable, evidence: tuple[str, ...]) -> Lead:
+    """Return the lead of a variable that decided: a misconfiguration if a person sets it."""
+    locations = Pair(*(_key_place(subject, key, side) for side in SIDES))
+    values: Pair[Setting] = Pair(key.value_a, key.value_b)
+    cause = make_cause("call_path", key.key, values, locations, evidence)
+    if key.kind in _CONFIGURED:
+        suggestion = suggest_configuration(cause, subject.expensive)
+        return Lead("misconfiguration", cause, (CALLS_OF_OTHER_SIDE,), suggestion)
+    suggestion = suggest_setting(cause, subject.expensive)
+    if _is_function_itself(key.key, values.of(subject.expensive)):
+        suggestion = suggest_call(cause, subject.expensive, difference=_describe_inputs(subject))
+    return Lead("api_misuse", cause, (CALLS_OF_OTHER_SIDE,), suggestion)
 
 
-def _is_read_whole(subject: Subject, op: int) -> bool:
-    """Return whether a region hands on as many numbers as one of its operators makes."""
-    run, outputs = subject.sides.run(subject.expensive), subject.region.outputs
-    mine = [pair[0] if subject.expensive == "a" else pair[1] for pair in outputs]
-    return any(math.prod(run.values[value].shape) >= _count_made(run, op) for value in mine)
+def _is_function_itself(key: str, value: Setting) -> bool:
+    """Return whether a variable is the function that is called, not a value that chose it."""
+    return key in (str(value), str(value).rpartition(".")[2])
 
 
-def _find_argument(subject: Subject, live: Mapping[SideName, LiveProgram]) -> KeyVariable | str | None:
-    """Return the argument that differs in the innermost function that both sides run alike, or why none is known."""
-    assert subject.op_a is not None and subject.op_b is not None
-    if len(live) < 2:
-        return NOT_TRIED
-    paths = subject.sides.a.call_path(subject.op_a), subject.sides.b.call_path(subject.op_b)
-    for common in shared_frames(*paths):
-        key = _walk_both(common, live)
-        if isinstance(key, KeyVariable) and not any(
-            str(each).startswith(_TENSOR) for each in (key.value_a, key.value_b)
-        ):
-            return key
+def _as_call(subject: Subject, lead: Lead) -> Lead:
+    """Return the lead of a variable in the user's own code, which is changed by another call."""
+    count = _count_written_out(subject, str(lead.cause.key))
+    suggestion = suggest_one_call(lead.cause, subject.expensive, count=count) if count else lead.suggestion
+    return replace(lead, suggestion=suggestion, is_by_call=True)
+
+
+def call_lead(subject: Subject, evidence: tuple[str, ...], deviation: Deviation | None = None) -> Lead:
+    """Return the calls themselves as the cause: two ways to write the same computation."""
+    a, b = (_name_call(subject, side) for side in SIDES)
+    if deviation is not None and deviation.common_a.owner is not None:  # the paths part inside a library
+        a = a if deviation.first_a is None else _CallName(_function_name(deviation.first_a), is_function=True)
+        b = b if deviation.first_b is None else _CallName(_function_name(deviation.first_b), is_function=True)
+    names = Pair(a, b)
+    key = names.of(subject.expensive).text
+    if a.text == b.text and a.text is not None:  # functions of one name in two modules of a library
+        names = Pair(*(_name_call(subject, side, in_full=True) for side in SIDES))
+    values: Pair[Setting] = Pair(names.a.text, names.b.text)
+    cause = make_cause("call_path", str(key), values, subject.places, evidence)
+    suggestion = _suggest(subject, cause, names)
+    return Lead("api_misuse", cause, (CALLS_OF_OTHER_SIDE,), suggestion, is_by_call=True)
+
+
+def _suggest(subject: Subject, cause: Cause, names: Pair[_CallName]) -> str:
+    count = _count_written_out(subject, str(cause.key))
+    if count:
+        return suggest_one_call(cause, subject.expensive, count=count)
+    difference = _describe_inputs(subject)
+    if not names.of(subject.cheap).is_function:
+        return suggest_implementation(cause, subject.expensive, difference=difference)
+    if not names.of(subject.expensive).is_function:
+        return suggest_replacing(cause, subject.expensive)
+    return suggest_call(cause, subject.expensive, difference=difference)
+
+
+def _count_written_out(subject: Subject, key: str) -> int:
+    """Return how many operators stand for one of the cheap side, if the key names one of them; else 0."""
+    mine, theirs = (_computing_names(subject, side) for side in (subject.expensive, subject.cheap))
+    is_one_of_them = any(key.strip("_") in name for name in mine)
+    return len(mine) if is_one_of_them and len(mine) >= _WRITTEN_OUT and len(theirs) == 1 else 0
+
+
+def _computing_names(subject: Subject, side: SideName) -> list[str]:
+    run = subject.comparison.run(side)
+    return [run.ops[op].name for op in ops_of(subject.region, side) if not is_view(run, op)]
+
+
+def _describe_inputs(subject: Subject) -> str | None:
+    """Return the first input of the costliest operators whose shape or type differs, or how the operators differ."""
+    if subject.op_a is None or subject.op_b is None:
+        return None
+    a, b = subject.comparison.a, subject.comparison.b
+    op_a, op_b = a.ops[subject.op_a], b.ops[subject.op_b]
+    if op_a.name != op_b.name:
+        return f"it runs {short_name(op_a.name)} in A and {short_name(op_b.name)} in B"
+    for x, y in zip(op_a.inputs, op_b.inputs, strict=False):
+        left, right = (f"{'x'.join(map(str, v.shape))} {v.dtype}" for v in (a.values[x], b.values[y]))
+        if left != right:
+            return f"{short_name(op_a.name)} reads {left} in A and {right} in B"
     return None
 
 
-def _find_key(deviation: Deviation | None, live: Mapping[SideName, LiveProgram]) -> KeyVariable | str | None:
+def _find_key(subject: Subject, deviation: Deviation | None) -> KeyVariable | str | None:
     """Return the key variable of a deviation within a function that both sides run, or why there is none."""
     if deviation is None or _is_users_choice(deviation):
         return None
-    return _walk_both((deviation.common_a, deviation.common_b), live)
-
-
-def _walk_both(frames: tuple[Frame, Frame], live: Mapping[SideName, LiveProgram]) -> KeyVariable | str | None:
-    """Return the variable that two runs of a function read differently, or why none is known."""
-    if len(live) < 2:
-        return NOT_TRIED
-    try:
-        walks = [
-            live[side].trace_lines(Target(frame.file, frame.function, frame.line))
-            for side, frame in zip(SIDES, frames, strict=True)
-        ]
-    except JoulediffError as error:
-        return f"not found, line by line: {error.what}"
-    if walks[0] is None or walks[1] is None:
-        return f"not found: {frames[0].function} did not run again"
-    return find_key_variable(walks[0], walks[1])
+    return trace_both(subject, (deviation.common_a, deviation.common_b))
 
 
 def _is_users_choice(deviation: Deviation) -> bool:
-    """Return whether the user's own code goes on in other functions of its own: it was written so."""
-    first = (deviation.first_a, deviation.first_b)
+    """Return whether the user's own code calls other functions of its own: then it was written so."""
     return (
         not deviation.is_branch
         and deviation.common_a.owner is None
-        and all(f is None or f.owner is None for f in first)
+        and all(frame is None or frame.owner is None for frame in (deviation.first_a, deviation.first_b))
     )
 
 
-def _tell_deviation(deviation: Deviation) -> str:
+def _describe_deviation(deviation: Deviation) -> str:
     common = f"{deviation.common_a.file}:{deviation.common_a.line}"
     if deviation.is_branch:
         common += f" in A, line {deviation.common_b.line} in B"
-    ways = [
-        f"{each.function}" if each is not None else "an operator" for each in (deviation.first_a, deviation.first_b)
-    ]
-    return f"both run {deviation.common_a.function} ({common}); from there A goes to {ways[0]}, B to {ways[1]}"
+    a, b = ("an operator" if frame is None else frame.function for frame in (deviation.first_a, deviation.first_b))
+    return f"both run {deviation.common_a.function} ({common}); from there A goes to {a}, B to {b}"
 
 
-def _configured(subject: Subject, key: KeyVariable, evidence: tuple[str, ...], suspects: tuple[Suspect, ...]) -> Lead:
-    name = key.key.removeprefix("config.") if key.kind == "config" else None
-    places = []
-    values = (key.value_a, key.value_b)
-    for side, found, value in zip(SIDES, (key.place_a, key.place_b), values, strict=True):
-        run = subject.sides.run(side)
-        mode = setting_read_by(key.key)
-        if mode is not None:  # gradients are on unless a program says otherwise
-            places.append((set_place(run, mode) if value is False else None) or subject.place(side))
-            continue
-        own = config_place(run, name) if name is not None else set_place(run, key.key)
-        places.append(own or found or subject.place(side))
-    kind: FindingKind = "misconfiguration" if key.kind in _CONFIGURED else "api_misuse"
-    cause = Cause("call_path", key.key, key.value_a, key.value_b, places[0], places[1], evidence)
-    return Lead(kind, cause, suspects)
+def _key_place(subject: Subject, key: KeyVariable, side: SideName) -> Place | None:
+    """Return the user's line that sets a variable, else the line that gave it its value, else the operator's."""
+    run = subject.comparison.run(side)
+    if (setting := setting_read_by(key.key)) is not None:  # gradients are on unless a program turns them off
+        is_set = Pair(key.value_a, key.value_b).of(side) is False
+        return (set_place(run, setting) if is_set else None) or subject.place(side)
+    own = config_place(run, key.key.removeprefix("config.")) if key.kind == "config" else set_place(run, key.key)
+    return own or Pair(key.place_a, key.place_b).of(side) or subject.place(side)
 
 
-def _only_config(
-    subject: Subject, deviation: Deviation | None, evidence: tuple[str, ...], suspects: tuple[Suspect, ...]
-) -> Lead | None:
-    """Return the entry of the model's configuration that differs, where there is one and the ways part in a library."""
-    differing = differing_config(subject.sides.a, subject.sides.b)
+def _only_config_entry(subject: Subject, deviation: Deviation | None, evidence: tuple[str, ...]) -> Lead | None:
+    """Return the only entry of the models' configurations that differs, if the paths part inside a library."""
+    differing = differing_config(subject.comparison.a, subject.comparison.b)
     if deviation is None or deviation.common_a.owner is None or len(differing) != 1:
         return None
-    ((name, (value_a, value_b)),) = differing.items()
-    places = [config_place(subject.sides.run(side), name) or subject.place(side) for side in SIDES]
-    told = (*evidence, f"the only entry of the models' configurations that differs is {name}")
-    return Lead(
-        "misconfiguration", Cause("call_path", f"config.{name}", value_a, value_b, places[0], places[1], told), suspects
-    )
+    ((name, values),) = differing.items()
+    key = KeyVariable(f"config.{name}", "config", *values, None, None, None, None)
+    return key_lead(subject, key, (*evidence, f"the only entry of the models' configurations that differs is {name}"))
 
 
-def _only_gradients(subject: Subject, evidence: tuple[str, ...], suspects: tuple[Suspect, ...]) -> Lead | None:
-    """Return gradients as the cause, where one side runs with them and the other without: libraries look at that."""
+def _only_gradients(subject: Subject, evidence: tuple[str, ...]) -> Lead | None:
+    """Return gradients as the cause, if only the expensive side runs with them: libraries choose code by that."""
     if subject.op_a is None or subject.op_b is None:
         return None
-    a, b = subject.sides.a.ops[subject.op_a].grad, subject.sides.b.ops[subject.op_b].grad
-    getter = gradient_getter(subject.sides.a)
-    if getter is None or a == b or not (a if subject.expensive == "a" else b):
+    comparison = subject.comparison
+    grad = Pair(comparison.a.ops[subject.op_a].grad, comparison.b.ops[subject.op_b].grad)
+    getter = gradient_getter(comparison.a)
+    if getter is None or grad.a == grad.b or not grad.of(subject.expensive):
         return None
-    told = (*evidence, "one side runs with gradients, the other without")
-    key = KeyVariable(getter, "call", a, b, None, None, None, None)
-    return _configured(subject, key, told, suspects)
+    key = KeyVariable(getter, "call", grad.a, grad.b, None, None, None, None)
+    return key_lead(subject, key, (*evidence, "one side runs with gradients, the other without"))
 
 
-def _with_neighbour(subject: Subject) -> tuple[int | None, int | None]:
-    """Return operators to compare for work that one side lacks: there, the one that reads what it would have made."""
-    reader = next(iter(subject.sides.readers_of(ops_of(subject.region, subject.expensive), subject.expensive)), None)
+def _with_reader(subject: Subject) -> Pair[int | None]:
+    """Return operators to compare for one-sided work: on the cheap side, the operator that would read its output."""
+    ops = ops_of(subject.region, subject.expensive)
+    reader = next(iter(subject.comparison.readers_of(ops, subject.expensive)), None)
     if reader is None:
-        return None, None
-    cheap = costliest(subject.sides, subject.cheap, ops_of(reader, subject.cheap))
-    mine = subject.op(subject.expensive)
-    return (mine, cheap) if subject.expensive == "a" else (cheap, mine)
+        return Pair(None, None)
+    cheap = costliest(subject.comparison, subject.cheap, ops_of(reader, subject.cheap))
+    return pair_from(subject.expensive, subject.op(subject.expensive), cheap)
 
 
-def _calls(
-    subject: Subject, evidence: tuple[str, ...], suspects: tuple[Suspect, ...], deviation: Deviation | None = None
-) -> Lead:
-    """Return the calls themselves as the cause: two ways to write the same."""
-    texts: list[Setting] = [_name_call(subject, side) for side in SIDES]
-    if deviation is not None and deviation.common_a.owner is not None:  # functions of a library that part inside it
-        firsts = [deviation.first_a, deviation.first_b]
-        texts = [text if first is None else _plain(first) for text, first in zip(texts, firsts, strict=True)]
-    key = texts[0] if subject.expensive == "a" else texts[1]
-    if texts[0] == texts[1] and texts[0] is not None:  # functions of one name in two modules of a library
-        texts = [_name_call(subject, side, in_full=True) for side in SIDES]
-    places = (subject.place("a"), subject.place("b"))
-    cause = Cause("call_path", str(key), texts[0], texts[1], *places, evidence)
-    return Lead("api_misuse", cause, suspects, by_call=True)
-
-
-def _name_call(subject: Subject, side: SideName, *, in_full: bool = False) -> str | None:
-    """Return what the user's line calls: the operator itself, or the library's function that comes to it."""
-    run, frame, op = subject.sides.run(side), subject.frame(side), subject.op(side)
+def _name_call(subject: Subject, side: SideName, *, in_full: bool = False) -> _CallName:
+    """Return the call in the user's line that ran the costliest operator, or the library's function below it."""
+    run, frame, op = subject.comparison.run(side), subject.frame(side), subject.op(side)
     if op is None:
-        return None
-    name = short_name(run.ops[op].name)
-    alike = None if frame is None else _choose_call(calls_in(run.line_text(frame.file, frame.line) or ""), name)
-    if alike is not None:
-        return alike
+        return _CallName(None, is_function=False)
+    line = "" if frame is None else run.line_text(frame.file, frame.line) or ""
+    similar = None if frame is None else _choose_call(calls_in(line), short_name(run.ops[op].name))
+    if similar is not None:
+        return _CallName(similar, is_function=True)
     called = library_call(run, op)
-    if called is not None:
-        module = called[1].file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        return f"{module}.{_plain(called[1])}" if in_full else _plain(called[1])
-    return name_ops(run, ops_of(subject.region, side)) or None
+    if called is None:
+        ops = name_ops(run, ops_of(subject.region, side)) or None
+        return _CallName(ops, is_function=len(_computing_names(subject, side)) == 1)
+    name = _function_name(called[1])
+    module = called[1].file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return _CallName(f"{module}.{name}" if in_full else name, is_function=True)
 
 
-def _plain(frame: Frame) -> str:
+def _function_name(frame: Frame) -> str:
     """Return the name of a function as its callers write it: a module or an object is called by its class."""
     return frame.function.removesuffix(".__call__").removesuffix(".forward")
 
 
-def _choose_call(calls: Sequence[str], op: str | None) -> str | None:
-    """Return the call in a line that is like an operator's name, or None."""
-    plain = (op or "").strip("_")
-    alike = [call for call in calls if plain and (call.strip("_") in plain or plain in call)]
-    if not alike and len(calls) == 1:  # eigvalsh comes to _linalg_eigh
-        begins = (word[:_BEGINNING] for word in plain.split("_") if len(word) >= _BEGINNING)
-        alike = [call for call in calls if call.startswith(tuple(begins))]
-    return max(alike, key=len, default=None)
+def _choose_call(calls: Sequence[str], op: str) -> str | None:
+    """Return the call in a line whose name is similar to an operator's name, or None."""
+    plain = op.strip("_")
+    similar = [call for call in calls if plain and (call.strip("_") in plain or plain in call)]
+    if not similar and len(calls) == 1:  # eigvalsh runs _linalg_eigh
+        begins = (word[:_PREFIX_CHARS] for word in plain.split("_") if len(word) >= _PREFIX_CHARS)
+        similar = [call for call in calls if call.startswith(tuple(begins))]
+    return max(similar, key=len, default=None)

@@ -1,7 +1,7 @@
-"""The deviation point: where the ways to two operators part.
+"""Where the call paths to two operators part.
 
-Both ways begin in the user's own code, which may be two files. From there on they are compared frame by frame: the
-last function they share, at another line or with another callee, is where something was decided.
+Both paths begin in the user's own code, which may be two files. From there they are compared frame by frame: the last
+function in common, at another line or with another callee, is where the decision was made.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from joulediff.model.run import Frame
+from joulediff.model.run import Frame, Run
+
+# In the name of a function that a decorator made.
+_WRAPPER = "<locals>"
 
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """Where two call paths part: the last frames in common, and the first that are not."""
+    """Where two call paths part: the last frames in common, and the first frames that differ."""
 
     common_a: Frame
     common_b: Frame
@@ -29,13 +32,13 @@ class Deviation:
 
 
 def find_deviation(a: Sequence[Frame], b: Sequence[Frame]) -> Deviation | None:
-    """Return where two paths, outermost first, part; None where they share nothing or never do."""
+    """Return where two paths, outermost first, part; None if they share nothing or do not part."""
     start = _find_start(a, b)
     if start is None:
         return None
     at_a, at_b = start
     while at_a + 1 < len(a) and at_b + 1 < len(b) and a[at_a].line == b[at_b].line:
-        if not _is_alike(a[at_a + 1], b[at_b + 1]):
+        if not _is_same_function(a[at_a + 1], b[at_b + 1]):
             break
         at_a, at_b = at_a + 1, at_b + 1
     first_a, first_b = (path[at + 1] if at + 1 < len(path) else None for path, at in ((a, at_a), (b, at_b)))
@@ -45,28 +48,39 @@ def find_deviation(a: Sequence[Frame], b: Sequence[Frame]) -> Deviation | None:
 
 
 def shared_frames(a: Sequence[Frame], b: Sequence[Frame]) -> list[tuple[Frame, Frame]]:
-    """Return the frames of libraries that two paths have in common, line by line, the innermost first."""
+    """Return the frames of libraries that two paths have in common, at the same lines, the innermost first."""
     start = _find_start(a, b)
     if start is None:
         return []
     pairs = zip(a[start[0] :], b[start[1] :], strict=False)
-    shared = list(takewhile(lambda pair: _is_alike(*pair) and pair[0].line == pair[1].line, pairs))
+    shared = list(takewhile(lambda pair: _is_same_function(*pair) and pair[0].line == pair[1].line, pairs))
     return [pair for pair in reversed(shared) if pair[0].owner is not None]
 
 
 def _find_start(a: Sequence[Frame], b: Sequence[Frame]) -> tuple[int, int] | None:
-    """Return the first frames to compare: where both enter one library, or the last of the user's own in common."""
+    """Return where to begin: where both paths enter one library, or the last frame of the user's own in common."""
     enter_a, enter_b = _own_frames(a), _own_frames(b)
-    if enter_a < len(a) and enter_b < len(b) and _is_alike(a[enter_a], b[enter_b]):
+    if enter_a < len(a) and enter_b < len(b) and _is_same_function(a[enter_a], b[enter_b]):
         return enter_a, enter_b
-    pairs = [(i, j) for i in range(enter_a) for j in range(enter_b) if _is_alike(a[i], b[j])]
+    pairs = [(i, j) for i in range(enter_a) for j in range(enter_b) if _is_same_function(a[i], b[j])]
     return max(pairs, key=sum, default=None)
 
 
 def _own_frames(path: Sequence[Frame]) -> int:
-    """Return how many frames of the user's own code a path begins with."""
+    """Return the number of frames of the user's own code at the start of a path."""
     return next((at for at, frame in enumerate(path) if frame.owner is not None), len(path))
 
 
-def _is_alike(a: Frame, b: Frame) -> bool:
+def _is_same_function(a: Frame, b: Frame) -> bool:
     return (a.file, a.function) == (b.file, b.function)
+
+
+def library_call(run: Run, op: int) -> tuple[Frame, Frame] | None:
+    """Return the user's line that led to an operator, and the library's function that it calls."""
+    path = run.call_path(op)
+    own = [at for at, frame in enumerate(path) if frame.owner is None]
+    if not own or own[-1] + 1 >= len(path):
+        return None
+    called = path[own[-1] + 1 :]
+    # Callers do not write the name of a decorator's wrapper.
+    return path[own[-1]], next((frame for frame in called if _WRAPPER not in frame.function), called[0])

@@ -1,7 +1,7 @@
-"""Waste around the operators: a device that idles and a host that is busy, because of waits or of many operators.
+"""Evidence: energy around the operators, of an idle device and a busy host, because of waits or of many operators.
 
-Idle time alone is no evidence: it differs from one run of a program to the next. What the trace saw is: waits, by the
-line that asked for them, and how many operators there are.
+Idle time alone is no evidence: it differs between runs of one program. Waits in the trace, with the line that asked for
+them, and the number of operators are evidence.
 """
 
 from __future__ import annotations
@@ -10,19 +10,22 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from joulediff.diagnosis.comparison import Comparison, ops_of
-from joulediff.diagnosis.significance import RowComparison, joules
+from joulediff.diagnosis.comparison import Comparison, joules, ops_of, to_place
+from joulediff.diagnosis.evidence.source_calls import call_behind
+from joulediff.diagnosis.lead import Lead, make_cause
+from joulediff.diagnosis.significance import RowComparison
+from joulediff.diagnosis.suggest import suggest_no_wait
 from joulediff.frameworks.framework import is_read, place_of
 from joulediff.model.energy import Energy, add
 from joulediff.model.measurement import Account
-from joulediff.model.pair import SIDES, SideName, other_side
-from joulediff.model.run import Frame, Run
+from joulediff.model.pair import SIDES, Pair, SideName, other_side, pair_from
+from joulediff.model.run import Frame, Run, Setting
 
-# Fewer waits more than the other side's are no habit.
+# Fewer extra waits than this may be an accident of one step.
 LEAST_WAITS = 2
-# Fewer operators more than the other side's are no matter of launching them.
+# Fewer extra operators than this do not show in the host's energy.
 LEAST_OPS = 4
-# A device that rests for this part of a step waits for its host.
+# A device that is idle for this share of a step waits for its host.
 HOST_BOUND_SHARE = 0.2
 _PARTS = ("idle", "host", "waits")
 
@@ -36,14 +39,19 @@ class Around:
     energy_b: Energy | None
 
     @property
+    def energies(self) -> Pair[Energy | None]:
+        """The energy of each side."""
+        return Pair(self.energy_a, self.energy_b)
+
+    @property
     def delta_j(self) -> float:
-        """What the expensive side spends more."""
+        """The extra energy of the expensive side."""
         return abs(joules(self.energy_a) - joules(self.energy_b))
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """The line of the expensive side that waits most often, and how often each side does."""
+    """The line of the expensive side that waits most often, and the number of waits of each side."""
 
     count_a: int
     count_b: int
@@ -52,35 +60,47 @@ class Waits:
 
 
 def part_energy(accounts: tuple[Account, ...], part: str) -> Energy | None:
-    """Return one part of the books over all domains that count."""
+    """Return one part of the ledger over all domains that are counted."""
     found = ((each.domain, getattr(each, part)) for each in accounts if each.counted)
     return add((name, energy) for name, energy in found if energy is not None)
 
 
-def find_around(sides: Comparison, threshold: float) -> Around | None:
-    """Return the energy around operators, where it differs by more than this part of a step and the intervals."""
-    a, b = (_around(sides, side) for side in SIDES)
+def find_around(comparison: Comparison, threshold: float) -> Around | None:
+    """Return the energy around operators, if it differs by more than this share of a step and the intervals."""
+    a, b = (_around(comparison, side) for side in SIDES)
     expensive: SideName = "a" if joules(a) > joules(b) else "b"
-    found, total = Around(expensive, a, b), sides.costs[expensive].total
+    found, total = Around(expensive, a, b), comparison.costs[expensive].total
     if total is None or found.delta_j <= threshold * total.joules or _meet(a, b):
         return None
     return found
 
 
-def find_waits(sides: Comparison, around: Around) -> Waits | None:
-    """Return what the expensive side waits for, if it waits more often than the other."""
-    places = {side: _waits(sides.run(side)) for side in SIDES}
+def find_waits(comparison: Comparison, around: Around) -> Waits | None:
+    """Return the waits of the expensive side, if it waits more often than the other."""
+    places = {side: _waits(comparison.run(side)) for side in SIDES}
     mine, others = places[around.expensive], places[other_side(around.expensive)]
     if sum(mine.values()) < sum(others.values()) + LEAST_WAITS:
         return None
     frame, _ = mine.most_common(1)[0]
-    op = _first_op(sides.run(around.expensive), frame)
+    op = _first_op(comparison.run(around.expensive), frame)
     counts = [sum(places[side].values()) for side in SIDES]
     return None if op is None else Waits(counts[0], counts[1], op, frame)
 
 
-def find_launches(sides: Comparison, rows: Sequence[RowComparison], around: Around) -> int | None:
-    """Return the row with most of the operators that the expensive side runs more of; None without such a row."""
+def wait_lead(comparison: Comparison, around: Around, waits: Waits) -> Lead:
+    """Return the line that waits as a lead. Its trial is one of the whole step, so it has no change of a region."""
+    side = around.expensive
+    run = comparison.run(side)
+    key = call_behind(run, waits.op, waits.frame)
+    values: Pair[Setting] = Pair(waits.count_a, waits.count_b)
+    evidence = f"A waits {waits.count_a} times a step for a device, B {waits.count_b} times"
+    locations = pair_from(side, to_place(run, waits.frame), None)
+    cause = make_cause("host", key, values, locations, (evidence,))
+    return Lead("host", cause, (), suggest_no_wait(cause, side))
+
+
+def find_launches(comparison: Comparison, rows: Sequence[RowComparison], around: Around) -> int | None:
+    """Return the row with most of the expensive side's extra operators; None without such a row."""
     mine, other = around.expensive, other_side(around.expensive)
     more = [
         sum(len(ops_of(region, mine)) - len(ops_of(region, other)) for region in row.members)
@@ -88,32 +108,32 @@ def find_launches(sides: Comparison, rows: Sequence[RowComparison], around: Arou
         else 0
         for row in rows
     ]
-    total = len(sides.run(mine).ops) - len(sides.run(other).ops)
+    total = len(comparison.run(mine).ops) - len(comparison.run(other).ops)
     if total < LEAST_OPS or not more or max(more) < total / 2:
         return None
     return more.index(max(more))
 
 
-def launch_energy(sides: Comparison, side: SideName, fewer_ops: int, fewer_s: float) -> float:
-    """Return the joules around operators that fewer of them, with less device time, save on a side.
+def launch_energy(comparison: Comparison, side: SideName, fewer_ops: int, fewer_s: float) -> float:
+    """Return the energy around operators that a side saves with fewer operators and less device time.
 
-    The host takes its time for every operator. A device that waits for it, in a step bound by the host, rests less
-    where there are fewer operators, and more where these are done sooner.
+    The host needs time for every operator. In a step bound by the host, the device is idle for less time if there are
+    fewer operators, and for more time if they finish sooner.
     """
-    run, accounts = sides.run(side), sides.costs[side].books.accounts
+    run, accounts = comparison.run(side), comparison.costs[side].books.accounts
     if run.measurement is None or not run.ops:
         return 0.0
     share, step_s = fewer_ops / len(run.ops), run.measurement.step_s
     host_j = share * sum(joules(part_energy(accounts, part)) for part in ("host", "waits"))
-    idle_j, busy_s = joules(part_energy(accounts, "idle")), sides.costs[side].time_s(range(len(run.ops))) or 0.0
+    idle_j, busy_s = joules(part_energy(accounts, "idle")), comparison.costs[side].time_s(range(len(run.ops))) or 0.0
     idle_s = step_s - busy_s
     if idle_s < HOST_BOUND_SHARE * step_s:
         return host_j
     return host_j + idle_j / idle_s * (share * step_s - fewer_s)
 
 
-def _around(sides: Comparison, side: SideName) -> Energy | None:
-    accounts = sides.costs[side].books.accounts
+def _around(comparison: Comparison, side: SideName) -> Energy | None:
+    accounts = comparison.costs[side].books.accounts
     return add((part, found) for part in _PARTS if (found := part_energy(accounts, part)) is not None)
 
 
@@ -124,7 +144,7 @@ def _meet(a: Energy | None, b: Energy | None) -> bool:
 
 
 def _waits(run: Run) -> Counter[Frame | None]:
-    """Return how often each line waits for a device: for a number it reads, as the trace or the operators tell."""
+    """Return the number of waits of each line, from the trace and from operators that read a number."""
     found: Counter[Frame | None] = Counter()
     seen = {wait.op for wait in run.waits if wait.op is not None}
     seen |= {op.id for op in run.ops if is_read(op.name) and _is_on_device(run, op.id)}
@@ -138,7 +158,7 @@ def _is_on_device(run: Run, op: int) -> bool:
 
 
 def _first_op(run: Run, frame: Frame | None) -> int | None:
-    """Return the first operator that waits in a line: of the functions that it leads to, in that which does most."""
+    """Return the first operator that waits below a line, in the function with the most waits."""
     waiting = sorted({wait.op for wait in run.waits if wait.op is not None})
     reading = [op.id for op in run.ops if is_read(op.name)]
     found = [op for op in (*reading, *waiting) if place_of(run, op) == frame]

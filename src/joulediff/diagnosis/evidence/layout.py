@@ -1,7 +1,7 @@
-"""Layout as a suspect: the same operator reads other strides, another type or another alignment, and where that began.
+"""Evidence: the same operator reads inputs of another data type, memory layout or alignment on the two sides.
 
-The origin is followed back through the operators that hand a layout on: to a tensor that the step was given, or to the
-operator that made it so.
+The origin is followed back through the operators that keep a layout, to a tensor that the step was given or to the
+operator that made the layout.
 """
 
 from __future__ import annotations
@@ -10,7 +10,14 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from joulediff.model.run import Run, Value
+from joulediff.diagnosis.comparison import ops_of, to_place
+from joulediff.diagnosis.evidence.source_calls import calls_in
+from joulediff.diagnosis.lead import CALLS_OF_OTHER_SIDE, Change, Lead, Subject, make_cause
+from joulediff.diagnosis.suggest import suggest_layout, suggest_no_copy
+from joulediff.frameworks.framework import is_copy, is_copy_call, place_of, short_name
+from joulediff.model.finding import FindingKind
+from joulediff.model.pair import Pair, pair_from
+from joulediff.model.run import Run, Setting, Value
 
 Aspect = Literal["dtype", "memory_format", "strides", "alignment"]
 
@@ -19,7 +26,7 @@ _MAX_STEPS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class LayoutDifference:
-    """One input of an operator that is laid out in another way on the two sides."""
+    """One input of an operator whose layout differs between the two sides."""
 
     position: int
     aspect: Aspect
@@ -29,15 +36,72 @@ class LayoutDifference:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a layout began: an operator of the step, or a tensor it was given, which `op` reads first."""
+    """Where a layout began: at operator `op`, or at a tensor that the step was given and that `op` reads first."""
 
     op: int
     given: str | None
-    """The tensor's name, or what it is, where the step was given it."""
+    """The name or the kind of the tensor that the step was given; None if `op` made the layout."""
+
+
+def find_layout(subject: Subject) -> list[Lead]:
+    """Return a lead for each aspect in which the inputs of the same operator differ."""
+    calls = _same_calls(subject) if subject.relation == "same_operators" else None
+    if calls is None:
+        return []
+    comparison = subject.comparison
+    differences = find_differences(comparison.a, calls.a, comparison.b, calls.b)
+    leads = [_layout_lead(subject, calls.of(subject.expensive), each) for each in differences]
+    first_of_key = {lead.cause.key: lead for lead in reversed(leads)}
+    return list(reversed(first_of_key.values()))
+
+
+def _layout_lead(subject: Subject, op: int, difference: LayoutDifference) -> Lead:
+    side, run = subject.expensive, subject.comparison.run(subject.expensive)
+    origin = find_origin(run, op, difference)
+    copy_call = None if origin.given is not None else _copy_call(run, origin.op)
+    kind: FindingKind = "misconfiguration" if origin.given is not None else "api_misuse"
+    values: Pair[Setting] = Pair(difference.text_a, difference.text_b)
+    began = f"given to the step as {origin.given}"
+    if origin.given is None:
+        began = f"made by {run.ops[origin.op].name}"
+    name = run.ops[op].name
+    evidence = (
+        f"{short_name(name)} reads {values.of(side)} where the other side has {values.of(subject.cheap)}; {began}"
+    )
+    locations = pair_from(side, to_place(run, place_of(run, origin.op)), subject.place(subject.cheap))
+    cause = make_cause("layout", copy_call or difference.aspect, values, locations, (evidence,))
+    aspect = difference.aspect.replace("_", " ")
+    inputs = Change(f"inputs with the {aspect} of the other side", layout=(difference.aspect,))
+    suggestion = suggest_layout(cause, side, op=name) if copy_call is None else suggest_no_copy(cause, side)
+    return Lead(kind, cause, (inputs, CALLS_OF_OTHER_SIDE), suggestion)
+
+
+def _copy_call(run: Run, op: int) -> str | None:
+    """Return the call in the source that copied a tensor to another layout; None if there is none."""
+    if not is_copy(run.ops[op].name):
+        return None
+    frame = place_of(run, op)
+    text = None if frame is None else run.line_text(frame.file, frame.line)
+    return next((name for name in calls_in(text or "") if is_copy_call(name)), None)
+
+
+def _same_calls(subject: Subject) -> Pair[int] | None:
+    """Return the expensive side's costliest operator and the cheap side's n-th one of the same name."""
+    op, comparison = subject.op(subject.expensive), subject.comparison
+    if op is None:
+        return None
+    name = comparison.run(subject.expensive).ops[op].name
+    mine, others = (
+        [each for each in ops_of(subject.region, side) if comparison.run(side).ops[each].name == name]
+        for side in (subject.expensive, subject.cheap)
+    )
+    if len(mine) != len(others):
+        return None
+    return pair_from(subject.expensive, op, others[mine.index(op)])
 
 
 def find_differences(a: Run, op_a: int, b: Run, op_b: int) -> list[LayoutDifference]:
-    """Return how the inputs of two calls of one operator differ; types first, then order, then alignment."""
+    """Return how the inputs of two calls of one operator differ: data types first, then layout, then alignment."""
     found = []
     pairs = zip(a.ops[op_a].inputs, b.ops[op_b].inputs, strict=False)
     for position, (left, right) in enumerate((a.values[x], b.values[y]) for x, y in pairs):
@@ -46,7 +110,7 @@ def find_differences(a: Run, op_a: int, b: Run, op_b: int) -> list[LayoutDiffere
         if _order(left) != _order(right) or _has_gaps(left) != _has_gaps(right):
             is_format = _is_format(left) and _is_format(right) and _order(left) != _order(right)
             aspect: Aspect = "memory_format" if is_format else "strides"
-            found.append(LayoutDifference(position, aspect, _tell(left, aspect), _tell(right, aspect)))
+            found.append(LayoutDifference(position, aspect, _describe(left, aspect), _describe(right, aspect)))
         elif left.is_aligned != right.is_aligned:
             texts = ("aligned" if value.is_aligned else "not aligned to 16 bytes" for value in (left, right))
             found.append(LayoutDifference(position, "alignment", *texts))
@@ -62,15 +126,17 @@ def find_origin(run: Run, op: int, difference: LayoutDifference) -> Origin:
         maker = found.producer
         if maker is None:
             return Origin(reader, found.name or found.kind)
-        source = next((v for v in run.ops[maker].inputs if _hands_on(run.values[v], found, difference.aspect)), None)
+        source = next(
+            (v for v in run.ops[maker].inputs if _keeps_layout(run.values[v], found, difference.aspect)), None
+        )
         if source is None:
             return Origin(maker, None)
         value, reader = source, maker
     return Origin(reader, None)
 
 
-def _hands_on(source: Value, made: Value, aspect: Aspect) -> bool:
-    """Return whether a tensor has its layout from another one."""
+def _keeps_layout(source: Value, made: Value, aspect: Aspect) -> bool:
+    """Return whether a tensor has the layout of the one that it was made of."""
     if aspect == "dtype":
         return source.dtype == made.dtype
     if aspect == "alignment":
@@ -105,7 +171,7 @@ def _format(value: Value) -> str | None:
     return "channels_last" if order == (0, *dims[2:], 1) else None
 
 
-def _tell(value: Value, aspect: Aspect) -> str:
+def _describe(value: Value, aspect: Aspect) -> str:
     if aspect == "memory_format":
         return _format(value) or "?"
     shape = "x".join(map(str, value.shape))
@@ -114,7 +180,7 @@ def _tell(value: Value, aspect: Aspect) -> str:
 
 
 def _has_gaps(value: Value) -> bool:
-    """Return whether a tensor leaves out memory between its elements, as a part of a larger one does."""
+    """Return whether a tensor skips memory between its elements, as a slice of a larger tensor does."""
     if len(value.strides) != len(value.shape) or 0 in value.strides or 0 in value.shape:
         return False
     span = 1 + sum((length - 1) * stride for length, stride in zip(value.shape, value.strides, strict=True))

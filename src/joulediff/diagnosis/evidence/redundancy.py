@@ -1,40 +1,64 @@
-"""Work that one side does without: which call it came from, in the words of the code.
-
-An operator is seldom what somebody wrote: `contiguous` runs `clone`, `repeat_interleave` runs three. The call is looked
-up in the line that led to it.
-"""
+"""Evidence: the expensive side runs an operator that the cheap side does without."""
 
 from __future__ import annotations
 
-import ast
-import re
+from collections import Counter
+from dataclasses import replace
 
-from joulediff.frameworks.framework import is_read, operators_of
-from joulediff.model.run import Frame, Run
+from joulediff.diagnosis.comparison import joules, ops_of, to_place
+from joulediff.diagnosis.evidence.source_calls import call_behind
+from joulediff.diagnosis.lead import Change, Lead, Subject, make_cause
+from joulediff.diagnosis.suggest import suggest_leaving_out
+from joulediff.frameworks.framework import place_of
+from joulediff.model.pair import Pair, pair_from
+from joulediff.model.run import Setting
+
+# Operators at this share of the costliest one count as equally costly.
+_NEARLY = 0.8
+_DOES = {
+    "movement": "moves data that the other side reads without a copy",
+    "repeated": "computes a tensor that exists already",
+    "constant": "makes a constant that the other side does without",
+    "unused": "computes a tensor that nothing reads",
+}
 
 
-def call_behind(run: Run, op: int, frame: Frame | None) -> str:
-    """Return the call in the line that led to an operator; the operator's own name where the line has none like it."""
-    full = run.ops[op].name
-    name = full.partition("::")[2]
-    known = operators_of(full).calls.get(name, ())
-    text = None if frame is None else run.line_text(frame.file, frame.line)
-    calls = [] if text is None else calls_in(text)
-    for wanted in (*known, name, name.strip("_")):
-        if wanted in calls:
-            return wanted
-    return known[0] if known and is_read(full) else name.strip("_")
+def find_redundancy(subject: Subject) -> list[Lead]:
+    """Return the region's own operator as redundant, if the cheap side runs nothing for it."""
+    return [_redundant(subject)] if subject.relation == "one_sided" else []
 
 
-def calls_in(text: str) -> list[str]:
-    """Return the names that a line of code calls, in order; a line that is part of a statement is read as text."""
-    try:
-        tree = ast.parse(text.strip())
-    except (SyntaxError, ValueError):
-        return re.findall(r"([A-Za-z_]\w*)\s*\(", text)
-    names = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            function = node.func
-            names.append(function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", ""))
-    return [name for name in names if name]
+def find_extra_inputs(subject: Subject) -> list[Lead]:
+    """Return the operator that prepares the expensive side's inputs, if the cheap side reads them as they are."""
+    if subject.relation != "same_operators":
+        return []
+    comparison, side = subject.comparison, subject.expensive
+    costs = comparison.costs[side]
+    own, names = ops_of(subject.region, side), _names_on_cheap_side(subject)
+    before = [op for op in comparison.runnable_ops(subject.region, side) if op not in own]
+    extra = [op for op in before if costs.kernels[op] and comparison.run(side).ops[op].name not in names]
+    most_j = max((joules(costs.of([op])) for op in extra), default=0.0)
+    op = next((op for op in extra if joules(costs.of([op])) >= _NEARLY * most_j), None)
+    if op is None:
+        return []
+    region = next(each for each in comparison.regions if op in ops_of(each, side))
+    ops = pair_from(side, op, subject.op(subject.cheap))
+    return [_redundant(replace(subject, region=region, op_a=ops.a, op_b=ops.b))]
+
+
+def _names_on_cheap_side(subject: Subject) -> Counter[str]:
+    run = subject.comparison.run(subject.cheap)
+    return Counter(run.ops[op].name for op in subject.comparison.runnable_ops(subject.region, subject.cheap))
+
+
+def _redundant(subject: Subject) -> Lead:
+    run, op = subject.comparison.run(subject.expensive), subject.op(subject.expensive)
+    assert op is not None
+    frame = place_of(run, op)
+    key = call_behind(run, op, frame)
+    values: Pair[Setting] = pair_from(subject.expensive, key, None)
+    locations = pair_from(subject.expensive, to_place(run, frame), None)
+    evidence = f"{run.ops[op].name} {_DOES.get(subject.region.kind, 'has no counterpart')}"
+    cause = make_cause("redundancy", key, values, locations, (evidence,))
+    change = Change(f"{key} left out", calls=True)
+    return Lead("redundant", cause, (change,), suggest_leaving_out(cause, subject.expensive))

@@ -1,74 +1,51 @@
-"""Settings as suspects: what differs between the two runs at an operator, and which of it could matter to kernels."""
+"""Evidence: a setting of the framework differs between the two sides where an operator runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from joulediff.frameworks.framework import switches_of
-from joulediff.model.place import Place
-from joulediff.model.run import Run, Setting
-
-# Facts about the machine and the libraries, which a program does not choose; told as conditions.
-_FACTS = ("host.", "device.", "package.", "model.")
-
-
-def differing_settings(a: Mapping[str, Setting], b: Mapping[str, Setting]) -> dict[str, tuple[Setting, Setting]]:
-    """Return the settings that a program chooses and that are not alike; None where one side has none of that name.
-
-    What one side has of the framework alone belongs to a part of it that the other has not loaded.
-    """
-    return {
-        name: (a.get(name), b.get(name))
-        for name in sorted({*a, *b})
-        if a.get(name) != b.get(name) and not name.startswith(_FACTS) and _is_choice(name, a, b)
-    }
+from joulediff.diagnosis.evidence.recorded_settings import differing_settings, set_place
+from joulediff.diagnosis.lead import Change, Lead, Subject, make_cause
+from joulediff.diagnosis.suggest import suggest_setting
+from joulediff.frameworks.framework import group_switches, settings_at
+from joulediff.model.pair import SIDES, Pair, SideName
+from joulediff.model.run import Setting
 
 
-def _is_choice(name: str, a: Mapping[str, Setting], b: Mapping[str, Setting]) -> bool:
-    switches = switches_of(name)
-    if switches is None:
-        return True
-    return name in a and name in b and name not in switches.modes and not name.startswith(switches.facts)
+def find_settings(subject: Subject) -> list[Lead]:
+    """Return a lead for each switch of the framework that differs at the costliest operators."""
+    if subject.relation == "one_sided":
+        return []
+    differing = settings_of_subject(subject)
+    leads = []
+    for names in group_switches(differing):
+        set_here = subject.comparison.run(subject.expensive).set_places
+        # A switch may have several names; the program's own is the one to report.
+        key = next((name for name in names if name in set_here), names[0])
+        leads.append(setting_lead(subject, key, differing[key], name=key))
+    return leads
 
 
-# What a library notes in a configuration about where it came from.
-_NOTES = ("_name_or_path", "_commit_hash", "_use_default_values", "_class_name", "_diffusers_version")
+def settings_of_subject(subject: Subject) -> dict[str, Pair[Setting]]:
+    """Return the settings that differ where the costliest operators run."""
+    at_a, at_b = (_settings_on(subject, side) for side in SIDES)
+    return {name: Pair(*values) for name, values in differing_settings(at_a, at_b).items()}
 
 
-def differing_config(a: Run, b: Run) -> dict[str, tuple[Setting, Setting]]:
-    """Return entries of model configurations that are not alike, by their names within the configuration."""
-    left, right = _config(a), _config(b)
-    return {
-        name: (left.get(name), right.get(name))
-        for name in sorted({*left, *right})
-        if left.get(name) != right.get(name) and name not in _NOTES
-    }
+def setting_lead(subject: Subject, key: str, values: Pair[Setting], *, name: str, not_tried: str | None = None) -> Lead:
+    """Return the lead of one setting; `not_tried` is the reason if it cannot be changed while the program runs."""
+    locations = Pair(*(set_place(subject.comparison.run(side), key) or subject.place(side) for side in SIDES))
+    evidence = [f"{name} is {values.a} in A and {values.b} in B"]
+    changes: tuple[Change, ...] = ()
+    if not_tried is None:
+        value = values.of(subject.cheap)
+        changes = (Change(f"{key} = {value}", settings=((key, value),)),)
+    else:
+        evidence.append(f"not tried: {not_tried}")
+    cause = make_cause("setting", key, values, locations, tuple(evidence))
+    return Lead("misconfiguration", cause, changes, suggest_setting(cause, subject.expensive))
 
 
-def _config(run: Run) -> dict[str, Setting]:
-    found = {}
-    for name, value in run.settings.items():
-        if name.startswith("model.") and ".config." in name:
-            found[name.partition(".config.")[2]] = value
-    return found
-
-
-def set_place(run: Run, name: str) -> Place | None:
-    """Return where the program's own code sets a setting, if the recording knows."""
-    text = run.set_places.get(name)
-    if text is None:
-        return None
-    file, _, rest = text.partition(":")
-    while rest and not rest.partition(":")[0].isdigit():  # a drive letter, or a colon in a name
-        more, _, rest = rest.partition(":")
-        file = f"{file}:{more}"
-    line, _, function = rest.partition(":")
-    if not line.isdigit():
-        return None
-    return Place(file, int(line), function, run.line_text(file, int(line)))
-
-
-def config_place(run: Run, name: str) -> Place | None:
-    """Return where the program's own code sets an entry of a model's configuration."""
-    found = [key for key in run.set_places if ".config." in key and key.partition(".config.")[2] == name]
-    return set_place(run, found[0]) if found else None
+def _settings_on(subject: Subject, side: SideName) -> Mapping[str, Setting]:
+    run, op = subject.comparison.run(side), subject.op(side)
+    return run.settings if op is None else settings_at(run, op)

@@ -1,0 +1,82 @@
+"""Compare two runs: match them, diagnose each difference, and return all of it as a diff.
+
+No claim is made without a test: runs that were not measured alike get no verdicts, and a difference that does not show
+when both sides are measured again is no finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from joulediff.archive import load
+from joulediff.diagnosis.assemble import assemble
+from joulediff.diagnosis.comparison import Comparison
+from joulediff.diagnosis.conditions import compare_conditions
+from joulediff.diagnosis.diagnose_host import diagnose_busy_wait, diagnose_host
+from joulediff.diagnosis.diagnose_rows import diagnose_rows
+from joulediff.diagnosis.draft import Investigation
+from joulediff.diagnosis.evidence.only_difference import find_only_difference
+from joulediff.diagnosis.merge import merge_same_causes
+from joulediff.diagnosis.significance import SPREAD, compare_rows
+from joulediff.frameworks.jobs import LiveProgram
+from joulediff.matching import TOLERANCE, match_regions
+from joulediff.model.diff import Diff, Thresholds
+from joulediff.model.options import DiffOptions
+from joulediff.model.pair import SideName
+from joulediff.model.progress import ProgressListener
+from joulediff.model.run import Run
+
+PASSES: tuple[Callable[[Investigation], None], ...] = (
+    diagnose_rows,
+    diagnose_host,
+    diagnose_busy_wait,
+    merge_same_causes,
+)
+
+
+def diagnose(
+    a: Run,
+    b: Run,
+    *,
+    thresholds: Thresholds | None = None,
+    tolerance: float = TOLERANCE,
+    live: Mapping[SideName, LiveProgram] = MappingProxyType({}),
+    listener: ProgressListener | None = None,
+    interleaved: bool = False,
+) -> Diff:
+    """Return what differs between two runs, and why.
+
+    `live` are the programs that can still be run; without them there are causes and no proofs. Runs that were measured
+    in turns, `interleaved`, need no allowance for the spread between recordings.
+    """
+    limits, listener = thresholds or Thresholds(), listener or ProgressListener()
+    conditions = compare_conditions(a, b)
+    listener.stage("matching")
+    comparison = Comparison(a, b, match_regions(a, b, tolerance=tolerance), tolerance)
+    work = Investigation(comparison, compare_rows(comparison), limits, live, listener)
+    if not any(each.serious for each in conditions):
+        if interleaved:
+            work.only_difference = find_only_difference(comparison, work.rows, limits)
+        for run_pass in PASSES:
+            run_pass(work)
+    return assemble(work, conditions, spread=0.0 if interleaved else SPREAD["metered"])
+
+
+def diff(
+    a: Run | str | Path,
+    b: Run | str | Path,
+    *,
+    threshold: float = DiffOptions.threshold,
+    slower: float = DiffOptions.slower,
+    difference: float = DiffOptions.difference,
+    tolerance: float = DiffOptions.tolerance,
+) -> Diff:
+    """Return what differs between two runs, or the recordings in two files, and why.
+
+    `threshold` is the smallest difference to report. A waste can be removed with at most `slower` more time and
+    `difference` in the outputs; else the finding is a trade-off.
+    """
+    runs = [each if isinstance(each, Run) else load(each) for each in (a, b)]
+    return diagnose(runs[0], runs[1], thresholds=Thresholds(threshold, slower, difference), tolerance=tolerance)

@@ -1,0 +1,64 @@
+"""Evidence: the expensive side computes more outputs than anything reads, such as logits of all tokens."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from joulediff.diagnosis.evidence.call_path import NOT_TRACED, call_lead, key_lead, trace_both
+from joulediff.diagnosis.evidence.deviation import shared_frames
+from joulediff.diagnosis.evidence.key_variable import KeyVariable
+from joulediff.diagnosis.lead import Lead, Subject
+from joulediff.frameworks.framework import short_name
+from joulediff.model.run import Run
+
+# Begins the description of a tensor; that two tensors differ in shape is what is to be explained.
+_TENSOR = "tensor("
+
+
+def find_discarded_outputs(subject: Subject) -> list[Lead]:
+    """Return a lead if the same operator makes more numbers than the region hands on."""
+    comparison, side = subject.comparison, subject.expensive
+    op, like = subject.op(side), subject.op(subject.cheap)
+    if op is None or like is None:
+        return []
+    run, other = comparison.run(side), comparison.run(subject.cheap)
+    made, needed = _count_made(run, op), _count_made(other, like)
+    if run.ops[op].name != other.ops[like].name or made <= needed or _is_read_whole(subject, op):
+        return []
+    name = short_name(run.ops[op].name)
+    evidence = f"{name} makes {made:,} numbers where the other side makes {needed:,}; the rest is not read"
+    key = _find_argument(subject)
+    if isinstance(key, KeyVariable):
+        lead = key_lead(subject, key, (evidence, *key.trail))
+    else:
+        lead = call_lead(subject, (evidence, *([key] if key else [])))
+    return [replace(lead, kind="redundant")]
+
+
+def _count_made(run: Run, op: int) -> int:
+    return sum(math.prod(run.values[value].shape) for value in run.ops[op].outputs)
+
+
+def _is_read_whole(subject: Subject, op: int) -> bool:
+    """Return whether the region hands on as many numbers as one of its operators makes."""
+    run = subject.comparison.run(subject.expensive)
+    outputs = subject.region.outputs_of(subject.expensive)
+    return any(math.prod(run.values[value].shape) >= _count_made(run, op) for value in outputs)
+
+
+def _find_argument(subject: Subject) -> KeyVariable | str | None:
+    """Return the argument that differs in the innermost function that both sides run, or why none is known."""
+    assert subject.op_a is not None and subject.op_b is not None
+    if len(subject.live) < 2:
+        return NOT_TRACED
+    paths = subject.comparison.a.call_path(subject.op_a), subject.comparison.b.call_path(subject.op_b)
+    for common in shared_frames(*paths):
+        key = trace_both(subject, common)
+        if isinstance(key, KeyVariable) and not _is_tensor(key.value_a) and not _is_tensor(key.value_b):
+            return key
+    return None
+
+
+def _is_tensor(value: object) -> bool:
+    return str(value).startswith(_TENSOR)

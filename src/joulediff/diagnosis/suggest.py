@@ -1,0 +1,152 @@
+"""The sentences that say what to do about a finding; each kind of evidence uses the one that fits its lead."""
+
+from __future__ import annotations
+
+from joulediff.frameworks.framework import operators_of, setting_read_by, switches_of
+from joulediff.model.finding import Cause, Finding
+from joulediff.model.pair import SideName, other_side
+from joulediff.model.place import Place
+from joulediff.model.run import Setting
+
+
+def suggest_search(cause: Cause, expensive: SideName) -> str:
+    """Return where to look if no cause is known."""
+    here = cause.locations.of(expensive)
+    return f"No cause was found. The costly call is {_at(here)}; compare the kernels of the two sides."
+
+
+def suggest_setting(cause: Cause, expensive: SideName) -> str:
+    """Return that a setting, an argument or a variable gets the value of the cheap side."""
+    return _set(str(cause.key), cause, expensive)
+
+
+def suggest_configuration(cause: Cause, expensive: SideName) -> str:
+    """Return that an entry of a configuration, the environment or a mode gets the value of the cheap side."""
+    key, where = str(cause.key), _where(cause.locations.of(expensive))
+    switches = switches_of(key)
+    advice = None if switches is None else switches.advice(key, where)
+    if advice is not None:
+        return advice
+    # A configuration class takes `attn_implementation` and stores it as `_attn_implementation`.
+    return _set(key.removeprefix("config.").lstrip("_"), cause, expensive)
+
+
+def suggest_sleep(cause: Cause, expensive: SideName) -> str:
+    """Return how a host sleeps while it waits for a device."""
+    mine, here = cause.values.of(expensive), cause.locations.of(expensive)
+    return (
+        f"Let the host sleep while it waits (it is {_say(mine)}{_where(here)}): "
+        "call cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync) before the device is used."
+    )
+
+
+def suggest_no_copy(cause: Cause, expensive: SideName) -> str:
+    """Return that a copy to another layout is left out."""
+    other, here = cause.values.of(other_side(expensive)), cause.locations.of(expensive)
+    return f"Leave out {cause.key}{_where(here)}: the other side reads the tensor without a copy, as {other}."
+
+
+def suggest_leaving_out(cause: Cause, expensive: SideName) -> str:
+    """Return that a call is left out."""
+    return f"Leave out {cause.key}{_where(cause.locations.of(expensive))}: the other side does without it."
+
+
+def suggest_no_wait(cause: Cause, expensive: SideName) -> str:
+    """Return that a line does not wait for the device."""
+    here = cause.locations.of(expensive)
+    return (
+        f"Do not wait for the device there: {cause.key}{_where(here)} blocks the program until the device is done. "
+        "Keep the numbers on the device and read them once, after the loop."
+    )
+
+
+def suggest_layout(cause: Cause, expensive: SideName, *, op: str = "") -> str:
+    """Return which layout the inputs of an operator should have; `op` is the operator's name in full."""
+    here, there = cause.locations.of(expensive), cause.locations.of(other_side(expensive))
+    mine, other = cause.values.of(expensive), cause.values.of(other_side(expensive))
+    if cause.key == "dtype":
+        return f"Compute in {other} instead of {mine}: convert the tensor once, before the step{_where(here)}."
+    if cause.key == "memory_format":
+        convert = operators_of(op).convert_format
+        code = "" if convert is None else f": `{convert(str(other))}`"
+        return f"Convert the model and its inputs to {other} (they are {mine}){code}{_where(here)}."
+    if cause.key == "alignment":
+        return f"Give the operator a tensor that begins at a multiple of 16 bytes{_where(here)}."
+    return f"Give the operator {other} instead of {mine}{_where(here)}{_as_other(here, there)}."
+
+
+def suggest_call(cause: Cause, expensive: SideName, *, difference: str | None = None) -> str:
+    """Return which call to make instead; `difference` says what differs where both sides make the same call."""
+    here, there = cause.locations.of(expensive), cause.locations.of(other_side(expensive))
+    mine, other = cause.values.of(expensive), cause.values.of(other_side(expensive))
+    if mine != other:
+        return f"Call {other} instead of {mine}{_where(here)}{_as_other(here, there)}."
+    if _is_same_line(here, there):
+        differs = difference or "its arguments or inputs differ"
+        return f"The call{_where(here)} is the same on both sides: {differs}."
+    return f"Write the call{_where(here)} as the other side does{_where(there)}."
+
+
+def suggest_one_call(cause: Cause, expensive: SideName, *, count: int) -> str:
+    """Return the one call that replaces `count` operators."""
+    here, there = cause.locations.of(expensive), cause.locations.of(other_side(expensive))
+    other = cause.values.of(other_side(expensive))
+    return f"Call {other} in place of {count} operators{_where(here)}{_as_other(here, there)}."
+
+
+def suggest_replacing(cause: Cause, expensive: SideName) -> str:
+    """Return the call that replaces the operators of a line, where no single call of the line has a name."""
+    here, there = cause.locations.of(expensive), cause.locations.of(other_side(expensive))
+    other = cause.values.of(other_side(expensive))
+    return f"Call {other} instead of the operators at {_at(here)}{_as_other(here, there)}."
+
+
+def suggest_implementation(cause: Cause, expensive: SideName, *, difference: str | None = None) -> str:
+    """Return that the other program's code is used, where no single call has a name."""
+    here, there = cause.locations.of(expensive), cause.locations.of(other_side(expensive))
+    if _is_same_line(here, there):
+        differs = difference or "its arguments, its inputs or the code that it runs differ"
+        return f"The call{_where(here)} is the same on both sides: {differs}."
+    if there is None:
+        return f"Use the other program's implementation instead of {_at(here)}."
+    return f"Use the implementation at {_at(there)} of the other program instead of {_at(here)}."
+
+
+def find_fix(finding: Finding) -> dict[str, Setting] | None:
+    """Return the settings that fix a finding; None if it takes a change of code."""
+    cause = finding.cause
+    if finding.kind != "misconfiguration" or len(cause.keys) != 1:
+        return None
+    value = cause.values.of(other_side(finding.expensive))
+    key = setting_read_by(cause.keys[0]) or cause.keys[0]
+    switches = switches_of(key)
+    if cause.type == "setting" or key.startswith("config.") or (switches is not None and key == switches.gradients):
+        return {key: value}
+    return {f"env.{key}": value} if cause.type == "call_path" and key.isupper() else None
+
+
+def _set(name: str, cause: Cause, expensive: SideName) -> str:
+    mine, other = cause.values.of(expensive), cause.values.of(other_side(expensive))
+    return f"Set {name} to {_say(other)}; it is {_say(mine)}{_where(cause.locations.of(expensive))}."
+
+
+def _is_same_line(here: Place | None, there: Place | None) -> bool:
+    return here is not None and there is not None and (here.file, here.line) == (there.file, there.line)
+
+
+def _as_other(here: Place | None, there: Place | None) -> str:
+    return "" if _is_same_line(here, there) else f", as the other side does{_where(there)}"
+
+
+def _say(value: Setting) -> str:
+    return repr(value) if isinstance(value, str) else str(value)
+
+
+def _where(place: Place | None) -> str:
+    return "" if place is None else f" ({_at(place)})"
+
+
+def _at(place: Place | None) -> str:
+    if place is None:
+        return "not known"
+    return f"{place.file}:{place.line}" + (f": `{place.text}`" if place.text else "")

@@ -1,0 +1,63 @@
+"""Trial: the whole step without a wait, where a line is given the numbers that it read in a run before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from joulediff.diagnosis.comparison import Comparison
+from joulediff.diagnosis.draft import Draft
+from joulediff.diagnosis.trials.region_trials import NEAR_SHARE, NOTES, Outcome, is_below
+from joulediff.diagnosis.trials.step_proof import MEASURE_S, WAIT_S, step_proof
+from joulediff.frameworks.jobs import LiveProgram
+from joulediff.model.diff import Thresholds
+from joulediff.model.energy import Energy
+from joulediff.model.errors import JoulediffError
+from joulediff.model.finding import Trial
+from joulediff.model.pair import SideName, other_side
+from joulediff.model.place import Place
+
+
+def try_without_sync(draft: Draft) -> Draft:
+    """Return the draft after a trial of its wait, if it is about one."""
+    if draft.lead.cause.type != "host":
+        return draft
+    place = draft.lead.cause.locations.of(draft.expensive)
+    trial = measure_without_sync(draft.comparison, draft.expensive, place, draft.live, draft.limits)
+    if trial is None:
+        return draft
+    total = draft.comparison.costs[draft.expensive].total
+    whole_j = None if total is None else total.joules
+    return replace(draft, proof=step_proof(trial, whole_j))
+
+
+def measure_without_sync(
+    comparison: Comparison,
+    expensive: SideName,
+    place: Place | None,
+    live: Mapping[SideName, LiveProgram],
+    limits: Thresholds,
+) -> Trial | None:
+    """Return the trial of a step that does not wait in a line; None if it cannot be run again."""
+    if expensive not in live or place is None:
+        return None
+    change = f"no wait in {place.file}:{place.line}"
+    before, cheap = (_measure_now(comparison, side, live) for side in (expensive, other_side(expensive)))
+    try:
+        found = live[expensive].measure_without_sync(place.file, place.line)
+    except JoulediffError as error:
+        return Trial(change, before, None, cheap, note=error.what, of_step=True)
+    outcome: Outcome = "no less energy"
+    if is_below(found.energy, before, 1 - limits.threshold / 2):
+        outcome = "explains" if is_below(found.energy, cheap, 1 + NEAR_SHARE) else "not near"
+    explains = outcome == "explains"
+    return Trial(change, before, found.energy, cheap, explains=explains, note=NOTES.get(outcome), of_step=True)
+
+
+def _measure_now(comparison: Comparison, side: SideName, live: Mapping[SideName, LiveProgram]) -> Energy | None:
+    """Return the energy of a step as it is now: a profiler that ran before may have left the host slower."""
+    if side in live:
+        with suppress(JoulediffError):
+            return live[side].measure(seconds=MEASURE_S, wait_s=WAIT_S).energy
+    return comparison.costs[side].total
