@@ -1,4 +1,4 @@
-"""How right, how fine and how fast is matching? On programs whose answer is known, on models, and on very long runs.
+"""Measure how accurate and how fast matching is: on programs with a known answer, on models, and on very long runs.
 
     OMP_NUM_THREADS=1 python benchmarks/matching.py [truth] [models] [long] [--programs N] [--first SEED] [--json FILE]
 
@@ -31,7 +31,7 @@ LENGTHS = (1_000, 3_000, 10_000, 30_000, 100_000)
 
 
 def best_of(times, work):
-    """Return the least seconds of several calls, and the last result."""
+    """Return the shortest time of several calls, and the last result."""
     seconds = []
     for _ in range(times):
         begin_s = time.perf_counter()
@@ -52,8 +52,8 @@ def judge_truth(programs, first):
         for seed in range(first, first + programs):
             chance = random.Random(seed)
             program = make_program(chance, chance.randrange(2, 200))
-            a = record_step(write_step(program, chance, nothings=0.2))
-            b = record_step(write_step(program, chance, dtype=getattr(torch, dtype), nothings=0.2))
+            a = record_step(write_step(program, chance, no_ops=0.2))
+            b = record_step(write_step(program, chance, dtype=getattr(torch, dtype), no_ops=0.2))
             for tolerance in TOLERANCES:
                 score = judge(a, b, match_regions(a, b, tolerance=tolerance), node_of)
                 for name in ("pairs", "wrong", "nodes", "found"):

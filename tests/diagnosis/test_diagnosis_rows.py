@@ -87,7 +87,7 @@ def test_the_same_program_recorded_twice_has_no_finding_however_its_energies_jit
 @pytest.mark.parametrize("seed", range(4))
 def test_random_programs_that_jitter_have_no_finding(seed: int) -> None:
     chance = random.Random(seed)
-    run = record_step(write_step(make_program(chance, 12), chance, nothings=0.3))
+    run = record_step(write_step(make_program(chance, 12), chance, no_ops=0.3))
     a, b = (measured(run, jitter(10 * seed + at)) for at in range(2))
     assert diagnose(a, b).findings == ()
 
@@ -107,7 +107,7 @@ BY_HAND, BUILT_IN = record_step(by_hand), record_step(built_in)
 def test_rows_of_random_rewrites_sum_to_what_was_metered(seed: int) -> None:
     chance = random.Random(seed)
     program = make_program(chance, 14)
-    a, b = (measured(record_step(write_step(program, chance, nothings=0.3)), jitter(seed + at)) for at in range(2))
+    a, b = (measured(record_step(write_step(program, chance, no_ops=0.3)), jitter(seed + at)) for at in range(2))
     assert_books_close(a, b)
 
 

@@ -27,7 +27,7 @@ def by_hand() -> Tensor:
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_what_the_step_was_given_is_read_even_where_an_operator_hands_it_on(is_first: bool) -> None:
+def test_an_input_of_the_step_is_read_even_if_an_operator_returns_it(is_first: bool) -> None:
     a, b, regions = matched(*((hands_on, by_hand) if is_first else (by_hand, hands_on)))
     (center,) = [each for each in regions if "jdtest::center" in names(a, each.a) + names(b, each.b)]
     assert center.kind == "equal"
@@ -40,8 +40,8 @@ def test_what_the_step_was_given_is_read_even_where_an_operator_hands_it_on(is_f
     [([1], 0, []), ([], 0, [0]), ([1], 1, [0]), ([1], -1, [0])],
     ids=["made before", "given", "another", "without an anchor"],
 )
-def test_what_a_group_makes_as_an_equal_it_does_not_read(makers: list[int], anchor: int, read: list[int]) -> None:
-    """One operator reads a tensor and makes another one, which has anchor 0."""
+def test_a_group_does_not_read_a_tensor_equal_to_one_it_makes(makers: list[int], anchor: int, read: list[int]) -> None:
+    """One operator reads a tensor and makes another one with anchor 0."""
     tables: dict[str, Any] = {
         "reads": [[0], []],
         "makes": [[1], [0]],
@@ -51,7 +51,7 @@ def test_what_a_group_makes_as_an_equal_it_does_not_read(makers: list[int], anch
     assert list(_list_read(JointGraph(NO_SIDES, 2, 2, **tables), [0], {1: None})) == read
 
 
-def test_what_is_made_without_an_anchor_hides_nothing() -> None:
+def test_a_tensor_without_an_anchor_equals_no_input() -> None:
     tables: dict[str, Any] = {"reads": [[0], []], "makes": [[1], [0]], "makers": [[1], [0]], "anchor_of": [-1, -1]}
     assert list(_list_read(JointGraph(NO_SIDES, 2, 2, **tables), [0], {1: None})) == [0]
 
@@ -77,8 +77,8 @@ def on_the_way(dtype: str) -> Step:
 
 
 @pytest.mark.parametrize("types", [("float32", "float16"), ("float16", "float32")])
-def test_one_run_computes_on_the_way_what_the_other_has_beside_its_result(types: tuple[str, str]) -> None:
-    """In another type nothing is exact: without support the softmax would have no counterpart."""
+def test_an_intermediate_tensor_of_one_run_is_a_sibling_of_the_result_in_the_other(types: tuple[str, str]) -> None:
+    """No distance is exact between float types: without support the softmax would have no counterpart."""
     product = ("equal", ["mm"], ["mm"])
     found = shown(apart(types[0]), on_the_way(types[1]))
     assert found == [product, ("equal", ["_log_softmax", "_softmax"], ["_log_softmax", "exp"]), product]
@@ -94,7 +94,7 @@ def made_of(*anchors: int, is_open: bool = False) -> Origin:
 
 
 def alike(result: tuple[Origin | None, Origin | None], beside: tuple[Origin | None, Origin | None]) -> bool:
-    """Return whether an anchor is supported, of four in each run: two were given, one lies beside the result."""
+    """Return whether the result is supported; each run has two inputs, an anchor beside the result, and the result."""
     joint = JointGraph(NO_SIDES, 2, 4, anchor_of=[*range(4), *range(4)], given_anchors={GIVEN, OTHER})
     origins: Origins = {BESIDE: beside, RESULT: result}
     return _is_supported(joint, origins, {}, (RESULT, 4 + RESULT))
@@ -104,7 +104,7 @@ DIRECT, BY_WAY = made_of(GIVEN), made_of(BESIDE)
 SAME = (made_of(GIVEN), made_of(GIVEN))
 
 
-def test_a_result_by_way_of_what_is_made_of_the_same_is_supported() -> None:
+def test_a_result_is_supported_if_its_intermediate_tensor_has_the_same_origin() -> None:
     assert alike((DIRECT, DIRECT), SAME)
     assert alike((DIRECT, BY_WAY), SAME)
     assert alike((BY_WAY, DIRECT), SAME)
@@ -124,11 +124,11 @@ def test_a_result_by_way_of_what_is_made_of_the_same_is_supported() -> None:
     ],
     ids=["other", "other in b", "more", "another way", "way unknown", "way of nothing", "unknown", "of nothing"],
 )
-def test_a_result_of_something_else_is_not_supported(
+def test_a_result_of_another_origin_is_not_supported(
     result: tuple[Origin | None, Origin | None], beside: tuple[Origin | None, Origin | None]
 ) -> None:
     assert not alike(result, beside)
 
 
-def test_weights_that_one_run_holds_fused_are_no_reason_to_doubt() -> None:
+def test_fused_weights_of_one_run_do_not_remove_support() -> None:
     assert alike((made_of(GIVEN, OTHER), made_of(BESIDE, is_open=True)), SAME)

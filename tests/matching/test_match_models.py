@@ -1,4 +1,4 @@
-"""Hugging Face models against themselves: other attention, another float type, exported, in training."""
+"""Matching of Hugging Face models with another attention or float type, exported, and in training."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def module_of(run: Run, op: int) -> str | None:
 
 
 def check(a: Run, b: Run, regions: list[Region]) -> None:
-    """Nothing is paired across modules, nearly all is covered, and regions are small."""
+    """Check that no region spans modules, nearly all operators are covered, and regions are small."""
     assert judge(a, b, regions, module_of).wrong == 0
     check_size(a, b, regions)
 
@@ -74,13 +74,13 @@ def test_itself(eager: tuple[str, Run]) -> None:
     regions = match_regions(a, b)
     assert all(each.a == each.b for each in regions)
     assert sorted(op for each in regions for op in each.a) == list(range(len(a.ops)))
-    # T5 takes the logarithm of zero: infinities match nothing, so what makes and reads them stays together.
+    # T5 takes the logarithm of zero. Infinite tensors are not matched, so their makers and readers form one region.
     assert max(len(each.a) for each in regions) == (4 if name == "t5" else 1)
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_exported(name: str) -> None:
-    """An exported model has no modules any more; its operators come in the same order."""
+    """An exported model has no modules, but its operators keep their order."""
     a = record_step(make_step(name, attention="eager"))
     b = record_step(make_exported_step(name, attention="sdpa"))
     regions = match_regions(a, b)

@@ -1,6 +1,6 @@
-"""Random programs written in two ways: nothing is paired that does not belong together, and nearly all is found.
+"""Random programs, each written in two variants: no pair is wrong, and nearly all nodes are found.
 
-The same programs every time; `benchmarks/matching.py --first SEED` tries others.
+The programs are the same in each run of the tests; `benchmarks/matching.py --first SEED` tries others.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def one_thread() -> Iterator[None]:
 
 
 def record_two_ways(
-    seed: int, depth: int, *, dtype: torch.dtype = torch.float32, nothings: float = 0.2
+    seed: int, depth: int, *, dtype: torch.dtype = torch.float32, no_ops: float = 0.2
 ) -> tuple[Run, Run]:
     chance = random.Random(seed)
     program = make_program(chance, depth)
-    first = record_step(write_step(program, chance, nothings=nothings))
-    return first, record_step(write_step(program, chance, dtype=dtype, nothings=nothings))
+    first = record_step(write_step(program, chance, no_ops=no_ops))
+    return first, record_step(write_step(program, chance, dtype=dtype, no_ops=no_ops))
 
 
 @settings(deadline=None, max_examples=12, derandomize=True)
@@ -69,7 +69,7 @@ def test_a_long_program() -> None:
 
 @settings(deadline=None, max_examples=8, derandomize=True)
 @given(seed=st.integers(0, 2**32))
-def test_a_program_and_itself_is_a_mirror(seed: int) -> None:
+def test_a_program_matches_itself(seed: int) -> None:
     run = record_two_ways(seed, 30)[0]
     regions = match_regions(run, run)
     assert all(each.a == each.b for each in regions)
@@ -87,8 +87,8 @@ def test_sides_can_be_swapped(seed: int) -> None:
 
 @settings(deadline=None, max_examples=8, derandomize=True)
 @given(seed=st.integers(0, 2**32))
-def test_what_goes_in_and_comes_out_is_the_same_on_both_sides(seed: int) -> None:
-    """By the power sums themselves."""
+def test_inputs_and_outputs_of_regions_are_equal(seed: int) -> None:
+    """Compared by their power sums."""
     a, b = record_two_ways(seed, 40)
     for each in match_regions(a, b):
         if each.kind == "equal":
@@ -103,7 +103,7 @@ def sides_of(a: Run, b: Run, region: Region) -> list[tuple[Graph, tuple[int, ...
 
 
 def hold_the_same(a: Run, b: Run, one: int, other: int) -> bool:
-    """Return whether two tensors are equal, or one is the other repeated."""
+    """Return whether two tensors are equal, or one repeats the other."""
     x, y = a.signature_of(one), b.signature_of(other)
     assert x is not None and y is not None
     times = round(max(x.sum_x2, y.sum_x2) / max(min(x.sum_x2, y.sum_x2), 1e-300))
@@ -116,7 +116,7 @@ def hold_the_same(a: Run, b: Run, one: int, other: int) -> bool:
 @settings(deadline=None, max_examples=8, derandomize=True)
 @given(seed=st.integers(0, 2**32))
 def test_regions_cannot_be_cut(seed: int) -> None:
-    """No equal pair of tensors inside a region parts both sides in two."""
+    """No pair of equal tensors inside a region divides both of its sides."""
     a, b = record_two_ways(seed, 30)
     graphs = to_graph(a), to_graph(b)
     for each in match_regions(a, b):
@@ -127,7 +127,7 @@ def test_regions_cannot_be_cut(seed: int) -> None:
 
 
 def find_cuts(graph: Graph, ops: set[int]) -> list[int]:
-    """Return the tensors made in a region through which alone all that was computed for them reaches the rest."""
+    """Return the tensors that divide a region: all results of the operators before one reach the others through it."""
     found = []
     for value in {value for op in ops for value in graph.makes[op]}:
         before = ancestors(graph, ops, value)
@@ -154,7 +154,7 @@ def are_exactly_equal(a: Run, b: Run, one: int, other: int) -> bool:
     x, y = a.signature_of(one), b.signature_of(other)
     if x is None or y is None or x.constant or x.integral or not (x.finite and y.finite) or x.count != y.count:
         return False
-    # Scores with a mask of -1e4 look all the same.
+    # All attention scores with a mask of -1e4 have nearly the same sums.
     return x.sum_x4 < 1e12 and all(
         abs(p - q) <= 1e-6 * max(abs(p), abs(q))
         for p, q in ((x.sum_abs, y.sum_abs), (x.sum_x2, y.sum_x2), (x.sum_x4, y.sum_x4))
@@ -162,8 +162,8 @@ def are_exactly_equal(a: Run, b: Run, one: int, other: int) -> bool:
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_every_way_to_write_a_node_is_the_same_work(kind: str) -> None:
-    ways = list(KINDS[kind].ways)
+def test_every_variant_of_a_node_is_matched(kind: str) -> None:
+    variants = list(KINDS[kind].variants)
     attention = [Node("linear", (-1,)), Node("qkv", (0,), 3), Node("attention", (1, 2, 3)), Node("linear", (4,))]
     nodes = {
         "attention": attention,
@@ -179,22 +179,22 @@ def test_every_way_to_write_a_node_is_the_same_work(kind: str) -> None:
         for node in nodes
     ]
     program = replace(base, nodes=nodes, weights=weights)
-    runs = [record_step(write_way(program, at, way)) for way in ways]
+    runs = [record_step(write_variant(program, at, variant)) for variant in variants]
     for other in runs[1:]:
         score = judge(runs[0], other, match_regions(runs[0], other), node_of)
         assert score.wrong == 0
         assert score.found == score.nodes
 
 
-def write_way(program: Program, at: int, way: str) -> object:
-    """Return a step with one node in a given way, and the others in their first."""
+def write_variant(program: Program, at: int, variant: str) -> object:
+    """Return a step with a given variant of one node, and the first variant of the others."""
 
     class Chooser(random.Random):
         calls = -1
 
         def choice(self, options: list[object]) -> object:  # type: ignore[override]
             self.calls += 1
-            names = list(KINDS[program.nodes[min(self.calls, len(program.nodes) - 1)].kind].ways)
-            return options[names.index(way) if self.calls == at else 0]
+            names = list(KINDS[program.nodes[min(self.calls, len(program.nodes) - 1)].kind].variants)
+            return options[names.index(variant) if self.calls == at else 0]
 
     return write_step(program, Chooser(0))  # type: ignore[return-value]

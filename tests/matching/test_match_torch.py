@@ -1,4 +1,4 @@
-"""Matching of small PyTorch programs with a known answer: work that only a framework records as it is.
+"""Matching of small PyTorch programs with a known answer that need the real operators of a framework.
 
 `test_match.py` has those that need no framework.
 """
@@ -49,7 +49,7 @@ def test_float_types_do_not_matter() -> None:
         assert all(ours == theirs for _, ours, theirs in found)
 
 
-def test_a_mask_for_all_layers_joins_none_of_them() -> None:
+def test_a_mask_shared_by_all_layers_merges_none_of_them() -> None:
     weights = [draw(32, 32, seed=seed) for seed in range(20, 26)]
 
     def with_mask() -> torch.Tensor:
@@ -109,7 +109,7 @@ def test_repeated_heads_and_heads_that_are_shared() -> None:
     assert not any("repeat" in name or "index" in name or "clone" in name for name in attention)
 
 
-def test_a_loss_is_paired_by_what_it_is_made_of() -> None:
+def test_a_loss_is_matched_by_its_origin() -> None:
     targets = torch.arange(16)
 
     def fused() -> torch.Tensor:

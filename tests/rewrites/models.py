@@ -65,10 +65,10 @@ MODELS: dict[str, Callable[[str], Any]] = {
 
 
 def make_model(name: str, *, attention: str = "sdpa", dtype: torch.dtype = torch.float32) -> tuple[Any, torch.Tensor]:
-    """Return a model and its input; the same weights whatever the attention."""
+    """Return a model and its input. The weights do not depend on the attention."""
     torch.manual_seed(0)
     model = MODELS[name](attention).eval()
-    # As trained models have: norms that are not all ones, biases that are not all zeros.
+    # As in trained models, norms are not all ones and biases are not all zeros.
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -92,7 +92,7 @@ def make_step(name: str, **options: Any) -> Callable[[], Any]:
 
 
 def make_training_step(name: str, **options: Any) -> Callable[[], Any]:
-    """Return a step of training: forward, backward, optimizer."""
+    """Return a training step: forward, backward, optimizer."""
     model, given = make_model(name, **options)
     model.train()
     for module in model.modules():
@@ -111,7 +111,7 @@ def make_training_step(name: str, **options: Any) -> Callable[[], Any]:
 
 
 def make_exported_step(name: str, **options: Any) -> Callable[[], Any]:
-    """Return a step that calls a model as `torch.export` sees it."""
+    """Return a step that calls a model exported by `torch.export`."""
     model, given = make_model(name, **options)
 
     class Alone(torch.nn.Module):

@@ -1,6 +1,6 @@
-"""The nodes of a program and the ways to write each: what they compute is the same, the operators are not.
+"""The kinds of nodes of a program, each with several variants that compute the same by different operators.
 
-A way is a function of the node's weights and inputs. Random numbers are drawn when weights are made, never later.
+A variant is a function of the weights and inputs of the node. Random numbers are drawn when the weights are made.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import torch
 from torch.nn import functional
 
 Tensor = torch.Tensor
-Way = Callable[..., Any]
+Variant = Callable[..., Any]
 HEADS, KV_HEADS = 4, 2
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of node: how its weights are shaped, and the ways to write it."""
+    """A kind of node: how its weights are shaped, and its variants."""
 
     shapes: Callable[[int], Sequence[tuple[int, ...]]]
-    ways: dict[str, Way]
+    variants: dict[str, Variant]
 
 
 def linear_1x1(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
@@ -32,7 +32,7 @@ def linear_1x1(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
 
 
 def linear_shards(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
-    """Add up what two devices would compute, each with half of the columns."""
+    """The sum of two products, each with half of the columns, as on two devices."""
     half = x.shape[1] // 2
     return x[:, :half] @ weight[:, :half].t() + x[:, half:] @ weight[:, half:].t() + bias
 
@@ -74,7 +74,7 @@ def heads_of(x: Tensor, count: int) -> Tensor:
     return x.view(1, x.shape[0], count, -1).transpose(1, 2)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, *, repeat: Way, softmax: Way) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, *, repeat: Variant, softmax: Variant) -> Tensor:
     q, k, v = heads_of(q, HEADS), repeat(heads_of(k, KV_HEADS)), repeat(heads_of(v, KV_HEADS))
     length = q.shape[2]
     mask = torch.full((length, length), -1e4, dtype=q.dtype).triu(1)
@@ -82,7 +82,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, *, repeat: Way, softmax: Way) -> Ten
     return (weights @ v).transpose(1, 2).reshape(length, -1)
 
 
-def attend_sdpa(q: Tensor, k: Tensor, v: Tensor, *, repeat: Way | None) -> Tensor:
+def attend_sdpa(q: Tensor, k: Tensor, v: Tensor, *, repeat: Variant | None) -> Tensor:
     length, (q, k, v) = q.shape[0], (heads_of(q, HEADS), heads_of(k, KV_HEADS), heads_of(v, KV_HEADS))
     if repeat is not None:
         k, v = repeat(k), repeat(v)
@@ -192,8 +192,8 @@ KINDS: dict[str, Kind] = {
     ),
 }
 
-# What changes no value, wherever it is put.
-NOTHINGS: list[Way] = [
+# Functions that return the value of their input.
+NO_OPS: list[Variant] = [
     lambda x: x.clone(),
     lambda x: x.t().contiguous().t(),
     lambda x: x.to(torch.float64).to(x.dtype),

@@ -1,7 +1,7 @@
-"""Random programs of nodes, written in two ways, and what a match of their recordings is worth.
+"""Random programs of nodes, written in two variants, and scores of the matches of their recordings.
 
 Every operator is recorded under the name of its node, so the true correspondence is known: operators of the two runs
-belong together if and only if their nodes are the same. What changes no value belongs to none.
+belong together if and only if they have the same node. Operators that change no value have no node.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from joulediff.matching.features import find_features
 from joulediff.matching.graph import to_graph
 from joulediff.model.finding import Region
 from joulediff.model.run import Run
-from rewrites.nodes import KINDS, NOTHINGS, Tensor
+from rewrites.nodes import KINDS, NO_OPS, Tensor
 
 TOKENS, WIDTH = 24, 32
-NOTHING = "nothing"
+NO_OP = "no-op"
 
 
 @dataclass(frozen=True)
 class Node:
-    """One node: what it reads are results of others, by number; -1 is the input."""
+    """One node. `reads` are the numbers of results of other nodes; -1 is the input."""
 
     kind: str
     reads: tuple[int, ...]
@@ -91,10 +91,10 @@ def make_program(chance: random.Random, depth: int) -> Program:
 
 
 def write_step(
-    program: Program, chance: random.Random, *, dtype: torch.dtype = torch.float32, nothings: float = 0.0
+    program: Program, chance: random.Random, *, dtype: torch.dtype = torch.float32, no_ops: float = 0.0
 ) -> Callable[[], Any]:
-    """Return a step that computes a program: each node in a random way, independent nodes in a random order."""
-    ways = [chance.choice(list(KINDS[node.kind].ways.values())) for node in program.nodes]
+    """Return a step that computes a program: a random variant of each node, independent nodes in a random order."""
+    variants = [chance.choice(list(KINDS[node.kind].variants.values())) for node in program.nodes]
     weights = [[each.to(dtype) for each in row] for row in program.weights]
     x = program.x.to(dtype)
     firsts, results = [], 0
@@ -102,20 +102,20 @@ def write_step(
         firsts.append(results)
         results += node.results
     order = _shuffle(program.nodes, firsts, chance)
-    extras = [chance.choice(NOTHINGS) if chance.random() < nothings else None for _ in program.nodes]
+    extras = [chance.choice(NO_OPS) if chance.random() < no_ops else None for _ in program.nodes]
 
     def step() -> Any:
         found: dict[int, Tensor] = {-1: x}
         with torch.no_grad():
             for number in order:
                 node, inputs = program.nodes[number], [found[read] for read in program.nodes[number].reads]
-                nothing = extras[number]
-                if nothing is not None and node.kind != "attention":
-                    with region(NOTHING):
-                        inputs[0] = nothing(inputs[0])
+                no_op = extras[number]
+                if no_op is not None and node.kind != "attention":
+                    with region(NO_OP):
+                        inputs[0] = no_op(inputs[0])
                 with region(str(number)):
                     targets = (program.targets,) if node.kind == "loss" else ()
-                    made = ways[number](*weights[number], *targets, *inputs)
+                    made = variants[number](*weights[number], *targets, *inputs)
                 for at, each in enumerate(made if node.results > 1 else [made]):
                     found[firsts[number] + at] = each
         return made
@@ -124,7 +124,7 @@ def write_step(
 
 
 def _shuffle(nodes: Sequence[Node], firsts: Sequence[int], chance: random.Random) -> list[int]:
-    """Return an order of nodes in which each comes after what it reads."""
+    """Return a random order of nodes in which each node follows those it reads from."""
     maker = {first + at: number for number, first in enumerate(firsts) for at in range(nodes[number].results)}
     waiting = {number: {maker[read] for read in node.reads if read >= 0} for number, node in enumerate(nodes)}
     order: list[int] = []
@@ -154,15 +154,15 @@ def record_step(step: Callable[[], Any]) -> Run:
 
 @dataclass(frozen=True)
 class Score:
-    """How good a match is."""
+    """The counts that the quality of a match is computed from."""
 
     pairs: int
-    """Regions with operators of both runs that compute."""
+    """Regions of the kind `equal`."""
     wrong: int
-    """Those whose sides do not belong together."""
+    """Pairs whose sides belong to different nodes."""
     nodes: int
     found: int
-    """Nodes that have regions to themselves, with all their operators."""
+    """Nodes whose operators are all in regions of their own."""
 
     @property
     def precision(self) -> float:
@@ -178,9 +178,9 @@ class Score:
 
 
 def judge(a: Run, b: Run, regions: Sequence[Region], label: Callable[[Run, int], str | None]) -> Score:
-    """Return the score of a match, given the node of each operator; None for what belongs to none.
+    """Return the score of a match. `label` returns the node of an operator; None for an operator without one.
 
-    Operators that move data read and make the same value wherever they stand, so they are right or wrong with no node.
+    Operators that move data are left out: they read and make the same value, so they fit any node.
     """
     moves = {id(run): _moves(run) for run in (a, b)}
 
@@ -214,6 +214,6 @@ def _moves(run: Run) -> list[bool]:
 
 
 def node_of(run: Run, op: int) -> str | None:
-    """Return the node that an operator of a random program was recorded under."""
+    """Return the node of an operator of a random program; None for an operator that changes no value."""
     name = run.ops[op].region
-    return None if name == NOTHING else name
+    return None if name == NO_OP else name

@@ -1,22 +1,24 @@
-"""Two runs of any length, without a framework: layers of operators, some of them written in another way.
+"""Two synthetic runs of any length, made of layers of 8 operators.
 
-A layer reads the last one's output and a weight: a product, an activation in five operators that are others in each
-run, a view, a sum with the layer's input. Tensors are random; those of the other run differ by rounding.
+A layer reads the output of the last layer and a weight: a product, an activation of five operators that differ between
+the runs, a view, and a sum with the input of the layer. Signatures are random; equal tensors differ by rounding.
 """
 
 from __future__ import annotations
 
 import math
 import random
+from typing import Any
 
-from joulediff.model.run import Op, Run, Value
+from joulediff.model.run import Run
 from joulediff.model.signature import Signature
+from run_builders import RunBuilder
 
 OPS = 8
 
 
 def make_runs(layers: int, seed: int = 0) -> tuple[Run, Run]:
-    """Return two runs of so many layers of 8 operators."""
+    """Return two runs with this number of layers."""
     chance = random.Random(seed)
     a, b = _Builder("a"), _Builder("b")
     x = _draw(chance)
@@ -61,7 +63,7 @@ def _draw(chance: random.Random) -> Signature:
 
 
 def _round(signature: Signature, chance: random.Random) -> Signature:
-    """Return a signature as another order of computing would have it."""
+    """Return a signature with the rounding errors of another order of computation."""
     names = ("low", "high", "sum_x", "sum_abs", "sum_x2", "sum_x3", "sum_x4")
     facts = {name: getattr(signature, name) for name in Signature.__dataclass_fields__}
     return Signature(**{**facts, **{name: facts[name] * (1 + 1e-7 * chance.gauss(0, 1)) for name in names}})
@@ -70,30 +72,21 @@ def _round(signature: Signature, chance: random.Random) -> Signature:
 class _Builder:
     def __init__(self, label: str) -> None:
         self.label = label
-        self.ops: list[Op] = []
-        self.values: list[Value] = []
+        self.builder = RunBuilder("cpu")
         self.signatures: list[Signature] = []
 
     def give(self, signature: Signature) -> int:
-        return self._value(signature, None)
+        return self._value(signature, kind="input")
 
     def add(self, name: str, inputs: list[int], signature: Signature) -> int:
-        op = len(self.ops)
-        value = self._value(signature, op)
-        facts = ("{}", "{}", tuple(inputs), (value,), (), None, None, None, "forward", None, 0, "cpu", None, None)
-        self.ops.append(Op(op, f"aten::{name}", "default", *facts, False, False, None, False))
+        op = len(self.builder.ops)
+        value = self._value(signature, producer=op, writers=(op,))
+        self.builder.op(f"aten::{name}", inputs=inputs, outputs=[value])
         return value
 
-    def _value(self, signature: Signature, producer: int | None) -> int:
-        number = len(self.values)
-        kind = "input" if producer is None else "produced"
-        writers = () if producer is None else (producer,)
-        self.values.append(
-            Value(number, (4096,), (1,), 0, "float32", "cpu", number, kind, None, producer, None, writers, number, 1)
-        )
-        self.signatures.append(signature)
-        return number
-
     def build(self) -> Run:
-        tables = {"ops": tuple(self.ops), "values": tuple(self.values), "signatures": tuple(self.signatures)}
-        return Run(self.label, None, "2026-11-20T10:31:22+00:00", "0.2.0", **tables)
+        return self.builder.build(label=self.label, signatures=tuple(self.signatures))
+
+    def _value(self, signature: Signature, **facts: Any) -> int:
+        self.signatures.append(signature)
+        return self.builder.value((4096,), signature=len(self.signatures) - 1, **facts)

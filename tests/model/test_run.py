@@ -1,12 +1,15 @@
-"""The index of a run, the form of a tensor, and which operators ask for the same work."""
+"""A run: its index, its replays, the form of a tensor, and which operators ask for the same work."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from time import process_time
 from typing import Any
 
 import pytest
 
+from archive_runs import large_run, small_run
+from joulediff.model.energy import Energy
 from joulediff.model.run import Form, Run, SourceText, work_of
 from run_builders import RunBuilder, gpt2_run
 
@@ -96,3 +99,30 @@ def test_each_part_of_the_work_counts_where_it_is_asked_for(part: str, changes: 
     assert (work_of(a, 0, **without) == work_of(b, 0, **without)) is (part != "always")
     if part in without:
         assert work_of(a, 0, **{**without, part: True}) != work_of(b, 0, **{**without, part: True})
+
+
+def test_replays_of_an_operator_are_those_of_every_domain() -> None:
+    run = small_run()
+    assert run.replays_of(0) == run.replays[:2]
+    assert run.replays_of(1) == run.replays[2:]
+    assert run.replays_of(2) == ()
+
+
+def test_calls_of_one_distinct_operator_share_its_replays() -> None:
+    run = large_run(40)
+    assert run.replays_of(10) == run.replays_of(19) == run.replays[2:4]
+    assert {replay.op for replay in run.replays_of(19)} == {10}
+
+
+def test_replays_are_found_at_once_however_many_there_are() -> None:
+    run = large_run(2000)
+    begin_s = process_time()
+    for _ in range(10):
+        assert all(len(run.replays_of(op.id)) == 2 for op in run.ops)
+    assert process_time() - begin_s < 1.0
+
+
+def test_the_energy_of_a_replay_has_its_interval_or_is_unknown() -> None:
+    measured, _, unmeasured = small_run().replays
+    assert measured.energy == Energy(0.01, 0.009, 0.012, "replayed")
+    assert unmeasured.energy is None
