@@ -1,7 +1,7 @@
-"""Watts and joules from a device: one file a meter, chosen here by name.
+"""Meters read power and energy from devices: one file for each, opened here by name.
 
-`auto` takes every real meter of this machine, and the estimate for the CPU where no meter sees it.
-Vendors' libraries are imported by the meter that needs them, when it is opened.
+`auto` opens every real meter of this machine, and the estimate for the CPU if no meter measures it.
+A vendor's library is imported by the meter that needs it, when it is opened.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ METER_NAMES = (*REAL_METERS, "estimated", *FILE_METERS)
 
 @dataclass(slots=True)
 class MeterSet:
-    """Open meters and why others are not, used with `with`."""
+    """Open meters, and why others could not be opened; used with `with`."""
 
     meters: list[Meter] = field(default_factory=list)
     missing: dict[str, MeterUnavailable] = field(default_factory=dict)
@@ -51,8 +51,8 @@ def open_meters(
 ) -> MeterSet:
     """Return the meters that `spec` names: `auto`, or names separated by commas.
 
-    `powerlog:FILE` and `scripted:FILE` take a file. A meter asked for by name that is not
-    there raises; `auto` notes it in `missing` and goes on. `cache` holds what was learned about the sensors.
+    `powerlog:FILE` and `scripted:FILE` read a file. A meter given by name that is not
+    available raises; `auto` notes it in `missing` and goes on. `cache` holds measured properties of the sensors.
     """
     openers = _openers(clock or RealClock(), cpu_watts, clock_offset_s)
     opened = _open_auto(openers) if spec == "auto" else _open_named(spec, openers)
@@ -152,7 +152,7 @@ def _file(name: str, path: str) -> Path:
 
 
 def _refuse_twins(meters: list[Meter]) -> None:
-    """Two meters of one domain would count its energy twice."""
+    """Raise if two meters measure one domain: its energy would count twice."""
     seen: dict[str, Meter] = {}
     for meter in meters:
         for domain in meter.domains:

@@ -1,8 +1,8 @@
-"""AMD cards through the vendor's library `amdsmi`: an energy counter, or polled power without one.
+"""AMD GPUs through the vendor's library `amdsmi`: an energy counter, or polled power without one.
 
-The cards are put in HIP's order, which is what a program calls device 0: the library lists them by
+The cards are put in HIP's order, so that the first is the program's device 0: the library lists them by
 bus, and on some machines the two differ. A counter that reads 0 has never counted (the second die
-of an MI250, some cards until a restart of the driver), so 0 is taken for "cannot tell".
+of an MI250, some cards until a restart of the driver), so 0 means "not known".
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ POLL_S = 0.02
 # Nominal, from the library's documentation: the accumulator has units of 15.3 µJ.
 COUNTER_PERIOD_S = 0.001
 COUNTER_RESOLUTION_J = 15.3e-6
-# Power comes in whole watts from a firmware table; how often it is renewed is not documented.
+# Power comes in whole watts from a firmware table; its update period is not documented.
 POWER_PERIOD_S = 0.1
 POWER_STEP_W = 1.0
 WINDOW_S = 0.5
 SETTLE_S = 0.25
 REPEAT_SHARE = 0.01
 NO_COUNTER = "no energy counter: power is polled, short work is blurred"
-# The library fills what a card does not have with all ones.
+# The library returns all ones for a value that a card does not have.
 _ABSENT = (0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
 # The power cap is in µW on the bare machine and in W in some others; no card's cap is below 10 mW.
 _CAP_IS_UW_FROM = 10_000
@@ -69,7 +69,7 @@ class AmdSmiMeter(Meter):
         except self._driver.AmdSmiException as error:
             raise MeterFailed(
                 f"{domain.name}: the AMD driver stopped answering ({_one_line(error)})",
-                fix="look at `amd-smi` and the kernel log",
+                fix="check `amd-smi` and the kernel log",
             ) from error
         if value is None:
             raise MeterFailed(f"{domain.name}: {domain.device} shows no {_WORD[domain.kind]} any more")
@@ -114,7 +114,7 @@ def open_amdsmi(
 
 
 def _shut_down(driver: Any) -> None:
-    # A driver that is gone has nothing left to give back.
+    # A driver that has failed cannot be shut down either.
     with contextlib.suppress(driver.AmdSmiException):
         driver.amdsmi_shut_down()
 
@@ -183,7 +183,7 @@ def _find_domain(driver: Any, name: str, card: _Card) -> Domain | None:
 
 
 def _note_shared(opened: dict[int, _Card]) -> None:
-    """Explain the cards without a sensor, or refuse: a card that is not seen must not look free."""
+    """Note why a card has no sensor, or raise: it must not seem to use no energy."""
     for place, card in opened.items():
         if card.domain is not None:
             continue
@@ -260,7 +260,7 @@ def _temperature(driver: Any, handle: Any) -> float | None:
 
 
 def _ask(driver: Any, call: str, *args: Any) -> Any:
-    """Return what the driver answers, or None where it, or this version of the library, does not."""
+    """Return the driver's answer; None if it, or this version of the library, has none."""
     try:
         return getattr(driver, call)(*args) if hasattr(driver, call) else None
     except driver.AmdSmiException:

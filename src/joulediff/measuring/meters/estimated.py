@@ -1,7 +1,7 @@
 """CPU energy without a sensor: CPU time of this process and its children × watts of a busy core.
 
-Never a measurement, and `estimated` wherever it appears. It counts only what this program
-uses, so the idle power is nothing and other programs do not disturb it.
+It is labelled `estimated` wherever it appears. It counts this program only, so the idle power is zero and other
+programs do not disturb it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class EstimatedMeter(Meter):
 
     def poll(self) -> list[Reading]:
         start_s = self._clock.now()
-        # A child that ends moves from one account to the other; the sum must not step back meanwhile.
+        # The time of a child that ends moves from one sum to the other; the total must not decrease meanwhile.
         self._last_s = max(self._last_s, self._cpu_s())
         now_s = self._clock.now()
         return [Reading("cpu", "counter", now_s, self._last_s * self.watts, now_s - start_s)]
@@ -76,7 +76,7 @@ class ProcessTime:
             self._children = self._find_children()
             self._looked_s = self._clock.now()
         now_s = self._children_s()
-        # A child that nobody waits for takes its account along when it ends; what it used stays used.
+        # The CPU time of a child that is not waited for disappears when it ends, so decreases are ignored.
         self._gained_s += max(0.0, now_s - self._before_s)
         self._before_s = now_s
         return time.process_time() + self._gained_s
@@ -102,7 +102,7 @@ class ProcessTime:
 
 def _ended_s() -> float:
     if sys.platform == "win32":
-        return 0.0  # keeps no such account; children count while they live
+        return 0.0  # Windows has no such record; children count while they run
     import resource
 
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -132,7 +132,7 @@ def _live_s(child: psutil.Process) -> float:
     try:
         used = child.cpu_times()
     except psutil.Error:
-        return 0.0  # it has ended: its time is in the parent's account of children
+        return 0.0  # it has ended: its time is in the parent's record of children
     return float(used.user + used.system + getattr(used, "children_user", 0.0) + getattr(used, "children_system", 0.0))
 
 
@@ -152,7 +152,9 @@ def open_estimated(
 ) -> EstimatedMeter:
     """Return the estimate, with `watts` for a busy core or the CPU model's."""
     if watts is not None and not 0 < watts < 10_000:
-        raise MeterUnavailable(f"--cpu-watts {watts:g} is no power of one core", fix="give watts between 0 and 10000")
+        raise MeterUnavailable(
+            f"--cpu-watts {watts:g} cannot be the power of one core", fix="give watts between 0 and 10000"
+        )
     clock = clock or RealClock()
     model_watts, note = watts_per_core(cpu_model())
     if watts is not None:
@@ -162,7 +164,7 @@ def open_estimated(
 
 # (pattern in the model name, design power in W, physical cores). Entered as commonly stated and not checked
 # against data sheets; models made for one cloud (8175M, 8259CL, 8375C, 8488C, 7B12, 7R13, 9R14 ...) have no
-# public one, and stand as their nearest relatives.
+# public one, and have the figures of the most similar model.
 _MODELS: tuple[tuple[str, float, int], ...] = (
     (r"Xeon.*Platinum 8592", 350, 64),
     (r"Xeon.*Platinum 8480|Xeon.*Platinum 8481", 350, 56),

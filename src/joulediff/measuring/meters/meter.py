@@ -1,7 +1,7 @@
-"""What a meter is: something that can be polled for new readings of its domains.
+"""The interface of a meter: it is polled for new readings of its domains.
 
-A meter never answers 0 for "unknown": a poll returns readings, or raises `MeterFailed`.
-Time is injected, so that a scripted meter and a fake clock can stand in for a device.
+A meter never returns 0 for "unknown": a poll returns readings or raises `MeterFailed`. The clock is an argument, so
+that tests can use a scripted meter and a fake clock.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 class Clock(Protocol):
-    """Monotonic seconds, and the means to let them pass."""
+    """Monotonic seconds, sleeping, and periodic calls."""
 
     def now(self) -> float: ...
     def sleep(self, seconds: float) -> None: ...
     def every(self, beat: Callable[[], float]) -> Callable[[], None]:
-        """Call `beat` now and again after the seconds it returns. Returns what stops it."""
+        """Call `beat` now, and again after the seconds that it returns. Return a function that stops this."""
 
 
 class RealClock:
@@ -60,7 +60,7 @@ class Meter(ABC):
     name: str
     domains: tuple[Domain, ...]
     poll_s: float
-    """How often to poll so that nothing is lost and windows have clean edges."""
+    """Seconds between two polls, short enough that no reading is lost."""
 
     late_s: float = 0.0
     """How late a reading may arrive after its own time stamp, beyond a few periods."""
@@ -70,19 +70,19 @@ class Meter(ABC):
         """Return the readings that are new since the last poll, oldest first for each domain."""
 
     def check_readings(self) -> list[Reading]:
-        """Return readings of a second, costly instrument, taken at the ends of a run to check the first."""
+        """Return readings of a second, costly sensor, taken at the ends of a run to check the first."""
         return []
 
     def states(self) -> list[DeviceState]:
-        """Return how the devices are doing now; empty where the meter cannot tell."""
+        """Return the states of the devices now; empty if the meter cannot read them."""
         return []
 
     def clocks(self) -> dict[str, float]:
-        """Return the clock of each domain's device in MHz, quickly, while it works; without those nobody tells."""
+        """Return the clock of each domain's device in MHz, if it is known; must be quick, it is called under load."""
         return {}
 
     def close(self) -> None:  # noqa: B027 - most meters hold nothing
-        """Give the device back."""
+        """Release the device."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,11 +1,10 @@
-"""NVIDIA cards through NVML: the driver's power samples, checked against the energy counter.
+"""NVIDIA GPUs through NVML: the driver's power samples, checked against the energy counter.
 
-The driver keeps power samples with time stamps (H200: one in 20 ms, 2.4 s of them), so nothing is
-lost between two lazy polls. Their integral is steadier than the counter, whose ticks (100 ms) can
-only be located to a few milliseconds: over 0.7 s on an H200 it strays 0.8 % (rms) from a 4 s
-reference, the counter 1.1 %; over 4 s the two agree within 0.1 % (`benchmarks/traces.py`). One counter
-read takes 4.5 ms of a core, a look at the samples 0.6 ms (`joulediff doctor`).
-A card without samples is read at the counter's ticks; one without either, from polled power.
+The driver keeps power samples with time stamps (H200: one in 20 ms, 2.4 s of them), so two polls a second lose
+nothing. Their integral is more accurate than the counter, whose ticks (100 ms) are known only to a few milliseconds:
+over 0.7 s on an H200 it differs by 0.8 % (rms) from a 4 s reference, the counter by 1.1 %; over 4 s the two agree
+within 0.1 % (`benchmarks/traces.py`). One counter read takes 4.5 ms of a core, a poll of the samples 0.6 ms
+(`joulediff doctor`). A GPU without samples is read at the counter's ticks, one without a counter by polling its power.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ from joulediff.measuring.meters.visible import Card, visible_cards
 from joulediff.model.errors import MeterFailed, MeterUnavailable
 from joulediff.model.measurement import DeviceState, Domain, Reading
 
-# Half of what the driver's buffer holds even on cards that keep only a second of samples.
+# Some GPUs keep only a second of samples; half of that loses none.
 SAMPLES_POLL_S = 0.5
 POLLED_POWER_S = 0.02
-# One-second measurements of five operators lie 0.60 and 0.67 % (rms) from their references, 1.85 % at
+# One-second measurements of five operators differ by 0.60 and 0.67 % (rms) from their references, by 1.85 % at
 # worst (H200, the two runs of `benchmarks/accuracy.py` in benchmarks/results).
 REPEAT_SHARE = 0.006
-# Samples take up to 62 ms to show a load (`benchmarks/traces.py`), and power and clock some time more.
+# Samples take up to 62 ms to show a load (`benchmarks/traces.py`); power and clock need more time to settle.
 SETTLE_S = 0.25
 WINDOW_S = 0.5
 TICK_S = 0.1
-# From here before a tick is due, look for it as often as this.
+# From this share of the period after a tick, the counter is polled often, to find the next tick.
 TICK_SOON_SHARE = 0.85
 TICK_HUNT_S = 0.002
 LOOKS = 3
@@ -84,13 +83,13 @@ class NvmlMeter(Meter):
             readings = [reading for device in self._devices for reading in self._read(device)]
         except self._nvml.NVMLError as error:
             raise MeterFailed(
-                f"the NVIDIA driver stopped answering ({error})", fix="look at `nvidia-smi` and the kernel log"
+                f"the NVIDIA driver stopped answering ({error})", fix="check `nvidia-smi` and the kernel log"
             ) from error
-        self.poll_s = min(map(self._pace_s, self._devices))
+        self.poll_s = min(map(self._until_poll_s, self._devices))
         return readings
 
-    def _pace_s(self, device: _Device) -> float:
-        """Return when this card wants to be read next."""
+    def _until_poll_s(self, device: _Device) -> float:
+        """Return the seconds until this card should be polled again."""
         if device.has_samples:
             return SAMPLES_POLL_S
         if device.has_counter:
@@ -117,9 +116,9 @@ class NvmlMeter(Meter):
         return [Reading(device.domain, "power", us * 1e-6 + to_clock_s, mw * 1e-3) for us, mw in stamps]
 
     def _to_clock(self) -> float:
-        """Return what turns the driver's stamps into our seconds, from the quickest of a few looks.
+        """Return the offset from the driver's time stamps to our clock, from the quickest of a few tries.
 
-        A pause of the thread between the two clocks would move a whole batch of samples.
+        A pause of the thread between the reads of the two clocks would shift a whole batch of samples.
         """
         looks = []
         for _ in range(LOOKS):
@@ -145,7 +144,7 @@ class NvmlMeter(Meter):
         try:
             return [self.read_counter(d.domain) for d in self._devices if d.has_samples and d.has_counter]
         except self._nvml.NVMLError:
-            return []  # the samples are the measurement; they say so themselves when the driver is gone
+            return []  # the samples are the measurement, and polling them raises if the driver fails
 
     def states(self) -> list[DeviceState]:
         return [self._state(device) for device in self._devices]
@@ -216,7 +215,7 @@ def open_nvml(
 
 
 def _shut_down(driver: Any) -> None:
-    # A driver that is gone has nothing left to give back.
+    # A driver that has failed cannot be shut down either.
     with contextlib.suppress(driver.NVMLError):
         driver.nvmlShutdown()
 
@@ -258,7 +257,7 @@ def _mig_uuids(driver: Any, handle: Any) -> list[str]:
 
 def _open_device(driver: Any, domain: str, handle: Any, card: Card) -> _Device:
     device = _Device(domain, handle, card)
-    shared = "whole card: its MIG instances have no meter of their own, all of them are in it" if card.mig_uuids else ""
+    shared = "whole card with all of its MIG instances, which have no sensor of their own" if card.mig_uuids else ""
     stamps = _samples(driver, handle, 0) if _answers(driver, lambda: _samples(driver, handle, 0)) else []
     if len(stamps) >= 3:
         device.has_samples = True

@@ -1,4 +1,4 @@
-"""An external power meter, through the CSV file it writes while we measure.
+"""An external power meter, through the CSV file that it writes during the measurement.
 
 The log has its own clock: its stamps plus `offset_s` are this machine's wall clock, and the
 distance from there to our clock is taken once, at opening, so that a later step of the wall clock
@@ -27,7 +27,7 @@ from joulediff.model.errors import MeterFailed, MeterUnavailable
 from joulediff.model.measurement import Domain, Reading
 
 MAX_LINE_BYTES = 4096
-# How much one poll reads at most: what is left waits in the file, not in memory.
+# A poll reads at most this much; the rest is left for the next poll.
 CHUNK_BYTES = 1 << 20
 # Rows from before the opening that are kept for each domain: a minute of a fast meter.
 KEPT_ROWS = 10_000
@@ -44,11 +44,11 @@ WHOLE = frozenset({"wall", "psys", "system", "machine", "total", "node"})
 
 
 class _BadLog(Exception):
-    """What is wrong with the log, and where."""
+    """An error in the log, with its place."""
 
 
 class _Log:
-    """The rows appended to a file since the last look. A line without its end waits for the rest."""
+    """The rows appended to a file since the last read. An incomplete line is read once it is complete."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -127,7 +127,7 @@ class PowerLogMeter(Meter):
             for row in self._log.new_rows():
                 rows.append(row)
         except _BadLog as error:
-            # What came before the bad line is good: it is returned, and the next poll raises.
+            # The rows before the bad line are valid: they are returned, and the next poll raises.
             self._broken = error
             if not rows:
                 raise self._failure(error) from error
@@ -135,7 +135,7 @@ class PowerLogMeter(Meter):
 
     @staticmethod
     def _failure(error: _BadLog) -> MeterFailed:
-        return MeterFailed(str(error), fix="look at the program that writes the log, then measure again")
+        return MeterFailed(str(error), fix="check the program that writes the log, then measure again")
 
     def close(self) -> None:
         self._log.close()
@@ -207,13 +207,13 @@ def _refuse_stale(path: Path, age_s: float, period_s: float) -> None:
     when = f"{age_s:.0f} s old" if age_s > 0 else f"{-age_s:.0f} s ahead of this machine's clock"
     raise MeterUnavailable(
         f"the newest row of {path} is {when}",
-        fix="start the log, or tell how far its clock is off with --clock-offset",
+        fix="start the log, or give the offset of its clock with --clock-offset",
     )
 
 
 def _not_running(path: Path, found: str) -> MeterUnavailable:
     return MeterUnavailable(
-        f"{path} has {found}, and {MIN_ROWS} are needed to know its pace",
+        f"{path} has {found}, and {MIN_ROWS} are needed to find its period",
         fix="the log must be running: start it first, and let it write a few rows",
     )
 
@@ -228,7 +228,7 @@ def _decode(line: bytes) -> str:
 Column = Literal["time", "watts", "domain"]
 
 DEFAULT_DOMAIN = "wall"
-# A rack's meter has a few dozen outlets; a log with more names has something else in that column.
+# A rack's meter has a few dozen outlets; a column with more names is not a column of domains.
 MAX_DOMAINS = 64
 MAX_NAME_CHARS = 64
 # Year 5138 in seconds: a larger number is a time in milliseconds or finer.
@@ -266,7 +266,7 @@ class RowParser:
         return self._columns is not None
 
     def close_domains(self) -> None:
-        """From now on a domain that has not been seen is an error."""
+        """Raise for every new domain from now on."""
         self._is_closed = True
 
     def read(self, line: str) -> Row | None:

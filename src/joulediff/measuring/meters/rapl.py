@@ -1,4 +1,4 @@
-"""CPU and memory energy from RAPL, the counters that Linux shows under powercap.
+"""CPU and memory energy from RAPL, the counters that Linux provides under powercap.
 
 AMD's counters carry the name `intel-rapl` too. The entries `core` and `uncore` are parts of the
 package, and `intel-rapl-mmio` shows the package a second time: counting them would count twice.
@@ -17,10 +17,10 @@ from joulediff.model.errors import MeterFailed, MeterUnavailable
 from joulediff.model.measurement import Domain, Reading
 
 POLL_S = 0.05
-# Nominal, from Intel's manual: a counter is renewed about every millisecond, in units of 15.3 to 61 µJ.
+# Nominal, from Intel's manual: a counter is updated about every millisecond, in units of 15.3 to 61 µJ.
 PERIOD_S = 0.001
 RESOLUTION_J = 6.1e-5
-# Assumed, like the two below: no machine with RAPL was at hand.
+# Assumed, like the two below: no machine with RAPL was available.
 REPEAT_SHARE = 0.01
 WINDOW_S = 0.1
 SETTLE_S = 0.05
@@ -95,7 +95,7 @@ def _find_zones(root: Path) -> list[_Zone]:
 
 
 def _name_zones(zones: Sequence[_Zone]) -> list[tuple[str, _Zone]]:
-    """Return the zones worth reading with their domain names, numbered where there are several sockets."""
+    """Return the zones to read with their domain names, numbered if there are several sockets."""
     packages = [z for z in zones if len(z.place) == 1 and z.name.startswith("package-")]
     platforms = [z for z in zones if z.name == "psys"]
     number = {z.place[0]: str(i) if len(packages) > 1 else "" for i, z in enumerate(packages)}

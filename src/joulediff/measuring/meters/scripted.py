@@ -1,4 +1,4 @@
-"""A meter that plays readings from a list or a file, and a clock that stands still.
+"""A meter that plays readings from a list or a file, and a clock that tests advance.
 
 Ships with the package: the tests use it for every device, and `--meter scripted:FILE` replays
 a recorded trace. A script that has ended is a meter that died: it raises, it does not answer 0.
@@ -18,7 +18,7 @@ from joulediff.model.errors import MeterFailed, MeterUnavailable
 from joulediff.model.measurement import DeviceState, Domain, Kind, Reading
 
 SCHEMA = "joulediff.script/1"
-# A script is a test or a trace of minutes; anything larger is not one.
+# A script is a test or a trace of minutes; a larger file is refused.
 MAX_FILE_BYTES = 256 * 1024 * 1024
 MAX_SETTLE_S = 10.0
 
@@ -136,7 +136,7 @@ def _domain(row: Any) -> Domain:
     numbers = {key: _number(row[key]) for key in ("period_s", "resolution_j", "repeat_share", "window_s")}
     numbers["settle_s"] = _number(row.get("settle_s", 0.0))
     if min(numbers["period_s"], numbers["window_s"]) <= 0 or not 0 <= numbers["settle_s"] <= MAX_SETTLE_S:
-        raise ValueError(f"periods and windows are longer than nothing, and settling takes up to {MAX_SETTLE_S:g} s")
+        raise ValueError(f"periods and windows must be positive, and settling at most {MAX_SETTLE_S:g} s")
     domain = Domain(**{key: value for key, value in {**row, **numbers}.items() if key in known})
     if domain.kind not in get_args(Kind):
         raise ValueError(f"a domain is one of {get_args(Kind)}, not {domain.kind!r:.40}")
@@ -153,5 +153,5 @@ def _reading(row: Any, known: set[tuple[str, Kind]]) -> Reading:
 
 def _number(value: Any) -> float:
     if not math.isfinite(value):
-        raise ValueError(f"{value} is no number to count with")
+        raise ValueError(f"{value} is not a valid number")
     return float(value)

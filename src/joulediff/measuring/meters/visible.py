@@ -1,4 +1,4 @@
-"""Which cards a CUDA program sees, in its order, without starting CUDA.
+"""The cards that are visible to a CUDA program, in its order, found without starting CUDA.
 
 Follows CUDA's own rules for `CUDA_VISIBLE_DEVICES`: indices count in `CUDA_DEVICE_ORDER`, UUIDs may be
 cut short, the list ends at the first entry that names no card or is of another kind than the first,
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-# Asks the CUDA driver in a process of its own: the order of unlike cards is known to it alone.
+# Asks the CUDA driver in a separate process: only the driver knows the order of different models.
 _ASK_CUDA = """
 import ctypes, uuid
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -32,7 +32,7 @@ _INDEX = re.compile(r"[+-]?[0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A card as the driver lists it, in the order of its bus."""
+    """A card as the driver lists it, in bus order."""
 
     uuid: str
     model: str
@@ -56,7 +56,7 @@ def visible_cards(
         card = _find(entry, ordered) if _kind(entry) == kind else None
         if card is None:
             break
-        # Instances of one card are no repetition: they are on the same meter.
+        # Instances of one card are not duplicates: they share its sensor.
         if entry in chosen or (card in chosen.values() and kind != "MIG-"):
             return []
         chosen[entry] = card
