@@ -46,7 +46,7 @@ WIDTHS = ("half", "doubt", "sigma", "err", "error", "margin")
 class Module:
     name: str
     path: Path
-    tree: ast.Module
+    nodes: tuple[ast.AST, ...]
     lines: int
 
 
@@ -63,7 +63,7 @@ def read_tree(root: Path) -> Tree:
         parts = path.relative_to(source).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         text = path.read_text(encoding="utf-8")
-        modules[name] = Module(name, path.relative_to(source), ast.parse(text), len(text.splitlines()))
+        modules[name] = Module(name, path.relative_to(source), tuple(ast.walk(ast.parse(text))), len(text.splitlines()))
     if not modules:
         raise SystemExit(f"{root}: there is no package src/{PACKAGE}; give the root of a checkout")
     return modules
@@ -75,7 +75,7 @@ def find_imports(tree: Tree) -> dict[str, set[str]]:
 
 
 def _imports_of(module: Module, tree: Tree) -> Iterator[str]:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in tree)
         elif isinstance(node, ast.ImportFrom):
@@ -114,7 +114,7 @@ def find_energy_forms(tree: Tree) -> list[str]:
 
 def _classes(tree: Tree) -> Iterator[tuple[str, str, dict[str, str]]]:
     for module in tree.values():
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.ClassDef):
                 found = [each for each in node.body if isinstance(each, ast.AnnAssign)]
                 yield module.name, node.name, {ast.unparse(each.target): ast.unparse(each.annotation) for each in found}
@@ -137,7 +137,7 @@ def find_signature_rules(tree: Tree) -> list[str]:
     return sorted(
         f"{module.name}.{node.name}"
         for module in tree.values()
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.FunctionDef) and _compares_signatures(node)
     )
 
@@ -157,11 +157,11 @@ def find_joule_files(tree: Tree) -> list[str]:
         if name not in seen:
             seen.add(name)
             left += imports.get(name, ())
-    return sorted(name for name in seen & set(tree) if _unpacks_joules(tree[name].tree))
+    return sorted(name for name in seen & set(tree) if _unpacks_joules(tree[name]))
 
 
-def _unpacks_joules(tree: ast.Module) -> bool:
-    for node in ast.walk(tree):
+def _unpacks_joules(module: Module) -> bool:
+    for node in module.nodes:
         if isinstance(node, ast.Attribute) and node.attr in JOULE_FIELDS:
             return True
         if isinstance(node, ast.keyword) and node.arg in JOULE_FIELDS:

@@ -4,8 +4,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import markers
+
+LEAST_EXAMPLES = 10
 
 
 @pytest.fixture(autouse=True)
@@ -48,11 +51,23 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
     """Mark each test by what it needs, unless it has such a marker already."""
+    if is_unit_run(config):
+        try_fewer_examples(items)
     for item in items:
         if any(item.get_closest_marker(name) for name in markers.NEEDS):
             continue
         name = item.nodeid.split("::")[1].partition("[")[0]
         for marker in markers.needs_of_test(item.path, name):
             item.add_marker(marker)
+
+
+def try_fewer_examples(items: list[pytest.Item]) -> None:
+    """Give each property test a quarter of its examples; a run of all tests tries every one."""
+    for function in {getattr(item, "function", None) for item in items}:
+        # The name is hypothesis' own: a profile does not reach tests that state their number of examples.
+        own = getattr(function, "_hypothesis_internal_use_settings", None)
+        if own is not None:
+            count = max(LEAST_EXAMPLES, own.max_examples // 4)
+            function._hypothesis_internal_use_settings = settings(own, max_examples=min(count, own.max_examples))
