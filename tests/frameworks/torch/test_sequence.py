@@ -141,7 +141,7 @@ def test_random_numbers_are_drawn_as_the_step_draws_them() -> None:
 @pytest.mark.parametrize("number", range(8))
 def test_random_programs_give_their_outputs(number: int) -> None:
     chance = random.Random(number)
-    check(write_step(make_program(chance, 14), chance, nothings=0.3))
+    check(write_step(make_program(chance, 14), chance, no_ops=0.3))
 
 
 def test_a_training_step_gives_its_loss() -> None:
