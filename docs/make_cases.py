@@ -1,7 +1,7 @@
-"""Write docs/cases.md, the README's part on cases, and what case.toml files tell as measured: python docs/make_cases.py
+"""Write docs/cases.md, the README's part on cases, and `[[measured]]` in case.toml: python docs/make_cases.py
 
-All of it comes from the library and from the recordings in tests/golden/cases, a folder for each machine, and the same
-of these gives the same text. With --check nothing is written, and the exit code is 1 if something would change.
+The texts depend only on the library and on the recordings in tests/golden/cases, a folder for each machine. With
+--check nothing is written, and the exit code is 1 if something would change.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from joulediff.report.views.finding_sentences import file_names, finding_facts, 
 
 ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = Path("tests/golden/cases")
-# Of a case that was recorded on several machines the first is told.
+# If a case was recorded on several machines, the page shows the first.
 MACHINES = ("h200", "cpu")
 WIDTH = 120
 BEGIN, END = "<!-- cases: docs/make_cases.py writes this part -->", "<!-- end of cases -->"
@@ -50,45 +50,45 @@ _ORIGINS: dict[Origin, tuple[str, str]] = {
 _INTRODUCTION = """\
 # Known wastes of energy
 
-A case is a known waste of energy as two programs that compute the same: one wastes (A), one does not (B).
-`joulediff cases run` records both, compares them, and judges whether the diff names the waste. [How to add
-one](add-a-case.md) tells what a case holds and how it is judged in full.
+A case is a known waste of energy as two programs that compute the same: A wastes energy, B does not.
+`joulediff cases run` records both, compares them, and judges whether the diff names the waste.
+[Add a case](add-a-case.md) explains the files of a case and how it is judged.
 
 ```console
-$ joulediff cases list                              # which there are, and which can run here
-$ joulediff cases show {id:<29}# what is known of one; --programs shows both
+$ joulediff cases list                              # all cases, and which can run here
+$ joulediff cases show {id:<29}# one case; --programs shows both programs
 $ joulediff cases run {id:<30}# record both programs, compare, judge
-$ joulediff cases run --all --keep kept             # all that can run here: half a minute each
-$ joulediff cases judge kept                        # judge again what was kept, without the device
+$ joulediff cases run --all --keep kept             # all that can run here, half a minute each
+$ joulediff cases judge kept                        # judge the kept results again, without the device
 ```
 
 | option of `run` | meaning |
 | --- | --- |
 | `--all`, `--only published` or `ours` | every case, or those of one origin |
-| `--device cuda` or `cpu` | where; the GPU if there is one, unless told |
-| `--size small` or `large` | how much work; `large` on a GPU, unless told |
-| `--lean` | the lean program on both sides: nothing must be found |
-| `--confirm` | each fix that can be applied from outside is tried on the whole program too |
-| `--keep FOLDER` | keeps recordings, diffs and `results.json` |
-| `--json FILE`, `--markdown FILE` | the table, written there |
+| `--device cuda` or `cpu` | where to run; by default the GPU if there is one |
+| `--size small` or `large` | how much work; by default `large` on a GPU, `small` on a CPU |
+| `--lean` | run the lean program on both sides: nothing must be found |
+| `--confirm` | also measure the whole program with each fix that can be applied from outside |
+| `--keep FOLDER` | keep recordings, diffs and `results.json` |
+| `--json FILE`, `--markdown FILE` | write the table to FILE |
 
-Exit code 0: every case that ran is found or fixed upstream; 3: one is not; 1: nothing could be begun.
-The recordings of this page are in `{golden}`: `joulediff cases judge` judges them anew, and
-`joulediff render` shows each diff as it was.
+Exit code 0: every case that ran is found or fixed upstream; 3: one is not; 1: an error before any case.
+The recordings of this page are in `{golden}`: `joulediff cases judge` judges them again, and
+`joulediff render` shows each diff.
 
-**Found** means: a finding against the wasteful program has the right kind (a misconfiguration, a misused API, redundant
-work, the host) and names the right key (the setting, call or operator), and it is confirmed: that one thing was
-changed in the wasteful program's own work, and its energy was measured. **Partly**: one of the three does not hold.
-**Missed**: no finding. **Fixed upstream**: the case says that newer versions do not waste, and the measurement agrees.
+**Found** means: a finding against the wasteful program has the right kind (misconfiguration, API misuse, redundant,
+host) and the right key (the setting, call or operator), and it is confirmed: only this was changed in the wasteful
+program, and its energy was measured. **Partly**: kind, key or proof is not right. **Missed**: no finding. **Fixed
+upstream**: the case says that newer versions do not waste energy, and the measurement agrees.
 
 | column | meaning |
 | --- | --- |
-| on | the device; where it has no sensor, energy is estimated |
-| step | energy of a whole step, wasteful over lean, with its 95 % interval; `~` where that holds 1 |
-| region | energy of the finding's region, wasteful over lean; `only A` where the lean program has none of it |
-| by J, by s | the place of the finding's costliest operators in a profile of A, by energy and by time |
-| kind, key | what the finding says; `✗` behind what is wrong |
-| saves | the share of a step's energy that the fix saves by its trial |
+| on | the device; without a sensor, energy is estimated |
+| step | energy of a whole step, wasteful over lean, with its 95 % interval; `~` if that contains 1 |
+| region | energy of the finding's region, wasteful over lean; `only A` if the lean program has no such work |
+| by J, by s | the rank of the finding's costliest operators in a profile of A, by energy and by time |
+| kind, key | those of the finding; `✗` marks a wrong one |
+| saves | the share of a step's energy that the fix saves, from its trial |
 """
 _WRITTEN = "`python docs/make_cases.py` writes this page from the library and the recordings."
 
@@ -108,7 +108,7 @@ class Recorded:
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
-    """Write what changed, or with --check only name it."""
+    """Write the files that changed, or with --check only name them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="Write nothing; exit code 1 if something would change.")
     check = parser.parse_args(arguments).check
@@ -121,7 +121,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
 
 
 def _make_texts(root: Path) -> dict[Path, str]:
-    """Return each file that comes from the recordings, with the text that it must have."""
+    """Return each generated file with its text."""
     cases = find_cases(root / "src/joulediff/cases/library")
     recorded = _read_recorded(root / GOLDEN, cases)
     texts = {root / "docs/cases.md": _make_page(cases, recorded)}
@@ -134,7 +134,7 @@ def _make_texts(root: Path) -> dict[Path, str]:
 
 
 def _read_recorded(folder: Path, cases: Sequence[Case]) -> dict[str, Recorded]:
-    """Return what a folder holds of cases, by id, in their order."""
+    """Return the recorded cases of a folder, by id, in the order of the library."""
     kept = {path.parent.name: path.parent for each in reversed(MACHINES) for path in folder.glob(f"{each}/*/{DIFF}")}
     if unknown := kept.keys() - {case.id for case in cases}:
         raise SystemExit(f"{folder} keeps {', '.join(sorted(unknown))}, which the library does not have")
@@ -157,19 +157,19 @@ def _make_page(cases: Sequence[Case], recorded: Mapping[str, Recorded]) -> str:
 
 
 def _make_part(cases: Sequence[Case], recorded: Mapping[str, Recorded]) -> str:
-    """Return the README's part: how cases went, and the best of them in a line each."""
+    """Return the part of the README: the outcomes, and the best cases in a line each."""
     outcomes = Counter(found.judged.outcome for found in recorded.values())
     counts = [f"{outcomes['found']} found and confirmed"]
     counts += [f"{count} {outcome}" for outcome, count in outcomes.items() if outcome != "found"]
     counts += [f"{missing} {NOT_RECORDED}"] if (missing := len(cases) - len(recorded)) else []
-    text = f"{count_text(len(cases), 'known waste')}, each as two programs that anyone can run: {', '.join(counts)}. "
+    text = f"{count_text(len(cases), 'known case')} of wasted energy, two programs each: {', '.join(counts)}. "
     text += "[Every case with its numbers](docs/cases.md), and [how to add one](docs/add-a-case.md)."
     lines = [_wrap(_best_text(found), first="- ", hang="  ") for found in best_of(recorded)]
     return "\n\n".join(filter(None, [_wrap(text), "\n".join(lines)]))
 
 
 def best_of(recorded: Mapping[str, Recorded]) -> list[Recorded]:
-    """Return the wastes whose fixes save most, by a meter: of each kind the best, then the next best."""
+    """Return the metered cases whose fixes save most: the best of each kind, then the next best."""
     judged = [(found.judged.saved_share or 0.0, found) for found in recorded.values() if _is_shown(found)]
     order = [found for _, found in sorted(judged, key=lambda each: (-each[0], each[1].case.id))]
     firsts = list({found.case.kind: found for found in reversed(order)}.values())
@@ -180,7 +180,7 @@ def best_of(recorded: Mapping[str, Recorded]) -> list[Recorded]:
 
 
 def _measured_of(found: Recorded) -> Measured | None:
-    """Return what a recording tells for case.toml; None where the energies do not compare."""
+    """Return the measurement for case.toml; None if the energies cannot be compared."""
     ratio, times = found.judged.end_to_end, _time_ratio(found.diff)
     if ratio is None:
         return None
@@ -193,7 +193,7 @@ def _measured_of(found: Recorded) -> Measured | None:
 
 
 def put_measured(text: str, measured: Measured | None) -> str:
-    """Return a case.toml whose last section is `measured`; those of other devices stay before it."""
+    """Return a case.toml with `measured` as its last section; those of other devices stay before it."""
     if measured is None:
         return text
     device = f"device = {_quoted(measured.device)}"
@@ -288,10 +288,10 @@ def _measured_text(found: Recorded) -> str:
 
 
 def _told_text(found: Recorded) -> str:
-    """Return what the report says of the judged finding, or where there is none its headline."""
+    """Return the facts of the judged finding, or the headline if there is none."""
     finding = found.finding
     if finding is None:
-        return _wrap(f"{headline(found.diff)} Nothing is found against the wasteful program.")
+        return _wrap(f"{headline(found.diff)} There is no finding against the wasteful program.")
     facts = {fact.key: fact.text for fact in finding_facts(finding, file_names([finding]), found.diff.thresholds)}
     place = finding.cause.location_a
     is_told = place is None or f"{place.file}:{place.line}" in finding.suggestion
@@ -311,7 +311,7 @@ def _best_text(found: Recorded) -> str:
 def _is_shown(found: Recorded) -> bool:
     judged, energy = found.judged, found.diff.a.step.energy
     is_metered = energy is not None and energy.source == "metered"
-    is_real = not found.case.faithful  # nothing stands for what the report is about
+    is_real = not found.case.faithful  # its programs use the system of the report itself
     return (
         is_metered
         and is_real
