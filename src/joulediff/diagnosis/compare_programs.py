@@ -1,4 +1,4 @@
-"""Compare programs that can still be tried: record them, diagnose, and run each whole program with its fix."""
+"""Compare programs that can be run: record them, diagnose them, and measure each whole program with its fix."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def compare_programs(
 ) -> Diff:
     """Return the diff of two sides: those of `programs` are recorded now, those of `runs` are taken as they are.
 
-    `ahead` are their processes, where they were started before. With `options.confirm`, each whole program is measured
-    again with every fix that can be put in force from outside.
+    `ahead` are their processes, if they were started before. With `options.confirm`, each whole program is measured
+    again with every fix that can be applied from outside.
     """
     with recorded(programs, runs, listener=listener, ahead=ahead) as found:
         diff = diagnose(
@@ -46,9 +46,9 @@ def compare_programs(
 
 
 def confirm_findings(diff: Diff, programs: Mapping[SideName, Program], *, listener: ProgressListener) -> Diff:
-    """Return a diff whose findings say what their fixes save in the whole program, where that can be measured.
+    """Return a diff whose findings have the saving of their fixes in the whole program, where it can be measured.
 
-    The program as it is and the one with the fix are each measured in a process of their own that nothing has watched.
+    The program without and with the fix are each measured in a fresh process that no profiler has run in.
     """
     found = []
     for finding in diff.findings:
@@ -77,16 +77,18 @@ def _compare(change: str, before: Run, after: Run) -> WholeRun:
     if old is None or new is None:
         return WholeRun(change, None, None, None, None, None, note="the energy of the step is not known")
     share = 1 - new.energy.joules / old.energy.joules if old.energy.joules > 0 else None
-    gap = _outputs_apart(before, after)
+    distance = _output_distance(before, after)
     noise = "within the intervals" if new.energy.low <= old.energy.high and old.energy.low <= new.energy.high else None
-    return WholeRun(change, old.energy, new.energy, old.step_s, new.step_s, share, gap, noise)
+    return WholeRun(change, old.energy, new.energy, old.step_s, new.step_s, share, distance, noise)
 
 
-def _outputs_apart(a: Run, b: Run) -> float | None:
-    """Return how far what the two steps returned lies apart, by name."""
+def _output_distance(a: Run, b: Run) -> float | None:
+    """Return the largest distance between the values that the two steps returned, paired by name."""
     left, right = _outputs(a), _outputs(b)
-    gaps = [difference(a.signature_of(left[name]), b.signature_of(right[name])) for name in left.keys() & right.keys()]
-    return max((gap for gap in gaps if gap is not None), default=None)
+    distances = [
+        difference(a.signature_of(left[name]), b.signature_of(right[name])) for name in left.keys() & right.keys()
+    ]
+    return max((distance for distance in distances if distance is not None), default=None)
 
 
 def _outputs(run: Run) -> dict[str, int]:

@@ -1,7 +1,7 @@
-"""Were the two runs measured alike? What is not is said before any result.
+"""Compare the conditions under which two runs were measured; differences are reported before any result.
 
 A serious difference makes joules incomparable: another device, meter, driver, power limit or clock. Versions of
-libraries are often what a diff is about, and are told only.
+libraries are often the subject of a diff, and are only reported.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from joulediff.model.diff import ConditionDifference
 from joulediff.model.measurement import DeviceState, Measurement
 from joulediff.model.run import Run, Setting
 
-# A card that is this much warmer leaks noticeably more.
+# A GPU that is this much warmer has noticeably more leakage power.
 HEAT_C = 15.0
-# A program at its power limit has a lower clock than another; a limit set by somebody shows in the largest one.
+# A program at its power limit runs at a lower clock; a limit that a person set shows in the largest clock.
 CLOCK_SHARE = 0.02
-_TOLD = ("package.", "host.python", "host.os", "host.kernel")
+_REPORTED = ("package.", "host.python", "host.os", "host.kernel")
 _NO_ENERGY = "the energy of a step"
 
 
 def compare_conditions(a: Run, b: Run) -> tuple[ConditionDifference, ...]:
-    """Return what was not alike, serious differences first."""
+    """Return the conditions that differ, serious ones first."""
     found = [*_devices(a, b), *_meters(a.measurement, b.measurement), *_states(a.measurement, b.measurement)]
     found += _versions(a, b)
     return tuple(sorted(dict.fromkeys(found), key=lambda each: not each.serious))
@@ -32,7 +32,7 @@ def _devices(a: Run, b: Run) -> Iterator[ConditionDifference]:
     names = sorted({name for run in (a, b) for name in run.settings if name.startswith("device.")})
     for name in names:
         left, right = a.settings.get(name), b.settings.get(name)
-        if left != right and not name.endswith(".schedule"):  # how the host waits is the program's choice
+        if left != right and not name.endswith(".schedule"):  # the program chooses how the host waits
             yield ConditionDifference(name.removeprefix("device."), left, right, serious=True)
     for name in ("host.cpu", "host.cores_usable"):
         left, right = a.settings.get(name), b.settings.get(name)
@@ -88,9 +88,9 @@ def _differing(
 
 
 def _versions(a: Run, b: Run) -> Iterator[ConditionDifference]:
-    for name in sorted({name for run in (a, b) for name in run.settings if name.startswith(_TOLD)}):
+    for name in sorted({name for run in (a, b) for name in run.settings if name.startswith(_REPORTED)}):
         left: Setting = a.settings.get(name)
         right: Setting = b.settings.get(name)
-        # A library that one side does not load is no condition.
+        # A library that only one side loads is no condition.
         if left != right and left is not None and right is not None:
             yield ConditionDifference(name.removeprefix("package."), left, right, serious=False)

@@ -1,6 +1,7 @@
-"""Record the programs of a diff, in turns, and keep them for what is tried afterwards.
+"""Record the programs of a diff in turns, and keep them running for trials.
 
-Both are built at the same time and then measured one after the other: A, B, B, A, so that what drifts, drifts for both.
+Both are built at the same time and then measured one after the other: A, B, B, A, so that a drift of the machine acts
+on both.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Both runs, and those of their programs that are still there."""
+    """Both runs, and the programs that can still be run."""
 
     runs: Mapping[SideName, Run]
     live: Mapping[SideName, LiveProgram]
@@ -42,19 +43,19 @@ class Recorded:
 
 
 class Labelled(ProgressListener):
-    """Says which of the two programs a stage belongs to."""
+    """Adds the name of the program to each stage."""
 
     def __init__(self, listener: ProgressListener, label: str) -> None:
-        self._watch = listener
+        self._listener = listener
         self._label = label
 
     def stage(self, text: str, share: float | None = None) -> None:
-        self._watch.stage(f"{self._label}: {text}", share)
+        self._listener.stage(f"{self._label}: {text}", share)
 
 
 @contextmanager
 def started(programs: Mapping[SideName, Program], *, hold: bool = False) -> Iterator[dict[SideName, RemoteProgram]]:
-    """Start the processes of programs. Held ones import what they need, and build nothing until they are recorded."""
+    """Start the processes of programs. With `hold`, they import their modules and build nothing until recorded."""
     with ExitStack() as stack:
         yield {
             side: stack.enter_context(
@@ -76,26 +77,26 @@ def recorded(
     listener: ProgressListener,
     ahead: Mapping[SideName, RemoteProgram] | None = None,
 ) -> Iterator[Recorded]:
-    """Give both runs: those of `programs` recorded now, the others as they are.
+    """Record `programs` and give both runs; those of `runs` are given as they are.
 
     `ahead` are processes of these programs that were started before.
     """
     with ExitStack() as stack:
-        served = stack.enter_context(started(programs)) if ahead is None else dict(ahead)
-        found, live = dict(runs), dict(served)
-        for side, each in served.items():
+        remote = stack.enter_context(started(programs)) if ahead is None else dict(ahead)
+        found, live = dict(runs), dict(remote)
+        for side, each in remote.items():
             each.tell(Labelled(listener, side.upper()))
             if side in live:
-                with _named(programs[side]), _room_made(live):
+                with _named(programs[side]), _freeing_memory(live):
                     each.begin()
-        for side, each in served.items():
+        for side, each in remote.items():
             if side in live:
-                with _named(programs[side]), _room_made(live):
+                with _named(programs[side]), _freeing_memory(live):
                     each.wait_built()
         interleaved = _take_turns(programs, live)
         if live:  # a program that did not stay is metered once more
             listener.metered()
-        for side in served:
+        for side in remote:
             found[side] = _record(side, programs[side], live, listener)
         live = {side: each for side, each in live.items() if each.stays}
         for side, each in live.items():
@@ -105,7 +106,7 @@ def recorded(
 
 @contextmanager
 def _named(program: Program) -> Iterator[None]:
-    """Say which of the two programs failed."""
+    """Add the name of the program to its error."""
     try:
         yield
     except ProgramError as error:
@@ -114,8 +115,8 @@ def _named(program: Program) -> Iterator[None]:
 
 
 @contextmanager
-def _room_made(live: dict[SideName, RemoteProgram]) -> Iterator[None]:
-    """End both programs where there is no memory for one beside the other."""
+def _freeing_memory(live: dict[SideName, RemoteProgram]) -> Iterator[None]:
+    """End both programs if there is no memory for one beside the other."""
     try:
         yield
     except JoulediffError as error:
@@ -127,15 +128,15 @@ def _room_made(live: dict[SideName, RemoteProgram]) -> Iterator[None]:
 
 
 def _take_turns(programs: Mapping[SideName, Program], live: dict[SideName, RemoteProgram]) -> bool:
-    """Measure the programs in turns; return whether there were any. Nothing has watched them yet."""
+    """Measure the programs in turns, before any profiler runs; return whether both were measured."""
     order = [*live, *reversed(list(live))] if len(live) > 1 else list(live)
     for turn, side in enumerate(order):
         if side not in live:
             continue
-        kin = [other.pid for name, other in live.items() if name != side]
-        with _named(programs[side]), _others_finished(side, live), _room_made(live):
+        other_pids = [other.pid for name, other in live.items() if name != side]
+        with _named(programs[side]), _others_finished(side, live), _freeing_memory(live):
             if turn < len(programs):
-                live[side].meter(kin)
+                live[side].meter(other_pids)
             else:
                 live[side].meter_again(programs[side].request.options.seconds / 2)
     return len(live) > 1
@@ -143,7 +144,7 @@ def _take_turns(programs: Mapping[SideName, Program], live: dict[SideName, Remot
 
 @contextmanager
 def _others_finished(side: SideName, live: dict[SideName, RemoteProgram]) -> Iterator[None]:
-    """Let the other program finish its recording where one fails: it is worth keeping."""
+    """Let the other program finish its recording if one fails, so that it can be kept."""
     try:
         yield
     except ProgramError:
@@ -155,15 +156,15 @@ def _others_finished(side: SideName, live: dict[SideName, RemoteProgram]) -> Ite
 
 
 def _record(side: SideName, program: Program, live: dict[SideName, RemoteProgram], listener: ProgressListener) -> Run:
-    """Return the record of a program; one for which there is no memory beside the other does not stay."""
+    """Return the recording of a program; without memory for both programs, it is recorded alone and not kept."""
     if side in live:
-        with _named(program), _others_finished(side, live), _room_made(live):
+        with _named(program), _others_finished(side, live), _freeing_memory(live):
             return live[side].record()
     return record_in_child(program.request, interpreter=program.interpreter, keep=program.keep, listener=listener)
 
 
 def record_fixed(program: Program, fix: Mapping[str, Setting], *, listener: ProgressListener) -> Run:
-    """Return the record of a program with a fix: its energy and its outputs, without single operators."""
+    """Return the recording of a program with a fix: its energy and its outputs, without replay of operators."""
     options = replace(program.request.options, replay=False)
     request = replace(program.request, options=options, serve=False, fix=dict(fix))
     return record_in_child(request, interpreter=program.interpreter, keep=_keep_nothing, listener=listener)

@@ -1,6 +1,6 @@
-"""A comparison of two runs, complete: every report is made of a `Diff` alone, without the runs.
+"""The complete comparison of two runs: every report is made from a `Diff` alone, without the runs.
 
-Its rows sum to what was metered on each side.
+Its rows sum to the metered energy of each side.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RowVerdict = Literal["finding", "noise", "changed", "only_a", "only_b", "unknown
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Regions that are alike, or a part of the books that is no operator. All rows sum to what was metered."""
+    """Similar regions, or a part of the ledger that is no operator. All rows sum to the metered energy."""
 
     name: str
     where: str
@@ -52,18 +52,18 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The books of one side."""
+    """The ledger of one side."""
 
     domains: tuple[Account, ...]
     split: str | None
     """`replayed` or `attributed`."""
     distinct_ops: int
-    """How many distinct operators were replayed."""
+    """Number of distinct operators that were replayed."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """What one step costs."""
+    """The cost of one step."""
 
     energy: Energy | None
     step_s: float | None
@@ -103,7 +103,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class ConditionDifference:
-    """Something that was not alike when the two runs were measured. A serious one makes joules incomparable."""
+    """A condition that differed when the two runs were measured. A serious one makes joules incomparable."""
 
     name: str
     a: Setting
@@ -113,14 +113,14 @@ class ConditionDifference:
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """What counts as a finding, and as a waste."""
+    """Limits that decide what is a finding, and what is a waste."""
 
     threshold: float = DiffOptions.threshold
-    """By how much the energies must differ."""
+    """The smallest difference of energies that is reported, as a share."""
     slower: float = DiffOptions.slower
-    """By how much the cheap side may be slower."""
+    """How much slower the cheap side of a waste may be, as a share."""
     difference: float = DiffOptions.difference
-    """How far the outputs may lie apart."""
+    """How far the outputs of a waste may differ, as a share of their norm."""
 
     @classmethod
     def of(cls, options: DiffOptions) -> Thresholds:
@@ -130,7 +130,7 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """Everything that is said of two runs. `a`, `b` are the runs as given."""
+    """The comparison of two runs. `a`, `b` are the runs as given."""
 
     schema: str
     created: str
@@ -144,7 +144,7 @@ class Diff:
     comparable: bool
     condition_differences: tuple[ConditionDifference, ...]
     explained_share: float | None
-    """Which part of the difference between the runs the findings account for."""
+    """The share of the difference between the runs that the findings explain."""
     findings: tuple[Finding, ...]
     rows: tuple[Row, ...] = field(metadata={"name": "regions"})
     ledger_a: Ledger

@@ -1,4 +1,4 @@
-"""A line of code."""
+"""A line of source code."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ class Place:
     line: int
     function: str
     text: str | None = None
-    """The line itself, where it is known."""
+    """The text of the line; None if it is not recorded."""

@@ -1,7 +1,7 @@
-"""The key variable: what two walks through one function read differently where they part, or where they lead on.
+"""Find the key variable: the value that made two traces of one function part, or lead to different code.
 
-Statements are compared by their text, so that the two sides may have other versions of a library. From the place
-that decided, values that differ are followed back on both sides together, to the farthest ones that still differ.
+Statements are compared by their text, so the two sides may have different versions of a library. From the statement
+that decided, values that differ are followed back on both sides together, to the first ones that still differ.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from joulediff.model.place import Place
 from joulediff.model.run import Setting
 from joulediff.pysource.line_trace import LineTrace, OriginKind, TraceLine, TraceStep
 
-# A decision made by a decision before it, and so on: `why_not_fast = "..."` under an `if`.
-MAX_PARTINGS = 8
-# The branch that decided is near what it decided; aligning all of two long loops takes long.
+# Limit on decisions that depend on earlier decisions: `why_not_fast = "..."` under an `if`.
+MAX_DECISIONS = 8
+# The branch that decided is near the statement that it decided; aligning two whole long loops takes long.
 MAX_ALIGNED = 500
 
 
 @dataclass(frozen=True, slots=True)
 class KeyVariable:
-    """What decided, with both values. A value is None also where the other side alone reads the variable."""
+    """The variable that decided, with both values. A value is None also if only the other side reads the variable."""
 
     key: str
     kind: OriginKind
@@ -33,47 +33,47 @@ class KeyVariable:
     """Where it is set."""
     place_b: Place | None
     at_a: Place | None
-    """The branch or call that it decided."""
+    """The branch or the call that it decided."""
     at_b: Place | None
     trail: tuple[str, ...] = ()
-    """A sentence for each step from there back to where it is set."""
+    """A sentence for each step from that branch back to the line that sets the variable."""
 
 
 def find_key_variable(a: LineTrace, b: LineTrace) -> KeyVariable | None:
-    """Return the variable that sent two walks through one function different ways; None where none is seen to differ.
+    """Return the variable that made two traces of one function differ; None if no value is seen to differ.
 
-    What the statement that leads on calls comes first, then the branch that parted the walks before it, then what
-    that statement is given. Where no statement leads on, the first branch that parts the walks.
+    The functions called by the statement that leads on are compared first, then the branch before it at which the
+    traces part, then its arguments. If no statement leads on, the first branch at which the traces part.
     """
     if a.led is None or b.led is None:
         return _explain_whole(a, b)
     if a.lines[a.led].text != b.lines[b.led].text:
-        return _explain_ends(a, b, a.led, b.led, MAX_PARTINGS) or _explain_first_parting(a, b)
+        return _explain_ends(a, b, a.led, b.led, MAX_DECISIONS) or _explain_first_branch(a, b)
     called = _explain_line(a, b, a.led, b.led, callees=True)
-    return called or _explain_first_parting(_until_led(a), _until_led(b)) or _explain_line(a, b, a.led, b.led)
+    return called or _explain_first_branch(_until_lead(a), _until_lead(b)) or _explain_line(a, b, a.led, b.led)
 
 
-def _until_led(walk: LineTrace) -> LineTrace:
-    return replace(walk, lines=walk.lines[: (walk.led or 0) + 1])
+def _until_lead(trace: LineTrace) -> LineTrace:
+    return replace(trace, lines=trace.lines[: (trace.led or 0) + 1])
 
 
 def _explain_whole(a: LineTrace, b: LineTrace) -> KeyVariable | None:
-    found = _explain_first_parting(a, b)
+    found = _explain_first_branch(a, b)
     if found is not None or _texts(a) != _texts(b):
         return found
     called = _first(_explain_line(a, b, at, at, callees=True) for at in range(len(a.lines)))
     return called or _first(_explain_line(a, b, at, at) for at in range(len(a.lines)))
 
 
-def _texts(walk: LineTrace) -> list[str]:
-    return [line.text for line in walk.lines]
+def _texts(trace: LineTrace) -> list[str]:
+    return [line.text for line in trace.lines]
 
 
 def _first(found: Iterable[KeyVariable | None]) -> KeyVariable | None:
     return next((each for each in found if each is not None), None)
 
 
-def _explain_first_parting(a: LineTrace, b: LineTrace) -> KeyVariable | None:
+def _explain_first_branch(a: LineTrace, b: LineTrace) -> KeyVariable | None:
     pairs = zip(a.lines, b.lines, strict=False)
     alike = next((at for at, (x, y) in enumerate(pairs) if x.text != y.text), min(len(a.lines), len(b.lines)))
     if alike == len(a.lines) == len(b.lines):
@@ -83,7 +83,7 @@ def _explain_first_parting(a: LineTrace, b: LineTrace) -> KeyVariable | None:
 
 
 def _explain_ends(a: LineTrace, b: LineTrace, end_a: int, end_b: int, left: int) -> KeyVariable | None:
-    """Return the variable of the last branch that both walks ran before each came to a statement of its own."""
+    """Return the variable of the last branch that both traces ran before each reached a statement of its own."""
     from_a, from_b = max(0, end_a + 1 - MAX_ALIGNED), max(0, end_b + 1 - MAX_ALIGNED)
     texts_a, texts_b = _texts(a)[from_a : end_a + 1], _texts(b)[from_b : end_b + 1]
     blocks = SequenceMatcher(None, texts_a, texts_b, autojunk=False).get_matching_blocks()
@@ -95,7 +95,7 @@ def _explain_ends(a: LineTrace, b: LineTrace, end_a: int, end_b: int, left: int)
 
 
 def _branch_before(a: LineTrace, b: LineTrace, at_a: int, at_b: int) -> tuple[int, int] | None:
-    """Return the last branch among the equal statements before two places."""
+    """Return the last branch among the equal statements before two positions."""
     while at_a > 0 and at_b > 0 and a.lines[at_a - 1].text == b.lines[at_b - 1].text:
         at_a, at_b = at_a - 1, at_b - 1
         if a.lines[at_a].branch:
@@ -104,52 +104,52 @@ def _branch_before(a: LineTrace, b: LineTrace, at_a: int, at_b: int) -> tuple[in
 
 
 def _explain_line(
-    a: LineTrace, b: LineTrace, at_a: int, at_b: int, *, callees: bool = False, left: int = MAX_PARTINGS
+    a: LineTrace, b: LineTrace, at_a: int, at_b: int, *, callees: bool = False, left: int = MAX_DECISIONS
 ) -> KeyVariable | None:
-    """Return the variable behind what one statement reads differently; with `callees`, behind what it calls."""
-    pairs = pair_atoms(_atoms(a, at_a, callees=callees), _atoms(b, at_b, callees=callees))
+    """Return the variable behind a value that one statement reads; with `callees`, behind a function that it calls."""
+    pairs = pair_reads(_reads(a, at_a, callees=callees), _reads(b, at_b, callees=callees))
     trails = [follow(a, b, pair) for pair in pairs if pair.differs]
     if not trails:
         return None
-    trail = max(trails, key=rank)  # of equals the first: what is called comes before what it is given
-    earlier = _explain_two_settings(a, b, at_a, at_b, trail, left) if left else None
+    trail = max(trails, key=rank)  # the first of equals: functions come before their arguments
+    earlier = _explain_assignments(a, b, at_a, at_b, trail, left) if left else None
     return earlier or _key_variable(trail, _place(a, a.lines[at_a]), _place(b, b.lines[at_b]))
 
 
-def _atoms(walk: LineTrace, at: int, *, callees: bool) -> list[TraceStep]:
-    line = walk.lines[at]
-    return [walk.steps[step] for step in (line.atoms[: line.callees] if callees else line.atoms)]
+def _reads(trace: LineTrace, at: int, *, callees: bool) -> list[TraceStep]:
+    line = trace.lines[at]
+    return [trace.steps[step] for step in (line.atoms[: line.callees] if callees else line.atoms)]
 
 
-def _explain_two_settings(
+def _explain_assignments(
     a: LineTrace, b: LineTrace, at_a: int, at_b: int, trail: Trail, left: int
 ) -> KeyVariable | None:
-    """Return what decided that a statement which one walk alone ran set a variable."""
+    """Return the variable that decided that only one trace ran a statement which sets a variable."""
     if trail[-1].by_hand:
         return None
     for pair in reversed(trail):
-        set_a, set_b = _own_setting(a, pair.a, at_a, b), _own_setting(b, pair.b, at_b, a)
+        set_a, set_b = _own_assignment(a, pair.a, at_a, b), _own_assignment(b, pair.b, at_b, a)
         if set_a is not None or set_b is not None:
             ends = at_a - 1 if set_a is None else set_a, at_b - 1 if set_b is None else set_b
             return _explain_ends(a, b, *ends, left - 1)
     return None
 
 
-def _own_setting(walk: LineTrace, step: TraceStep | None, before: int, other: LineTrace) -> int | None:
-    """Return the place in a walk of the statement that gave a name its value, where the other walk has no such one."""
-    at = _setting(walk, step, before)
-    return None if at is None or walk.lines[at].text in _texts(other) else at
+def _own_assignment(trace: LineTrace, step: TraceStep | None, before: int, other: LineTrace) -> int | None:
+    """Return the position of the statement that set a name; None if the other trace has the same statement."""
+    at = _assignment(trace, step, before)
+    return None if at is None or trace.lines[at].text in _texts(other) else at
 
 
-def _setting(walk: LineTrace, step: TraceStep | None, before: int) -> int | None:
-    if step is None or step.kind != "assignment" or step.place is None or step.place.function != walk.function:
+def _assignment(trace: LineTrace, step: TraceStep | None, before: int) -> int | None:
+    if step is None or step.kind != "assignment" or step.place is None or step.place.function != trace.function:
         return None
     at = range(before - 1, -1, -1)
-    return next((i for i in at if walk.lines[i].line == step.place.line and step.name in walk.lines[i].binds), None)
+    return next((i for i in at if trace.lines[i].line == step.place.line and step.name in trace.lines[i].binds), None)
 
 
 def _key_variable(trail: Trail, at_a: Place | None, at_b: Place | None) -> KeyVariable:
-    """Return the end of a trail under the last name that both sides have for it."""
+    """Return the end of a trail, named by the last name that both sides use for it."""
     end = trail[-1]
     named = next((pair for pair in reversed(trail) if pair.is_named), trail[0])
     places = end.place_a, end.place_b
@@ -158,22 +158,22 @@ def _key_variable(trail: Trail, at_a: Place | None, at_b: Place | None) -> KeyVa
     )
 
 
-def _place(walk: LineTrace, line: TraceLine) -> Place:
-    at = line.line - walk.first
-    text = walk.source[at].strip() if 0 <= at < len(walk.source) else line.text
-    return Place(walk.file, line.line, walk.function, text)
+def _place(trace: LineTrace, line: TraceLine) -> Place:
+    at = line.line - trace.first
+    text = trace.source[at].strip() if 0 <= at < len(trace.source) else line.text
+    return Place(trace.file, line.line, trace.function, text)
 
 
 MAX_DEPTH = 40
 MAX_PAIRS = 2000
 
-# A person sets these; what lies between is made of them.
+# Origins of values that a person sets.
 _BY_HAND: tuple[OriginKind, ...] = ("config", "environment", "call")
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """One thing as both sides read it; None on a side that does not."""
+class ReadPair:
+    """One value as both sides read it; None for a side that does not read it."""
 
     a: TraceStep | None
     b: TraceStep | None
@@ -205,43 +205,43 @@ class Pair:
 
     @property
     def step(self) -> TraceStep:
-        """Return the side that is there, a's first."""
+        """Return the step of a side that reads it, a's first."""
         found = self.a or self.b
         assert found is not None
         return found
 
     @property
     def by_hand(self) -> bool:
-        """Return whether a person sets it, as the name says: a configuration, the environment, a mode."""
+        """Return whether a person sets it: a configuration, the environment, a mode."""
         return all(each.kind in _BY_HAND for each in (self.a, self.b) if each is not None)
 
     @property
     def is_named(self) -> bool:
-        """Return whether both sides have one name for it."""
+        """Return whether both sides use the same name for it."""
         sides = [each for each in (self.a, self.b) if each is not None]
         return len({each.name for each in sides}) == 1 and all(each.kind != "constant" for each in sides)
 
 
-Trail = tuple[Pair, ...]
+Trail = tuple[ReadPair, ...]
 
 
-def pair_atoms(a: Sequence[TraceStep], b: Sequence[TraceStep]) -> list[Pair]:
-    """Return what two equal statements read, paired by name; what one side alone could read has no partner."""
+def pair_reads(a: Sequence[TraceStep], b: Sequence[TraceStep]) -> list[ReadPair]:
+    """Return the values that two equal statements read, paired by name; a value of one side alone has no partner."""
     return [
         *_same_names(a, b),
-        *(Pair(each, None) for each in _rest(a, b)),
-        *(Pair(None, each) for each in _rest(b, a)),
+        *(ReadPair(each, None) for each in _rest(a, b)),
+        *(ReadPair(None, each) for each in _rest(b, a)),
     ]
 
 
-def follow(a: LineTrace, b: LineTrace, begin: Pair) -> Trail:
-    """Return the best trail from a pair that differs: to what a person sets, otherwise by the shortest way."""
+def follow(a: LineTrace, b: LineTrace, begin: ReadPair) -> Trail:
+    """Return the best trail from a pair that differs: to a value that a person sets, else the shortest one."""
     queue: deque[Trail] = deque([(begin,)])
     ends: list[Trail] = []
     seen = {begin}
     while queue and len(seen) < MAX_PAIRS:
         trail = queue.popleft()
-        behind = [pair for pair in _behind(a, b, trail[-1]) if pair.differs]
+        behind = [pair for pair in _sources(a, b, trail[-1]) if pair.differs]
         if not behind or len(trail) >= MAX_DEPTH:
             ends.append(trail)
         for pair in behind:
@@ -252,7 +252,7 @@ def follow(a: LineTrace, b: LineTrace, begin: Pair) -> Trail:
 
 
 def rank(trail: Trail) -> int:
-    """Return how much the end of a trail is worth as a cause: most, where a person sets it."""
+    """Return how good the end of a trail is as a cause; a value that a person sets is best."""
     end = trail[-1]
     sides = [each for each in (end.a, end.b) if each is not None]
     if end.by_hand:
@@ -262,29 +262,29 @@ def rank(trail: Trail) -> int:
     return 1 if all(each.exact for each in sides) else 0
 
 
-def _behind(a: LineTrace, b: LineTrace, pair: Pair) -> Iterator[Pair]:
-    """Yield what the two sides of a pair are made of."""
+def _sources(a: LineTrace, b: LineTrace, pair: ReadPair) -> Iterator[ReadPair]:
+    """Yield the values that the two sides of a pair are made of."""
     if pair.a is None or pair.b is None:
         return
     sources = [a.steps[at] for at in pair.a.sources], [b.steps[at] for at in pair.b.sources]
     yield from _same_names(*sources)
     rest_a, rest_b = _rest(*sources), _rest(*reversed(sources))
     if len(rest_a) == len(rest_b) == 1:
-        yield Pair(rest_a[0], rest_b[0])
-    # One side is at its end: the other goes on alone as long as the value is only handed on.
+        yield ReadPair(rest_a[0], rest_b[0])
+    # One side has no source left: the other is followed as long as its value is only passed on.
     elif not sources[0]:
-        yield from (Pair(pair.a, each) for each in rest_b if _handed_on(pair.b, each, len(rest_b)))
+        yield from (ReadPair(pair.a, each) for each in rest_b if _passed_on(pair.b, each, len(rest_b)))
     elif not sources[1]:
-        yield from (Pair(each, pair.b) for each in rest_a if _handed_on(pair.a, each, len(rest_a)))
+        yield from (ReadPair(each, pair.b) for each in rest_a if _passed_on(pair.a, each, len(rest_a)))
 
 
-def _handed_on(step: TraceStep, source: TraceStep, count: int) -> bool:
+def _passed_on(step: TraceStep, source: TraceStep, count: int) -> bool:
     return count == 1 and source.value == step.value
 
 
-def _same_names(a: Sequence[TraceStep], b: Sequence[TraceStep]) -> list[Pair]:
+def _same_names(a: Sequence[TraceStep], b: Sequence[TraceStep]) -> list[ReadPair]:
     by_name = {each.name: each for each in reversed(b)}
-    return [Pair(each, by_name[each.name]) for each in a if each.name in by_name]
+    return [ReadPair(each, by_name[each.name]) for each in a if each.name in by_name]
 
 
 def _rest(mine: Sequence[TraceStep], others: Sequence[TraceStep]) -> list[TraceStep]:
@@ -293,7 +293,7 @@ def _rest(mine: Sequence[TraceStep], others: Sequence[TraceStep]) -> list[TraceS
 
 
 def sentences(trail: Trail, at_a: Place | None, at_b: Place | None) -> tuple[str, ...]:
-    """Return a trail in words, from what was read back to where it is set."""
+    """Return a trail in sentences, from the value that was read back to the line that sets it."""
     first = trail[0]
     found = [f"{_name(first)} is {_values(first)}{_where(at_a, at_b)}"]
     for pair in trail[1:]:
@@ -301,12 +301,12 @@ def sentences(trail: Trail, at_a: Place | None, at_b: Place | None) -> tuple[str
     return tuple(found)
 
 
-def _name(pair: Pair) -> str:
+def _name(pair: ReadPair) -> str:
     names = dict.fromkeys(f"`{each.name}`" for each in (pair.a, pair.b) if each is not None)
     return " ↔ ".join(names)
 
 
-def _values(pair: Pair) -> str:
+def _values(pair: ReadPair) -> str:
     return f"{_value(pair.a)} ↔ {_value(pair.b)}"
 
 
