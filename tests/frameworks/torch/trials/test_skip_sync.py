@@ -16,7 +16,7 @@ from joulediff.model.errors import JoulediffError
 Step = Callable[[], Any]
 Read = Callable[[torch.Tensor], Any]
 ROOT = f"{paths.ROOT}/"
-FILE = "tests/frameworks/torch/test_unwaited.py"
+FILE = "tests/frameworks/torch/trials/test_skip_sync.py"
 
 
 def methods() -> list[Any]:

@@ -27,7 +27,7 @@ from joulediff.session.record import record
 Step = Callable[[], Any]
 DETERMINISTIC = "torch.deterministic.enabled"
 
-FILE = "tests/frameworks/torch/test_workshop.py"
+FILE = "tests/frameworks/torch/trials/test_trial_runner.py"
 
 
 @pytest.fixture(autouse=True)
