@@ -42,7 +42,7 @@ class Kept(ProgressListener):
         self.failure = (error, call)
 
 
-def bench(step_s=0.003, busy_w=500.0, *, domains=(GPU,), idle_w=100.0, work=None, **sensor):
+def fake_step(step_s=0.003, busy_w=500.0, *, domains=(GPU,), idle_w=100.0, work=None, **sensor):
     clock = FakeClock()
     device = FakeDevice(clock, idle_w=idle_w)
     meter = DeviceMeter(device, domains, **sensor)
@@ -54,7 +54,7 @@ def run(step, meters, clock, **options):
 
 
 def test_a_steady_step():
-    found = run(*bench(step_s=0.003, busy_w=500.0))
+    found = run(*fake_step(step_s=0.003, busy_w=500.0))
     assert found.energy.joules == pytest.approx(1.5, rel=1e-3)
     assert found.energy.low < 1.5 < found.energy.high
     assert found.net_energy.joules == pytest.approx(1.2, rel=1e-3)
@@ -94,7 +94,7 @@ def test_random_work_on_random_sensors_is_held_by_the_interval(
     rng = np.random.default_rng(seed)
     watts = busy_w * (1 + swing * rng.uniform(-1, 1, 4096))
     poll_s = 0.01 if sensor.period_s == 0.1 else 0.05
-    step, meters, clock = bench(
+    step, meters, clock = fake_step(
         step_s, lambda call: watts[call % 4096], domains=[sensor], seed=seed, jitter=jitter, drop=drop, poll_s=poll_s
     )
     found = run(step, meters, clock, seconds=seconds)
@@ -107,21 +107,21 @@ def test_random_work_on_random_sensors_is_held_by_the_interval(
 
 
 def test_steps_shorter_than_a_tick_and_longer_than_a_window_agree():
-    short = run(*bench(step_s=0.0004, domains=[counter_domain(0.1)], poll_s=0.005))
-    long = run(*bench(step_s=0.9, domains=[counter_domain(0.1)], poll_s=0.005), seconds=5)
+    short = run(*fake_step(step_s=0.0004, domains=[counter_domain(0.1)], poll_s=0.005))
+    long = run(*fake_step(step_s=0.9, domains=[counter_domain(0.1)], poll_s=0.005), seconds=5)
     assert short.energy.joules / 0.0004 == pytest.approx(500, rel=0.01)
     assert long.energy.joules / 0.9 == pytest.approx(500, rel=0.03)
 
 
 def test_repeats_end_early_when_the_interval_is_narrow():
-    step, meters, clock = bench()
+    step, meters, clock = fake_step()
     begin_s = clock.now()
     run(step, meters, clock, seconds=60)
     assert clock.now() - begin_s < 10
 
 
 def test_the_time_given_is_kept():
-    step, meters, clock = bench(busy_w=lambda call: 500 if (call // 200) % 2 else 250, step_s=0.002)
+    step, meters, clock = fake_step(busy_w=lambda call: 500 if (call // 200) % 2 else 250, step_s=0.002)
     begin_s = clock.now()
     found = run(step, meters, clock, seconds=3, precision=0.001)
     assert clock.now() - begin_s < 3 + 0.3 + 1.3  # half a window more, warm-up, settling and the idle window
@@ -131,7 +131,7 @@ def test_the_time_given_is_kept():
 def test_an_interval_that_stays_wide_is_said_with_its_reason():
     rng = np.random.default_rng(1)
     levels = rng.uniform(100, 900, 50)
-    step, meters, clock = bench(busy_w=lambda call: levels[(call // 150) % 50], step_s=0.002)
+    step, meters, clock = fake_step(busy_w=lambda call: levels[(call // 150) % 50], step_s=0.002)
     found = run(step, meters, clock, seconds=2)
     assert not found.trustworthy
     assert any("wider than 5%" in w for w in found.warnings)
@@ -139,7 +139,7 @@ def test_an_interval_that_stays_wide_is_said_with_its_reason():
 
 
 def test_a_meter_that_dies_keeps_what_it_said():
-    found = run(*bench(dies_at_s=3.2), seconds=4)
+    found = run(*fake_step(dies_at_s=3.2), seconds=4)
     assert found.energy.joules == pytest.approx(1.5, rel=0.01)
     assert not found.trustworthy
     assert any("unplugged" in w for w in found.warnings)
@@ -148,11 +148,11 @@ def test_a_meter_that_dies_keeps_what_it_said():
 
 def test_a_meter_that_dies_before_the_first_window_is_an_error_and_not_zero():
     with pytest.raises(MeterFailed, match="unplugged"):
-        run(*bench(dies_at_s=1.05), seconds=2)
+        run(*fake_step(dies_at_s=1.05), seconds=2)
 
 
 def test_a_counter_that_goes_backwards_keeps_what_it_said_before():
-    step, meters, clock = bench(domains=[counter_domain(0.001, unit_j=1e-5, window_s=0.1, settle_s=0.05)])
+    step, meters, clock = fake_step(domains=[counter_domain(0.001, unit_j=1e-5, window_s=0.1, settle_s=0.05)])
     meters.meters[0].resets_at_s = 2.5
     found = run(step, meters, clock, seconds=4, precision=1e-4)
     assert found.energy.joules == pytest.approx(1.5, rel=0.01)
@@ -173,7 +173,7 @@ def test_one_dead_meter_does_not_take_the_other_along():
 
 def test_a_step_that_raises_passes_through_and_keeps_what_was_measured():
     listener = Kept()
-    step, meters, clock = bench(step_s=0.2, work={"fails_at": 10})
+    step, meters, clock = fake_step(step_s=0.2, work={"fails_at": 10})
     with pytest.raises(ValueError, match="no more") as caught:
         run(step, meters, clock, listener=listener)
     assert caught.value is step.error
@@ -184,7 +184,7 @@ def test_a_step_that_raises_passes_through_and_keeps_what_was_measured():
 
 def test_a_step_that_raises_at_once_has_nothing_to_keep():
     listener = Kept()
-    step, meters, clock = bench(work={"fails_at": 1})
+    step, meters, clock = fake_step(work={"fails_at": 1})
     with pytest.raises(ValueError, match="no more"):
         run(step, meters, clock, listener=listener)
     assert listener.measurement is None
@@ -193,14 +193,14 @@ def test_a_step_that_raises_at_once_has_nothing_to_keep():
 
 def test_ctrl_c_passes_through_and_keeps_what_was_measured():
     listener = Kept()
-    step, meters, clock = bench(work={"fails_at": 700, "error": KeyboardInterrupt()})
+    step, meters, clock = fake_step(work={"fails_at": 700, "error": KeyboardInterrupt()})
     with pytest.raises(KeyboardInterrupt):
         run(step, meters, clock, listener=listener)
     assert listener.measurement.energy.joules == pytest.approx(1.5, rel=0.05)
 
 
 def test_idle_power_can_be_shared_between_measurements():
-    step, meters, clock = bench()
+    step, meters, clock = fake_step()
     quiet = measure_idle(meters, clock=clock)
     begin_s = clock.now()
     found = run(step, meters, clock, seconds=1, idle=quiet)
@@ -209,7 +209,7 @@ def test_idle_power_can_be_shared_between_measurements():
 
 
 def test_the_resting_power_of_a_measurement_serves_the_next_one():
-    step, meters, clock = bench()
+    step, meters, clock = fake_step()
     first = run(step, meters, clock, seconds=1)
     step.device.idle_w = 130.0  # the heat that another program left
     step.device.set(130.0)
@@ -223,7 +223,7 @@ def test_the_resting_power_of_a_measurement_serves_the_next_one():
 
 
 def test_a_resting_power_that_is_not_known_stays_unknown():
-    step, meters, clock = bench(domains=[GPU, counter_domain(0.001, unit_j=1e-5, name="cpu")])
+    step, meters, clock = fake_step(domains=[GPU, counter_domain(0.001, unit_j=1e-5, name="cpu")])
     first = run(step, meters, clock, seconds=1)
     cpu = replace(first.domains["cpu"], idle=None)
     quiet = resting(replace(first, domains={**first.domains, "cpu": cpu}))
@@ -235,7 +235,7 @@ def test_a_resting_power_that_is_not_known_stays_unknown():
 
 def test_estimates_are_never_added_to_measurements():
     cpu = counter_domain(0.001, unit_j=1e-5, name="cpu", source="estimated", note="assumed")
-    found = run(*bench(domains=[GPU, cpu]))
+    found = run(*fake_step(domains=[GPU, cpu]))
     assert found.energy.joules == pytest.approx(1.5, rel=0.01)
     assert not found.domains["cpu"].counted
     assert found.domains["cpu"].energy.source == "estimated"
@@ -244,40 +244,40 @@ def test_estimates_are_never_added_to_measurements():
 
 def test_an_estimate_alone_is_a_total_and_says_so():
     cpu = counter_domain(0.001, unit_j=1e-5, name="cpu", source="estimated", note="assumed")
-    found = run(*bench(domains=[cpu]))
+    found = run(*fake_step(domains=[cpu]))
     assert found.energy.source == "estimated"
 
 
 def test_a_domain_that_covers_others_is_not_added():
     wall = replace(GPU, name="wall", whole=True)
     cpu = replace(GPU, name="cpu")
-    found = run(*bench(domains=[GPU, cpu, wall]))
+    found = run(*fake_step(domains=[GPU, cpu, wall]))
     assert found.energy.joules == pytest.approx(3.0, rel=0.01)
-    only = run(*bench(domains=[wall]))
+    only = run(*fake_step(domains=[wall]))
     assert only.energy.joules == pytest.approx(1.5, rel=0.01)
 
 
 def test_instruments_that_disagree_are_told():
     both = [GPU, counter_domain(0.1)]
-    agree = run(*bench(domains=both))
+    agree = run(*fake_step(domains=both))
     assert agree.trustworthy
-    differ = run(*bench(domains=both, gain={"counter": 1.3}))
+    differ = run(*fake_step(domains=both, gain={"counter": 1.3}))
     assert not differ.trustworthy
     assert any("its counter says" in w for w in differ.warnings)
 
 
 def test_the_power_limit_is_a_remark_and_thermal_throttling_a_doubt():
     capped = DeviceState("gpu0", clock_mhz=1500, power_limit_w=700, throttle=("power cap",))
-    step, meters, clock = bench(states=[capped])
+    step, meters, clock = fake_step(states=[capped])
     found = run(step, meters, clock, idle=measure_idle(meters, wait_s=0, clock=clock))
     assert any("power limit" in w for w in found.warnings)
     hot = DeviceState("gpu0", throttle=("thermal slowdown",))
-    step, meters, clock = bench(states=[hot])
+    step, meters, clock = fake_step(states=[hot])
     assert not run(step, meters, clock, wait_s=0).trustworthy
 
 
 def test_work_that_cannot_be_told_from_rest_says_so():
-    found = run(*bench(busy_w=100.0, idle_w=100.0))
+    found = run(*fake_step(busy_w=100.0, idle_w=100.0))
     assert found.net_energy.low <= 0 <= found.net_energy.high
     assert any("does not differ from idle" in w for w in found.warnings)
 
@@ -295,7 +295,7 @@ def test_a_counter_that_stands_still_is_below_its_resolution_and_not_zero():
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, math.nan, math.inf])
 def test_no_time_is_refused(seconds):
-    step, meters, clock = bench()
+    step, meters, clock = fake_step()
     with pytest.raises(JoulediffError, match="seconds"):
         run(step, meters, clock, seconds=seconds)
 
@@ -320,7 +320,7 @@ def test_steps_longer_than_a_window_are_measured_whole(step_s):
 
 def test_net_energy_is_of_the_same_time_as_the_energy():
     """A meter that dies early saw other steps than the ones after it: its idle time is that of its own steps."""
-    step, meters, clock = bench(step_s=0.01, busy_w=100.0, idle_w=100.0, dies_at_s=3.0)
+    step, meters, clock = fake_step(step_s=0.01, busy_w=100.0, idle_w=100.0, dies_at_s=3.0)
     slow = step.step_s
 
     def slowing():
@@ -332,7 +332,7 @@ def test_net_energy_is_of_the_same_time_as_the_energy():
 
 
 def test_windows_that_are_too_short_for_a_sensor_are_not_trusted():
-    found = run(*bench(), seconds=0.4)
+    found = run(*fake_step(), seconds=0.4)
     assert not found.trustworthy
     assert any("too short for gpu0: give --seconds 0.7" in w for w in found.warnings)
 
@@ -353,13 +353,13 @@ def test_cards_that_rest_are_left_out_and_their_company_ignored():
 def test_what_is_not_in_the_total_does_not_end_the_repeats():
     coarse = counter_domain(0.001, unit_j=1e-5, name="cpu", source="estimated", repeat_share=0.05, note="assumed")
     card = replace(GPU, repeat_share=0.006)
-    alone = run(*bench(domains=[card]), seconds=6)
-    beside = run(*bench(domains=[card, coarse]), seconds=6)
+    alone = run(*fake_step(domains=[card]), seconds=6)
+    beside = run(*fake_step(domains=[card, coarse]), seconds=6)
     assert alone.repeats == beside.repeats > 4
 
 
 def test_a_vendor_library_that_raises_anything_is_a_dead_meter():
-    step, meters, clock = bench()
+    step, meters, clock = fake_step()
     meter = meters.meters[0]
     poll, meter.poll = meter.poll, lambda: poll() if clock.now() < 3 else 1 / 0
     found = run(step, meters, clock, precision=1e-6)
@@ -372,34 +372,34 @@ def test_a_vendor_library_that_raises_anything_is_a_dead_meter():
 
 def test_clocks_are_the_mean_over_the_edges_of_the_windows():
     looks = iter([1500.0, 1700.0] * 1000)
-    step, meters, clock = bench(clocks=lambda: {"gpu0": next(looks)})
+    step, meters, clock = fake_step(clocks=lambda: {"gpu0": next(looks)})
     found = run(step, meters, clock, seconds=3, precision=1e-6)
     assert found.clocks_mhz == pytest.approx({"gpu0": 1600}, abs=20)
-    assert run(*bench()).clocks_mhz == {}
+    assert run(*fake_step()).clocks_mhz == {}
 
 
 def test_clocks_are_read_while_the_device_is_at_work():
     """At rest the clock falls: looks before the first window and after the last would show it."""
-    step, meters, clock = bench(clocks=lambda: {"gpu0": 1980.0 if step.calls > 20 else 300.0})
+    step, meters, clock = fake_step(clocks=lambda: {"gpu0": 1980.0 if step.calls > 20 else 300.0})
     assert run(step, meters, clock).clocks_mhz == {"gpu0": 1980.0}
 
 
 def test_a_clock_that_cannot_be_read_is_left_out():
-    step, meters, clock = bench(clocks=lambda: {}["broken"])
+    step, meters, clock = fake_step(clocks=lambda: {}["broken"])
     found = run(step, meters, clock)
     assert found.clocks_mhz == {}
     assert found.trustworthy
 
 
 def test_cpu_time_is_that_of_one_step():
-    step, meters, clock = bench(step_s=0.003)
+    step, meters, clock = fake_step(step_s=0.003)
     found = run(step, meters, clock, read_cpu_s=lambda: 0.4 * clock.now())
     assert found.cpu_s == pytest.approx(0.0012, rel=0.01)
-    assert run(*bench(step_s=0.3), read_cpu_s=lambda: 5.0).cpu_s == 0.0
+    assert run(*fake_step(step_s=0.3), read_cpu_s=lambda: 5.0).cpu_s == 0.0
 
 
 def test_cpu_time_of_the_pauses_between_stretches_does_not_count():
-    step, meters, clock = bench(step_s=0.01, busy_w=lambda call: 300 + call % 97)
+    step, meters, clock = fake_step(step_s=0.01, busy_w=lambda call: 300 + call % 97)
     spent_s = 0.0
 
     def counting():
@@ -413,7 +413,7 @@ def test_cpu_time_of_the_pauses_between_stretches_does_not_count():
 
 
 def test_cpu_time_that_nobody_counts_is_unknown():
-    assert run(*bench()).cpu_s is None
+    assert run(*fake_step()).cpu_s is None
 
 
 def test_the_sampling_is_not_in_the_cpu_time_of_the_program():
@@ -457,13 +457,13 @@ def test_long_steps_have_a_profile_that_conserves():
 
 
 def test_short_steps_and_counters_have_no_profile():
-    assert run(*bench(step_s=0.19)).profiles == {}
-    assert run(*bench(step_s=0.5, domains=[counter_domain(0.01)])).profiles == {}
+    assert run(*fake_step(step_s=0.19)).profiles == {}
+    assert run(*fake_step(step_s=0.5, domains=[counter_domain(0.01)])).profiles == {}
 
 
 def test_a_program_that_breaks_off_keeps_its_clocks_cpu_time_and_profile():
     listener = Kept()
-    step, meters, clock = bench(step_s=0.25, work={"fails_at": 14}, clocks=lambda: {"gpu0": 1980.0})
+    step, meters, clock = fake_step(step_s=0.25, work={"fails_at": 14}, clocks=lambda: {"gpu0": 1980.0})
     with pytest.raises(ValueError, match="no more"):
         run(step, meters, clock, listener=listener, read_cpu_s=lambda: 0.4 * clock.now())
     kept = listener.measurement
@@ -474,7 +474,7 @@ def test_a_program_that_breaks_off_keeps_its_clocks_cpu_time_and_profile():
 
 def test_a_program_that_breaks_off_before_a_window_has_no_cpu_time():
     listener = Kept()
-    step, meters, clock = bench(step_s=0.25, work={"fails_at": 6})
+    step, meters, clock = fake_step(step_s=0.25, work={"fails_at": 6})
     with pytest.raises(ValueError, match="no more"):
         run(step, meters, clock, listener=listener, read_cpu_s=clock.now)
     assert listener.measurement.cpu_s is None

@@ -25,7 +25,7 @@ from typing import Literal
 
 from joulediff.energy.attribution import attribute_rest, idle_energy
 from joulediff.energy.device_time import Work, find_replays, find_work, is_gpu
-from joulediff.model.energy import Energy, Source, add, add_common, around, scale, subtract, to_energy, widen
+from joulediff.model.energy import Energy, Source, add, add_common, scale, subtract, to_energy, widen
 from joulediff.model.measurement import Account, DomainEnergy
 from joulediff.model.run import Run, Wait
 
@@ -267,18 +267,15 @@ def split_host(
     cpu_s = None if run.measurement is None else run.measurement.cpu_s
     if work.rest is None or cpu_s is None or not 0.0 < cpu_s < math.inf:
         return None, None
-    above_j = max(0.0, metered.joules - work.rest.power_w * work.step_s)
-    left_s = max(0.0, cpu_s - _operators_s(work, calls, others, above_j / cpu_s))
-    waits_s = min(_waiting_time(run.waits), work.step_s, left_s)
     source: Source = "estimated" if metered.source == "estimated" else "attributed"
-    rest_half_w = max(work.rest.high_w - work.rest.power_w, work.rest.power_w - work.rest.low_w)
-    above = around(above_j, math.hypot(metered.half_j, rest_half_w * work.step_s), source)
-
-    def spend(time_s: float) -> Energy | None:
-        part = scale(above, time_s / cpu_s)
-        return None if part is None else part.not_negative()
-
-    return spend(left_s - waits_s), spend(waits_s)
+    rest = work.rest.over(work.step_s, source)
+    above = None if rest is None else subtract(metered.symmetric(), [rest.symmetric()])
+    if above is None:
+        return None, None
+    above = above.not_negative()
+    left_s = max(0.0, cpu_s - _operators_s(work, calls, others, above.joules / cpu_s))
+    waits_s = min(_waiting_time(run.waits), work.step_s, left_s)
+    return scale(above, (left_s - waits_s) / cpu_s), scale(above, waits_s / cpu_s)
 
 
 def _operators_s(work: Work, calls: Sequence[Call], others: Mapping[int, Energy], second_w: float) -> float:

@@ -296,8 +296,8 @@ class LoadMeter:
         found = self.burst_meter.measure(lambda: load.run(0.0), rest_w, window_s=window_s)
         rows = []
         for name, burst in found.domains.items():
-            rest = idle[name]
-            error_w = 0.0 if rest is None else (rest.high_w - rest.low_w) / 2
+            power = idle[name]
+            rest = None if power is None else power.over(burst.step_s, burst.energy.source)
             row = Replay(
                 op,
                 name,
@@ -307,7 +307,7 @@ class LoadMeter:
                 cpu_s=found.cpu_s / load.calls,
                 calls=round(found.bursts * load.calls),
             )
-            rows.append(_replay(row, load, widen(burst.energy, error_w * burst.step_s), found.warnings))
+            rows.append(_replay(row, load, widen(burst.energy, 0.0 if rest is None else rest.half_j), found.warnings))
         return rows
 
     def _gpu(self, device: str) -> GpuMeter:

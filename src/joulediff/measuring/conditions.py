@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from joulediff.model.measurement import Condition, DeviceState
+from joulediff.model.measurement import POWER_CAP, Condition, DeviceState
 
 # Sensors report whole degrees: a change by one may be rounding, a change by three is drift.
 TEMPERATURE_DRIFT_C = 2.0
@@ -81,7 +81,7 @@ def judge_host(before: CpuUse, after: CpuUse, seconds: float) -> Condition:
 
 def _throttling(state: DeviceState, *, idle: bool) -> Condition:
     # Many programs run at the power limit: a fact about them, not a fault.
-    reasons = [r for r in state.throttle if idle or r != "power cap"]
+    reasons = [r for r in state.throttle if idle or r != POWER_CAP]
     return Condition(
         "throttling",
         not reasons,

@@ -43,21 +43,21 @@ def make_measurement(
     log, stretches, states = windows.log, windows.stretches, windows.states_after
     steps, measured_s = _work_done(log, stretches)
     step_s = measured_s / steps
-    capped = {state.domain for state in states if "power cap" in state.throttle}
-    domains, doubts = _measure_domains(sampler, log, stretches, quiet, capped)
-    doubts += [f"meter {name}: {error.what}" for name, error in sampler.failures.items()]
+    capped = {state.domain for state in states if state.at_power_limit}
+    domains, problems = _measure_domains(sampler, log, stretches, quiet, capped)
+    problems += [f"meter {name}: {error.what}" for name, error in sampler.failures.items()]
     domains = _count(domains, sampler.primary_domains())
     # The errors of different domains are not known to be independent, so they add up.
     energy = add_common(d.energy for d in domains.values() if d.counted)
     if energy is None:
         raise MeterFailed(
-            "no meter gave a number: " + "; ".join(doubts), fix="`joulediff doctor` shows what works here"
+            "no meter gave a number: " + "; ".join(problems), fix="`joulediff doctor` shows what works here"
         )
     nets = [d.net_energy for d in domains.values() if d.counted]
-    doubts += _check_instruments(sampler)
+    problems += _compare_sensors(sampler)
     resting = {name for name, d in domains.items() if d.rested}
-    doubts += [c.advice or c.value for c in (*quiet.conditions, *conditions) if not c.ok and c.domain not in resting]
-    doubts += _too_wide(energy, precision, measured_s, floor_share(sampler, domains))
+    problems += [c.advice or c.value for c in (*quiet.conditions, *conditions) if not c.ok and c.domain not in resting]
+    problems += _too_wide(energy, precision, measured_s, floor_share(sampler, domains))
     return Measurement(
         label=label,
         step_s=step_s,
@@ -66,8 +66,8 @@ def make_measurement(
         energy=energy,
         net_energy=add_common(n for n in nets if n is not None) if all(nets) else None,
         domains=domains,
-        trustworthy=not doubts,
-        warnings=tuple(dict.fromkeys([*doubts, *_remarks(domains, states)])),
+        trustworthy=not problems,
+        warnings=tuple(dict.fromkeys([*problems, *_remarks(domains, states)])),
         conditions=(*quiet.conditions, *conditions),
         states=tuple(states),
         sampling_share=sampler.cpu_share,
@@ -100,18 +100,18 @@ def _measure_domains(
     sampler: Sampler, log: StepLog, stretches: Stretches, quiet: Quiet, capped: set[str]
 ) -> tuple[dict[str, DomainEnergy], list[str]]:
     found: dict[str, DomainEnergy] = {}
-    doubts = []
+    problems = []
     for domain in sampler.primary_domains():
         try:
             per_step = _joules(sampler, domain, log, stretches, capped=domain.name in capped)
         except JoulediffError as error:
-            doubts.append(error.what)
+            problems.append(error.what)
             continue
         found[domain.name] = _domain_energy(domain, per_step, quiet.idle.get(domain.name))
         lost_s = stretches[-1][-1] - per_step.end_s
         if lost_s > 0:
-            doubts.append(f"{domain.name} has no readings of the last {lost_s:.1f} s: measure again")
-    return found, doubts
+            problems.append(f"{domain.name} has no readings of the last {lost_s:.1f} s: measure again")
+    return found, problems
 
 
 def _profiles(
@@ -169,7 +169,7 @@ def _resting_gpus(parts: Mapping[str, DomainEnergy]) -> set[str]:
     return resting if len(resting) < len(cards) else set()
 
 
-def _check_instruments(sampler: Sampler) -> list[str]:
+def _compare_sensors(sampler: Sampler) -> list[str]:
     """Compare the energy of each second sensor with that of the first over the measured time."""
     found = []
     primary = {domain.name: domain for domain in sampler.primary_domains()}
@@ -210,7 +210,7 @@ def _too_wide(energy: Energy, precision: float | None, spent_s: float, floor: fl
 def _remarks(domains: Mapping[str, DomainEnergy], states: Sequence[DeviceState]) -> list[str]:
     found = []
     for state in states:
-        if "power cap" in state.throttle:
+        if state.at_power_limit:
             limit = f" of {format_power(state.power_limit_w)}" if state.power_limit_w else ""
             clock = f", its clock at {state.clock_mhz:.0f} MHz" if state.clock_mhz else ""
             found.append(f"{state.domain} ran at its power limit{limit}{clock}: joules per step depend on that limit")

@@ -12,6 +12,8 @@ from typing import Literal
 from joulediff.model.energy import Energy, Source, to_energy
 
 Kind = Literal["counter", "power"]
+# The reason for throttling that is normal at work: the device is at its power limit.
+POWER_CAP = "power cap"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,13 @@ class DeviceState:
     temperature_c: float | None = None
     power_limit_w: float | None = None
     throttle: tuple[str, ...] = ()
+    """Why the clock is limited: `POWER_CAP`, or the driver's other reasons."""
     other_pids: tuple[int, ...] = ()
+
+    @property
+    def at_power_limit(self) -> bool:
+        """Return whether the power limit lowers the clock."""
+        return POWER_CAP in self.throttle
 
 
 @dataclass(frozen=True, slots=True)

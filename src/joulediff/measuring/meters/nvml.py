@@ -21,7 +21,7 @@ import numpy as np
 from joulediff.measuring.meters.meter import Clock, Meter, RealClock
 from joulediff.measuring.meters.visible import Card, visible_cards
 from joulediff.model.errors import MeterFailed, MeterUnavailable
-from joulediff.model.measurement import DeviceState, Domain, Reading
+from joulediff.model.measurement import POWER_CAP, DeviceState, Domain, Reading
 
 # Some GPUs keep only a second of samples; half of that loses none.
 SAMPLES_POLL_S = 0.5
@@ -39,7 +39,7 @@ TICK_HUNT_S = 0.002
 LOOKS = 3
 
 _THROTTLE = {
-    0x04: "power cap",
+    0x04: POWER_CAP,
     0x08: "hardware slowdown",
     0x20: "thermal slowdown",
     0x40: "hardware thermal slowdown",

@@ -200,7 +200,7 @@ def _part_where(line: _Part, scale: Scale) -> str:
     """Return the interval of what is left, which as a share of next to nothing would tell nothing."""
     if line.name != _LEFT or line.energy is None or line.energy.low == line.energy.high:
         return ""
-    half_j = max(line.energy.high - line.energy.joules, line.energy.joules - line.energy.low) * scale.per_joule
+    half_j = line.energy.half_j * scale.per_joule
     return f"± {format_places(round(half_j), scale.places)} {scale.unit}" if math.isfinite(half_j) else ""
 
 
