@@ -177,7 +177,9 @@ class Remote:
     def meter(self, kin: list[int]) -> None:
         self.log.append("meter")
         if self._fails:
-            raise JoulediffError("CUDA out of memory")
+            error = JoulediffError("CUDA out of memory")
+            error.out_of_memory = True
+            raise error
 
     def meter_again(self, seconds: float) -> None:
         self.log.append("meter")

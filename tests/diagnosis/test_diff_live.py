@@ -167,7 +167,7 @@ def stay():
         say(command["do"])
         s.answer({{"result": to_plain(from_wire(wire).measurement) if command["do"] == "measure" else None}})
 def no_room():
-    s.failed(Failure("raised", "build() raised CUDA out of memory"))
+    s.failed(Failure("raised", "build() raised CUDA out of memory", out_of_memory=True))
 """
 RUN = gpu_run(("gemm", 1e-3, 0))
 

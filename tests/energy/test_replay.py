@@ -93,8 +93,8 @@ def test_the_watch_hears_of_progress() -> None:
             self.stages.append((text, share))
 
     replayed(listener=Heard())
-    assert Heard.stages[0][0] == "replayed: running the step for the inputs of its operators"
-    assert Heard.stages[1][0].startswith("replayed: 0 of 4 operators")
+    assert Heard.stages[0][0] == "running the step for the inputs of its operators"
+    assert Heard.stages[1][0].startswith("0 of 4 operators")
     assert [share for _, share in Heard.stages[1:]] == [0.0, 0.25, 0.5, 0.75]
 
 

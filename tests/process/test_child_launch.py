@@ -94,7 +94,7 @@ def test_an_end_after_the_last_message_does_not_matter(child: Callable[[str], In
 def test_a_child_that_dies_leaves_what_it_sent(
     child: Callable[[str], Interpreter], last: str, said: str, advice: str
 ) -> None:
-    error, kept = ended(child(f"s = Sender(fd); s.run(wire); s.stage('captured 3/3'); {last}"))
+    error, kept = ended(child(f"s = Sender(fd); s.run(wire); s.stage('captured 3/3', None, 'captured'); {last}"))
     assert isinstance(error, ProgramError)
     assert said in error.what
     assert advice in str(error.fix)
@@ -119,7 +119,9 @@ def test_a_child_that_dies_before_its_first_run_leaves_none(child: Callable[[str
 def test_only_the_pass_that_ended_without_a_word_is_added(
     child: Callable[[str], Interpreter], tmp_path: Path, passes: tuple[Pass, ...], stage: str, added: tuple[str, ...]
 ) -> None:
-    interpreter = child(f"s = Sender(fd); s.stage({stage!r}); s.run(wire); os._exit(3)")
+    interpreter = child(
+        f"s = Sender(fd); s.stage({stage!r}, None, {stage.partition(' ')[0]!r}); s.run(wire); os._exit(3)"
+    )
     (tmp_path / "wire").write_bytes(to_wire(replace(METERED, passes=passes)))
     _, kept = ended(interpreter)
     assert [each.name for each in kept[-1].passes[len(passes) :]] == list(added)
@@ -285,7 +287,7 @@ def test_sigterm_ends_the_child_too(
         if {stubborn}:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         open({str(tmp_path / "pid")!r}, "w").write(str(os.getpid()))
-        s = Sender(fd); s.run(wire); s.stage("captured 3/3: running")
+        s = Sender(fd); s.run(wire); s.stage("captured 3/3: running", None, "captured")
         time.sleep(60)
     """
     error, kept = ended(child(body), StageListener("captured 3/3: running", send_to_myself(signal.SIGTERM)))

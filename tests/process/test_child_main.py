@@ -16,7 +16,7 @@ import pytest
 from cli_builders import forget_programs, write_program
 from joulediff.model.errors import JoulediffError, NotCovered
 from joulediff.model.options import RecordOptions
-from joulediff.model.run import Run
+from joulediff.model.run import PassName, Run
 from joulediff.process.main import _explain, _load_frameworks, _load_ourselves, _record, _stop, _Teller
 from joulediff.process.protocol import Disconnected, Inbox, Message, Sender, Stage
 from joulediff.process.request import Request
@@ -48,15 +48,19 @@ def raised(error: BaseException) -> BaseException:
     return caught.value
 
 
-def test_a_stage_has_the_number_of_its_pass(ends: tuple[int, int], teller: _Teller) -> None:
-    teller.stage("metered: measuring", 0.4)
-    teller.stage("captured: running the step")
+def test_a_stage_has_its_pass(ends: tuple[int, int], teller: _Teller) -> None:
+    teller.stage("building the program")
+    teller.pass_begins("metered")
+    teller.stage("metered 1/4: measuring", 0.4)
+    teller.pass_begins("captured")
+    teller.stage("captured 3/4: running the step")
     teller.stage("something else: now")
     found: list[Message] = list(Inbox().feed(os.read(ends[0], 4096)))
     assert found == [
-        Stage("metered 1/4: measuring", 0.4),
-        Stage("captured 3/4: running the step"),
-        Stage("something else: now"),
+        Stage("building the program"),
+        Stage("metered 1/4: measuring", 0.4, "metered"),
+        Stage("captured 3/4: running the step", None, "captured"),
+        Stage("something else: now", None, "captured"),
     ]
 
 
@@ -70,10 +74,10 @@ def test_what_the_step_raised_is_its_own(teller: _Teller) -> None:
 
 
 @pytest.mark.parametrize("name", ["metered", "traced", "captured"])
-def test_a_call_is_counted_in_its_pass(teller: _Teller, name: str) -> None:
+def test_a_call_is_counted_in_its_pass(teller: _Teller, name: PassName) -> None:
     error = raised(ValueError("no"))
-    teller.stage("metered: measuring")
-    teller.stage(f"{name}: running the step")
+    teller.pass_begins("metered")
+    teller.pass_begins(name)
     teller.failed(error, 3)
     assert _explain(error, teller).what.endswith(f" in call number 3 of the {name} pass")
 
@@ -91,6 +95,16 @@ def test_out_of_memory_is_advised(teller: _Teller, error: BaseException, place: 
     assert found.sort == "raised"
     assert found.fix is not None
     assert "it ran out of memory" in found.fix
+    assert found.out_of_memory
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"), [("CUDA error: out of memory", True), ("CUDA error: an illegal memory access", False)]
+)
+def test_a_library_that_says_only_in_words_that_memory_ran_out(teller: _Teller, text: str, is_one: bool) -> None:
+    error = raised(RuntimeError(text))
+    teller.failed(error, 1)
+    assert _explain(error, teller).out_of_memory is is_one
 
 
 def test_errors_of_ours_keep_their_advice_and_their_code(teller: _Teller) -> None:

@@ -444,7 +444,8 @@ def test_the_first_to_ask_hears_why(child: Callable[[str], Interpreter]) -> None
 
 
 def test_a_pass_that_dies_is_kept_as_failed(child: Callable[[str], Interpreter]) -> None:
-    body = "s.answer({'built': 1}); commands.next(); s.run(recorded); s.stage('traced 2/4: running'); os._exit(3)"
+    first, last = "s.answer({'built': 1}); commands.next(); s.run(recorded)", "os._exit(3)"
+    body = f"{first}; s.stage('traced 2/4: running', None, 'traced'); {last}"
     kept: list[Run] = []
     with RemoteProgram(REQUEST, interpreter=child(body), keep=lambda each: kept.append(each.run)) as program:
         program.wait_built()

@@ -76,8 +76,8 @@ def test_the_resting_power_is_looked_for_once() -> None:
             stages.append(text)
 
     run = record(lambda: x + 1, **QUICK, between=lambda measure_for: measure_for(0.1), listener=Told())
-    assert stages.count("metered: warming up") == 2
-    assert stages.count("metered: looking for a quiet second") == 1
+    assert stages.count("metered 1/4: warming up") == 2
+    assert stages.count("metered 1/4: looking for a quiet second") == 1
     assert run.measurement is not None
     assert all(domain.idle is not None for domain in run.measurement.domains.values())
 
@@ -263,18 +263,18 @@ def test_the_stages_of_a_replay_tell_how_far_it_is() -> None:
     told = Told()
     record(three_operators, **REPLAYED, listener=told)
     stages = [(text, share) for text, share in told.stages if text.startswith("replayed")]
-    assert stages[0] == ("replayed: running the step for the inputs of its operators", None)
+    assert stages[0] == ("replayed 4/4: running the step for the inputs of its operators", None)
     assert [share for _, share in stages[1:]] == [0, 1 / 3, 2 / 3]
     for number, (text, _) in enumerate(stages[1:]):
-        assert re.fullmatch(rf"replayed: {number} of 3 operators, \d+ s left", text)
+        assert re.fullmatch(rf"replayed 4/4: {number} of 3 operators, \d+ s left", text)
 
 
 @pytest.mark.parametrize(
     ("until", "status", "measured"),
     [
-        ("replayed: 2 of 3", "partial", 2),
-        ("replayed: 0 of 3", "failed", 0),
-        ("replayed: running the step", "failed", 0),
+        ("replayed 4/4: 2 of 3", "partial", 2),
+        ("replayed 4/4: 0 of 3", "failed", 0),
+        ("replayed 4/4: running the step", "failed", 0),
     ],
 )
 def test_ctrl_c_keeps_what_was_replayed(tmp_path: Path, until: str, status: str, measured: int) -> None:

@@ -15,13 +15,11 @@ from joulediff.frameworks.jobs import LiveProgram
 from joulediff.model.errors import JoulediffError, ProgramError
 from joulediff.model.pair import SideName, other_side
 from joulediff.model.progress import ProgressListener
-from joulediff.model.run import Run, Setting
+from joulediff.model.run import PassName, Run, Setting
 from joulediff.process.client import RemoteProgram
 from joulediff.process.interpreter import Interpreter
 from joulediff.process.process import record_in_child
 from joulediff.process.request import Request
-
-_OUT_OF_MEMORY = "out of memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +46,9 @@ class Labelled(ProgressListener):
     def __init__(self, listener: ProgressListener, label: str) -> None:
         self._listener = listener
         self._label = label
+
+    def pass_begins(self, name: PassName) -> None:
+        self._listener.pass_begins(name)
 
     def stage(self, text: str, share: float | None = None) -> None:
         self._listener.stage(f"{self._label}: {text}", share)
@@ -120,7 +121,7 @@ def _freeing_memory(live: dict[SideName, RemoteProgram]) -> Iterator[None]:
     try:
         yield
     except JoulediffError as error:
-        if len(live) < 2 or _OUT_OF_MEMORY not in error.what.lower() + str(error.fix).lower():
+        if len(live) < 2 or not error.out_of_memory:
             raise
         for each in live.values():
             each.close()

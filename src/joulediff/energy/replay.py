@@ -117,7 +117,7 @@ class Replaying:
             if count > MAX_BATCHES:
                 batch = left
             left = left[len(batch) :]
-            self.listener.stage("replayed: running the step for the inputs of its operators", None)
+            self.listener.stage("running the step for the inputs of its operators", None)
             self.replayer.collect([each.op for each in batch] if count <= MAX_BATCHES else [])
             yield batch
 
@@ -149,7 +149,7 @@ class Replaying:
 
     def _report(self, done: int, count: int, spent_s: float) -> None:
         left_s = min(self.seconds - spent_s, (count - done) * (spent_s / done if done else 0.6))
-        self.listener.stage(f"replayed: {done} of {count} operators, {left_s:.0f} s left", done / count)
+        self.listener.stage(f"{done} of {count} operators, {left_s:.0f} s left", done / count)
 
 
 def share_time(times_s: Sequence[float], seconds: float = math.inf) -> list[float]:

@@ -1,4 +1,4 @@
-"""What can go wrong, each told in three parts: what happened, to what, and what to do now.
+"""The errors that users see. Each says what happened, to what, and what to do now.
 
 The command line prints `str(error)` and nothing else, so a message must stand alone.
 """
@@ -10,6 +10,8 @@ class JoulediffError(Exception):
     """Any failure a user can act on. `exit_code` is what the command line returns."""
 
     exit_code = 1
+    out_of_memory = False
+    """The program, or a device, had no memory left."""
 
     def __init__(self, what: str, *, fix: str | None = None) -> None:
         super().__init__(what)

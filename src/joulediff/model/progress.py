@@ -1,12 +1,16 @@
-"""How long work tells the one who waits for it. The default says nothing."""
+"""Reports of the progress of long work. The default listener ignores them."""
 
 from __future__ import annotations
 
 from joulediff.model.measurement import Measurement
+from joulediff.model.run import PassName
 
 
 class ProgressListener:
-    """Told what is going on. Subclass it to show progress or to keep what was measured so far."""
+    """Receives reports of progress. Subclass it to show them, or to keep what was measured so far."""
+
+    def pass_begins(self, name: PassName) -> None:
+        """A pass of a recording begins; the stages that follow belong to it."""
 
     def stage(self, text: str, share: float | None = None) -> None:
         """Work has reached `text`; `share` of it is done, where that is known."""
@@ -18,4 +22,4 @@ class ProgressListener:
         """The programs of a diff are metered: other processes may start without a change of the measured energy."""
 
     def kept(self, measurement: Measurement) -> None:
-        """This much is measured, whatever happens next."""
+        """Work broke off; `measurement` is of the part before that."""

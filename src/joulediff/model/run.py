@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Literal
+from typing import Literal, get_args
 
 from joulediff.model.energy import Energy, Source, to_energy
 from joulediff.model.measurement import Measurement
@@ -30,6 +30,7 @@ Join = Literal["op", "module", "none"]
 
 
 PassName = Literal["metered", "traced", "captured", "replayed"]
+PASSES: tuple[PassName, ...] = get_args(PassName)
 
 
 How = Literal["graph", "launches", "calls"]

@@ -47,6 +47,7 @@ def explain_failure(failure: Failure) -> JoulediffError:
         sort = ProgramRaised if failure.sort == "raised" else ProgramError
         error = sort(failure.what, fix=failure.fix)
         error.exit_code = failure.exit_code
+    error.out_of_memory = failure.out_of_memory
     error.__cause__ = ChildTraceback(failure.trace)
     return error
 
@@ -66,7 +67,9 @@ def explain_silence(stage: str, code: int | None, asked: int | None) -> Jouledif
             fix="it closed file descriptors that it did not open, or wrote to them: leave those above 2 alone",
         )
     if code < 0:
-        return ProgramError(f"the program was killed by {_name(-code)} {where}", fix=_ADVICE.get(-code))
+        error = ProgramError(f"the program was killed by {_name(-code)} {where}", fix=_ADVICE.get(-code))
+        error.out_of_memory = -code == signal.SIGKILL  # the system ends a process so that takes too much
+        return error
     return ProgramError(
         f"the program ended its process with exit code {code} {where}",
         fix="a step returns; look for os._exit(), or for a library that calls exit()",

@@ -14,7 +14,7 @@ import sys
 import traceback
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from joulediff.model.errors import JoulediffError
 from joulediff.model.progress import ProgressListener
@@ -28,26 +28,24 @@ if TYPE_CHECKING:
     from joulediff.archive import Snapshot
 
 PACKAGES = ("numpy", "psutil", "scipy")
-_PASSES = get_args(PassName)
 _OUT_OF_MEMORY = ("MemoryError", "OutOfMemoryError", "ResourceExhaustedError")
 
 
 class _Teller(ProgressListener):
-    """Sends each stage, with the number of its pass, and keeps what the step raised and in which pass."""
+    """Sends each stage and the pass it belongs to, and keeps what the step raised and in which pass."""
 
     def __init__(self, sender: Sender) -> None:
         self.sender = sender
         self.sent: Snapshot | None = None
         self.failure: tuple[BaseException, str] | None = None
         """What the step raised, and in which call."""
-        self._pass: str | None = None
+        self._pass: PassName | None = None
+
+    def pass_begins(self, name: PassName) -> None:
+        self._pass = name
 
     def stage(self, text: str, share: float | None = None) -> None:
-        name, colon, rest = text.partition(":")
-        number = ""
-        if name in _PASSES:
-            self._pass, number = name, f" {_PASSES.index(name) + 1}/{len(_PASSES)}"
-        self.sender.stage(f"{name}{number}{colon}{rest}", share)
+        self.sender.stage(text, share, self._pass)
 
     def failed(self, error: BaseException, call: int) -> None:
         where = f"call number {call} of the {self._pass} pass" if self._pass else f"its call number {call}"
@@ -150,22 +148,32 @@ def _stop(_: int, __: FrameType | None) -> None:
 
 def _explain(error: BaseException, teller: _Teller) -> Failure:
     trace = "".join(traceback.format_exception(error))
+    no_memory = _is_out_of_memory(error) or _is_out_of_memory(error.__cause__)
     if isinstance(error, KeyboardInterrupt):
         return Failure("stopped", "stopped", trace=trace)
     if teller.failure is not None and teller.failure[0] is error and not _raised_here(error):
         what = f"the step raised {describe(error)} in {teller.failure[1]}"
-        return Failure("raised", what, _advise(error), trace=trace)
+        return Failure("raised", what, _advise(error), trace=trace, out_of_memory=no_memory)
     if isinstance(error, UserCodeFailed):
-        return Failure("raised", error.what, error.fix or _advise(error.__cause__), trace=trace)
+        fix = error.fix or _advise(error.__cause__)
+        return Failure("raised", error.what, fix, trace=trace, out_of_memory=no_memory)
     if isinstance(error, JoulediffError):
-        return Failure("error", error.what, error.fix, exit_code=error.exit_code, trace=trace)
-    return Failure("fault", describe(error), trace=trace)
+        code = error.exit_code
+        return Failure("error", error.what, error.fix, exit_code=code, trace=trace, out_of_memory=no_memory)
+    return Failure("fault", describe(error), trace=trace, out_of_memory=no_memory)
 
 
 def _raised_here(error: BaseException) -> bool:
     """Return whether it was raised in our own code, which a step runs through while it is captured."""
     frames = traceback.extract_tb(error.__traceback__)
     return bool(frames) and is_ours(frames[-1].filename)
+
+
+def _is_out_of_memory(error: BaseException | None) -> bool:
+    """Return whether an exception says that memory ran out: by its type, or by the text of a device library."""
+    if isinstance(error, JoulediffError) and error.out_of_memory:
+        return True
+    return type(error).__name__ in _OUT_OF_MEMORY or "out of memory" in str(error).lower()
 
 
 def _advise(error: BaseException | None) -> str | None:

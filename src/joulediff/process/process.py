@@ -21,12 +21,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, get_args
+from typing import Any
 
 from joulediff.archive import Snapshot
 from joulediff.model.errors import JoulediffError
 from joulediff.model.progress import ProgressListener
-from joulediff.model.run import Pass, PassName, Run
+from joulediff.model.run import PASSES, Pass, PassName, Run
 from joulediff.process.exit_reasons import explain_failure, explain_silence
 from joulediff.process.interpreter import Interpreter
 from joulediff.process.protocol import Done, Failure, Garbled, Inbox, Message, RunSoFar, Stage
@@ -39,8 +39,6 @@ END_S = 5.0
 # After its recording a program may still have threads to wait for and handlers to run at exit.
 LINGER_S = 60.0
 CHUNK_BYTES = 1 << 20
-
-_PASSES: tuple[PassName, ...] = get_args(PassName)
 
 _HOME = Path(__file__).resolve().parents[2]
 _FINDER = Path(__file__).resolve().parent / "import_hook.py"
@@ -104,15 +102,17 @@ class Arrived:
     listener: ProgressListener
     snapshot: Snapshot | None = None
     stage: str = "starting"
-    _pass: str | None = None
+    pass_name: PassName | None = None
 
     def take(self, message: Message) -> None:
         if isinstance(message, RunSoFar):
             self.snapshot = Snapshot.from_wire(message.wire, since=self.snapshot)
             self.keep(self.snapshot)
         elif isinstance(message, Stage):
-            self.stage, name = message.text, message.text.partition(" ")[0]
-            self._pass = name if name in _PASSES else self._pass
+            self.stage = message.text
+            if message.pass_name not in (None, self.pass_name):
+                self.pass_name = message.pass_name
+                self.listener.pass_begins(message.pass_name)
             self.listener.stage(message.text, message.share)
 
     def break_off(self, why: str) -> None:
@@ -130,9 +130,9 @@ class Arrived:
     def _under_way(self, passes: Sequence[Pass]) -> PassName | None:
         """Return the pass that ended without a word; None where the child itself has said which and why."""
         ended = {each.name for each in passes}
-        missing = [name for name in _PASSES if name not in ended]
+        missing = [name for name in PASSES if name not in ended]
         told = any(each.status != "done" for each in passes)
-        return next((name for name in missing if name == self._pass), None if told or not missing else missing[0])
+        return next((name for name in missing if name == self.pass_name), None if told or not missing else missing[0])
 
 
 class Child:

@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Literal, get_args
 
 from joulediff.model.errors import JoulediffError
+from joulediff.model.run import PASSES, PassName
 from joulediff.model.units import format_si
 
 _HEADER = struct.Struct("!2sBI")
@@ -50,10 +51,11 @@ Sort = Literal["error", "raised", "stopped", "fault"]
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Work has reached `text`."""
+    """The child reports progress, in a pass of the recording once one has begun."""
 
     text: str
     share: float | None = None
+    pass_name: PassName | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class Failure:
     fix: str | None = None
     exit_code: int = 1
     trace: str = ""
+    out_of_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +112,14 @@ class Sender:
         self._shown: tuple[str, float] = ("", -math.inf)
         os.register_at_fork(after_in_child=self._let_go)
 
-    def stage(self, text: str, share: float | None = None) -> None:
-        """Tell the stage, unless the parent is too busy to read: the program never waits for that."""
+    def stage(self, text: str, share: float | None = None, pass_name: PassName | None = None) -> None:
+        """Report progress, unless the parent is too busy to read: the program never waits for that."""
         now_s = time.monotonic()
         if text == self._shown[0] and now_s < self._shown[1] + _STAGE_S:
             return
         self._shown = (text, now_s)
         shown = None if share is None else min(max(share, 0.0), 1.0)
-        frame = _frame(_STAGE, _to_json({"text": text[:_STAGE_CHARS], "share": shown}))
+        frame = _frame(_STAGE, _to_json({"text": text[:_STAGE_CHARS], "share": shown, "pass_name": pass_name}))
         self._check()
         # A pipe takes this much whole or not at all, so it needs no guard against an interrupt.
         if len(frame) <= select.PIPE_BUF and select.select([], [self._fd], [], 0)[1]:
@@ -285,12 +288,13 @@ def _read(kind: int, body: bytes) -> Message:
 
 def _is_stage(stage: Stage) -> bool:
     number = isinstance(stage.share, int | float) and not isinstance(stage.share, bool)
-    return isinstance(stage.text, str) and (stage.share is None or (number and 0 <= stage.share <= 1))
+    known = stage.pass_name is None or stage.pass_name in PASSES
+    return isinstance(stage.text, str) and known and (stage.share is None or (number and 0 <= stage.share <= 1))
 
 
 def _is_failure(failure: Failure) -> bool:
     texts = isinstance(failure.what, str) and isinstance(failure.trace, str)
-    known = failure.sort in get_args(Sort) and failure.exit_code in (1, 2)
+    known = failure.sort in get_args(Sort) and failure.exit_code in (1, 2) and type(failure.out_of_memory) is bool
     return texts and known and (failure.fix is None or isinstance(failure.fix, str))
 
 

@@ -30,7 +30,7 @@ from joulediff.model.errors import JoulediffError, MeterFailed
 from joulediff.model.measurement import Measurement
 from joulediff.model.options import RecordOptions
 from joulediff.model.progress import ProgressListener
-from joulediff.model.run import Pass, PassName, PassStatus, Run
+from joulediff.model.run import PASSES, Pass, PassName, PassStatus, Run
 from joulediff.pysource.programs import describe
 from joulediff.version import __version__
 
@@ -246,18 +246,20 @@ class _Counted:
             raise
 
 
-class _Keeper(ProgressListener):
-    """Passes on what it is told, and keeps a measurement that was cut short."""
+class _PassListener(ProgressListener):
+    """Passes reports on, stages under the name and number of a pass, and keeps a measurement that was cut short."""
 
-    def __init__(self, listener: ProgressListener) -> None:
-        self._watch = listener
+    def __init__(self, listener: ProgressListener, name: PassName) -> None:
+        self._listener = listener
+        self._title = f"{name} {PASSES.index(name) + 1}/{len(PASSES)}"
         self.measurement: Measurement | None = None
+        listener.pass_begins(name)
 
     def stage(self, text: str, share: float | None = None) -> None:
-        self._watch.stage(f"metered: {text}", share)
+        self._listener.stage(f"{self._title}: {text}", share)
 
     def failed(self, error: BaseException, call: int) -> None:
-        self._watch.failed(error, call)
+        self._listener.failed(error, call)
 
     def kept(self, measurement: Measurement) -> None:
         self.measurement = measurement
@@ -274,7 +276,7 @@ class _Session:
 
     def seed(self, recorder: Recorder, stack: ExitStack) -> Callable[[], None]:
         """Return what seeds each pass, and puts the step's state back. A step that must run once first may fail."""
-        self.listener.stage("metered: looking at what the step starts from", None)
+        _PassListener(self.listener, "metered").stage("looking at what the step starts from")
         try:
             return stack.enter_context(recorder.seeded(ran=False))
         except BaseException as error:
@@ -284,7 +286,7 @@ class _Session:
 
     def meter(self, measure_step: Callable[[ProgressListener], Measurement]) -> None:
         """Measure the step. When it was measured before, the run has the mean of both."""
-        keeper, begin_s = _Keeper(self.listener), time.perf_counter()
+        keeper, begin_s = _PassListener(self.listener, "metered"), time.perf_counter()
         before, done = self.run.measurement, [each for each in self.run.passes if each.name == "metered"]
         try:
             found = measure_step(keeper)
@@ -303,9 +305,9 @@ class _Session:
         self._end(Pass("metered", "done", time.perf_counter() - begin_s + sum(each.seconds for each in done)))
 
     def watch_through(self, recorder: Recorder, begin: Callable[[], None]) -> None:
-        self.listener.stage("traced: running the step", None)
+        _PassListener(self.listener, "traced").stage("running the step")
         self._pass("traced", lambda run: recorder.trace(run, begin))
-        self.listener.stage("captured: running the step", None)
+        _PassListener(self.listener, "captured").stage("running the step")
         self._pass("captured", lambda run: recorder.capture(run, begin))
 
     def replay(
@@ -315,7 +317,8 @@ class _Session:
             why = "operators, kernels and the energy of the step are needed first"
             self._end(Pass("replayed", "skipped", 0.0, why))
             return
-        replaying = Replaying(self.run, recorder.replayer(self.run, begin), burst_meter, clock, self.listener, seconds)
+        listener = _PassListener(self.listener, "replayed")
+        replaying = Replaying(self.run, recorder.replayer(self.run, begin), burst_meter, clock, listener, seconds)
 
         def replay_all(_: Run) -> Run:
             replaying.go()
