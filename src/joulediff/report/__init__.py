@@ -1,1 +1,1 @@
-"""Records turned into text and JSON. Works on a machine with no device and no framework."""
+"""Reports: runs, matches and diffs as text and JSON. Needs no device and no framework."""

@@ -1,4 +1,4 @@
-"""A diff in any form as one text: what the command line shows, and what it writes to a file."""
+"""A diff as the text of any report, as the command line shows it and writes it to files."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def render(
     top: int = TOP,
     every: bool = False,
 ) -> str:
-    """Return a diff as text without colours, and write it to `path` where one is given.
+    """Return a diff as text without colours, and write it to `path` if one is given.
 
-    `width` shapes the terminal report; the JSON always holds everything.
+    `width` applies to the terminal report; the JSON is always complete.
     """
     text = _to_text(diff, form, width=width, top=top, every=every)
     if path is not None:
@@ -42,7 +42,7 @@ def _to_text(diff: Diff, form: Form, *, width: int, top: int, every: bool) -> st
     if form == "markdown":
         return diff_to_markdown(diff, top=top, every=every)
     if form != "terminal":
-        raise JoulediffError(f"there is no report of the form {form!r}", fix=f"one of {', '.join(get_args(Form))}")
+        raise JoulediffError(f"there is no report {form!r}", fix=f"choose one of {', '.join(get_args(Form))}")
     file = io.StringIO()
     console = Console(file=file, width=width, color_system=None, force_terminal=False, highlight=False)
     print_diff(diff, console, top=top, every=every)

@@ -1,7 +1,7 @@
-"""Text that came from somewhere else, made harmless for a terminal.
+"""Make text from a recording harmless for a terminal.
 
-Names in a recording are whatever its maker wrote: an escape sequence in one must not colour, clear or retitle the
-reader's terminal, and no mark may turn the direction of what follows. What does not print is shown by its code.
+Anyone can write the names in a recording: an escape sequence must not colour, clear or retitle the reader's terminal,
+and no mark may turn the direction of text. Characters that do not print are shown by their codes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def plain_text(text: str) -> str:
 
 
 def plain_record(record: _Record) -> _Record:
-    """Return a record with all its texts made plain, at any depth."""
+    """Return a dataclass, tuple or mapping with all its texts sanitized, at any depth."""
     cleaned: Any = record
     if isinstance(record, str):
         cleaned = plain_text(record)

@@ -1,6 +1,6 @@
-"""A diff as JSON, and back from a file that anyone may have made. Every report can be made of it later.
+"""A diff as JSON, and back from a file that anyone may have written. Every report can be made from it.
 
-The names are those of the records in `diffs` and `findings`. A number that is not finite is null: unknown, never zero.
+The names are those of the dataclasses in `model/diff` and `model/finding`. A number that is not finite is null.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from joulediff.report.json import dump
 
 # A diff of two runs of 10,000 operators takes about 2 MB.
 MAX_DIFF_BYTES = 64 * 10**6
-# Names of kernels with all their template arguments reach a few thousand. Longer texts are cut when they are read.
+# Names of kernels with template arguments have up to a few thousand. Longer texts are cut when they are read.
 MAX_TEXT_CHARS = 20_000
 _DIFF = Document(within="", null_is_nan=True)
 _NAME_ONE = "name a JSON file that `joulediff diff` wrote"
@@ -31,7 +31,7 @@ def diff_to_json(diff: Diff) -> str:
 
 
 def diff_from_json(data: bytes) -> Diff:
-    """Return the diff in JSON text; raises ArchiveError that names the place of what cannot be."""
+    """Return the diff in JSON text; raises ArchiveError that names the place of a wrong value."""
     if len(data) > MAX_DIFF_BYTES:
         raise ArchiveError(f"it has {len(data):,} bytes; {MAX_DIFF_BYTES:,} are allowed", fix=_NAME_ONE)
     try:
@@ -59,7 +59,7 @@ def _check_schema(plain: Any) -> None:
 
 
 def _containers(plain: Any) -> Iterator[dict[Any, Any] | list[Any]]:
-    """Yield everything that holds something, without recursion: a file may nest as deep as it likes."""
+    """Yield all mappings and lists, without recursion: a file may be nested deeply."""
     todo = [plain]
     while todo:
         node = todo.pop()
@@ -70,7 +70,7 @@ def _containers(plain: Any) -> Iterator[dict[Any, Any] | list[Any]]:
 
 
 def _mend(node: dict[Any, Any] | list[Any]) -> None:
-    """Cut texts that are too long, and give energies with unknown ends an interval that holds everything."""
+    """Cut texts that are too long, and give energies with unknown bounds an infinite interval."""
     for key, value in list(node.items()) if isinstance(node, dict) else enumerate(node):
         if isinstance(value, str) and len(value) > MAX_TEXT_CHARS:
             node[key] = value[: MAX_TEXT_CHARS - 1] + "…"

@@ -21,11 +21,12 @@ from joulediff.report.sanitize import plain_record, plain_text
 from joulediff.report.terminal.measurement import device_lines, headline
 from joulediff.report.terminal.table import cut_end, to_table
 from joulediff.report.terminal.text import bullets, print_parts
-from joulediff.report.views.facts import is_on_cpu, short_files
 from joulediff.report.views.ledger import ledger_table
+from joulediff.report.views.names import short_files, short_kernel
+from joulediff.report.views.run_facts import is_on_cpu
 from joulediff.report.views.run_rows import By, fold_rows, group_rows
 from joulediff.report.views.run_sentences import clocks_text, split_text
-from joulediff.report.views.run_tables import energy_table, has_energies, short_kernel, time_table
+from joulediff.report.views.run_tables import energy_table, has_energies, time_table
 from joulediff.report.views.timeline import Activity, Gap, WaitPlace, group_waits, trace_activity
 from joulediff.report.views.warnings import (
     NOT_TRUSTWORTHY,

@@ -1,1 +1,1 @@
-"""What every report of a kind shows: rows and sentences, without a format."""
+"""Rows and sentences of reports, independent of the format."""

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from joulediff.model.diff import Thresholds
 from joulediff.model.energy import Energy
 from joulediff.model.finding import Cause, CauseType, Finding, Trial, WholeRun
+from joulediff.model.pair import other_side
 from joulediff.model.place import Place
 from joulediff.model.units import format_energy, format_share
 from joulediff.report.views.amounts import format_interval, in_one_unit, shorten, value_text, with_count
-from joulediff.report.views.facts import short_files
-from joulediff.report.views.run_tables import short_kernel
+from joulediff.report.views.names import short_files, short_kernel
 
 # At most this many kernels of a side are named, each with this many characters.
 _KERNELS = 2
@@ -51,9 +51,8 @@ def file_names(findings: Iterable[Finding]) -> dict[str, str]:
     """Return the short name of each file that findings name."""
     places = []
     for finding in findings:
-        cause = finding.cause
-        places += [place for place in (cause.location_a, cause.location_b) if place is not None]
-        places += [*finding.work.path_a, *finding.work.path_b]
+        places += [place for place in finding.cause.locations if place is not None]
+        places += [place for path in finding.work.paths for place in path]
     return short_files(place.file for place in places)
 
 
@@ -75,21 +74,21 @@ def mark_text(finding: Finding) -> str:
     """Return whether trials confirmed the cause; empty if there was no trial."""
     if finding.proof.confirmed:
         return "✓ confirmed"
-    return "not confirmed" if finding.proof.confirmation is not None and finding.proof.confirmation.trials else ""
+    return "not confirmed" if finding.proof.trials else ""
 
 
 def pays_text(finding: Finding, thresholds: Thresholds) -> str:
     """Return the disadvantages of the cheap side of a trade-off: `B 12% slower, outputs differ 3%`."""
-    times = (finding.cost.time_a_s, finding.cost.time_b_s)
-    dear_s, cheap_s = times if finding.expensive == "a" else times[::-1]
-    cheap, words = "B" if finding.expensive == "a" else "A", []
-    if dear_s and cheap_s and 1.0 + thresholds.slower < cheap_s / dear_s < math.inf:
-        words.append(f"{cheap} {format_share(cheap_s / dear_s - 1.0)} slower")
+    cheap = other_side(finding.expensive)
+    expensive_s, cheap_s = finding.cost.times_s.of(finding.expensive), finding.cost.times_s.of(cheap)
+    words = []
+    if expensive_s and cheap_s and 1.0 + thresholds.slower < cheap_s / expensive_s < math.inf:
+        words.append(f"{cheap.upper()} {format_share(cheap_s / expensive_s - 1.0)} slower")
     if finding.cost.difference is None:
         words.append("outputs not compared")
     elif not finding.cost.difference <= thresholds.difference:
         words.append(f"outputs differ {format_share(finding.cost.difference)}")
-    return ", ".join(words) or f"{cheap} uses less energy; its disadvantage is unknown"
+    return ", ".join(words) or f"{cheap.upper()} uses less energy; its disadvantage is unknown"
 
 
 def _outputs(difference: float, thresholds: Thresholds) -> str:
@@ -126,10 +125,10 @@ def finding_facts(
 def _costs(finding: Finding) -> str:
     share = "" if finding.cost.share_of_run is None else f", {format_share(finding.cost.share_of_run)} of its step"
     text = f"{finding.expensive.upper()} {format_energy(finding.cost.delta_j)} more{share}"
-    sides, times = (finding.cost.energy_a, finding.cost.energy_b), (finding.cost.time_a_s, finding.cost.time_b_s)
-    if None not in sides:
-        text += f": {' ↔ '.join(in_one_unit([_joules(side) for side in sides]))}"
-    return text if times == (None, None) else f"{text}, {' ↔ '.join(in_one_unit(times, 's'))}"
+    energies, times_s = tuple(finding.cost.energies), tuple(finding.cost.times_s)
+    if None not in energies:
+        text += f": {' ↔ '.join(in_one_unit([_joules(energy) for energy in energies]))}"
+    return text if times_s == (None, None) else f"{text}, {' ↔ '.join(in_one_unit(times_s, 's'))}"
 
 
 def _cause_in_full(finding: Finding, files: Mapping[str, str]) -> str:
@@ -151,10 +150,9 @@ def _key_text(cause: Cause) -> str:
 
 
 def _place_of(finding: Finding, files: Mapping[str, str]) -> str | None:
-    """Return the line of the expensive side, or else of the other one."""
-    places = (finding.cause.location_a, finding.cause.location_b)
-    dear, cheap = places if finding.expensive == "a" else places[::-1]
-    place = dear or cheap
+    """Return the line of the expensive side, or else of the cheap one."""
+    places = finding.cause.locations
+    place = places.of(finding.expensive) or places.of(other_side(finding.expensive))
     return None if place is None else _line(place, files)
 
 

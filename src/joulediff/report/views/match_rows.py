@@ -1,4 +1,4 @@
-"""A match as rows: regions that repeat are one, each with what it costs in both runs.
+"""A match as rows: similar regions are one row, with its energy in both runs.
 
 Every operator is in one row of its side, matched or not, so the rows sum to the run.
 """
@@ -18,7 +18,7 @@ from joulediff.model.run import Run
 
 @dataclass(frozen=True, slots=True)
 class MatchSide:
-    """One run of a match. Energies are those of operators, in one step; None where they are not known."""
+    """One run of a match. Energies are those of operators in one step; None if unknown."""
 
     run: Run
     energy: Energy | None
@@ -34,7 +34,7 @@ class MatchSide:
 
     @property
     def share_of_energy(self) -> float | None:
-        """Return the share of joules that are matched; None where they are not known."""
+        """Return the share of the energy that is matched; None if unknown."""
         if self.energy is None or not self.energy.joules > 0:
             return None
         return 0.0 if self.matched_energy is None else self.matched_energy.joules / self.energy.joules
@@ -42,7 +42,7 @@ class MatchSide:
 
 @dataclass(frozen=True, slots=True)
 class MatchRow:
-    """Regions that are alike, together."""
+    """Similar regions."""
 
     group: RegionGroup
     energy_a: Energy | None
@@ -51,14 +51,14 @@ class MatchRow:
 
 @dataclass(frozen=True, slots=True)
 class MatchReport:
-    """Everything that is said of a match."""
+    """A match with its energies."""
 
     a: MatchSide
     b: MatchSide
     regions: Sequence[Region]
     rows: Sequence[MatchRow]
     energies: Mapping[int, tuple[Energy | None, Energy | None]]
-    """By region: joules of the two sides."""
+    """By region: the energies of both sides."""
 
     def unmatched_names(self, side: MatchSide) -> list[tuple[str, int]]:
         """Return the operators without a counterpart by name, the most frequent first."""
@@ -89,5 +89,5 @@ def _side(run: Run, costs: Costs, matched: set[int]) -> MatchSide:
 
 
 def joules_of(energy: Energy | None) -> float:
-    """Return joules to add up or to rank by: none where they are not known."""
+    """Return joules to sum or to sort by: zero if unknown."""
     return 0.0 if energy is None else energy.joules

@@ -1,7 +1,7 @@
-"""The operators and kernels of a run in rows, each with the energy and the device time it cost.
+"""The operators and kernels of a run in rows, each with its energy and device time.
 
-Every operator and every kernel is in exactly one row of any grouping, so the rows sum to the run. Kernels that belong
-to no operator have rows of their own: those of a compiled module, and those that could not be joined.
+Every operator and every kernel is in exactly one row of any grouping, so the rows sum to the run. Kernels without an
+operator have rows of their own: those of a compiled module, and those that could not be joined.
 """
 
 from __future__ import annotations
@@ -17,45 +17,46 @@ from joulediff.energy.device_time import has_trace
 from joulediff.energy.ledger import Books
 from joulediff.model.energy import Energy
 from joulediff.model.run import Frame, Kernel, Op, Run
-from joulediff.report.views.facts import busy_times, line_of, power_of, short_files
+from joulediff.report.views.names import short_files
+from joulediff.report.views.run_facts import busy_times, line_of, power_of
 
 By = Literal["op", "module", "line", "kernel"]
-# What tells a row from others, its name, and where it is.
+# The key of a row, its name, and its place.
 _Label = tuple[object, str, str]
 _Fold = Callable[[str], str]
 
 NOT_JOINED = "(not joined)"
-# A share of all, but for rounding.
+# From this share on, apart from rounding, it is all.
 ALL = 1.0 - 1e-9
 _THE_MODEL = "(the model)"
 _NO_MODULE = "(no module)"
 _NO_LINE = "(no line)"
-# Modules of one type that differ in numbers alone are layers, and one row, when there are more of them than this.
+# More than this many modules of one type that differ only in numbers are layers, and one row.
 _LAYERS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A group of operators and kernels. What is None is not known."""
+    """A group of operators and kernels. None is unknown."""
 
     name: str
     where: str
     calls: int
     """Operators executed."""
     kernels: tuple[int, ...]
-    """Their places in the run."""
+    """Indices into the kernels of the run."""
     kernel_s: float | None
     energy: Energy | None = None
-    """In the domains that count; None as well for operators that no device worked on."""
+    """In the domains of the total; also None for operators without device work."""
     replayed_share: float | None = None
-    """How much of the energy was measured by replay."""
+    """The share of the energy that was measured by replay."""
 
     busy_s: float = 0.0
-    """The time that the energy was spent in."""
+    """The time in which the energy was used."""
 
     @property
     def source(self) -> str:
-        """Return how the energy is known: `replayed`, `attributed`, `98% replayed`, `estimated`; empty without any."""
+        """Return the source of the energy: `replayed`, `attributed`, `98% replayed`, `estimated`; empty without any."""
         if self.energy is None or self.energy.source == "estimated" or self.replayed_share is None:
             return "" if self.energy is None else self.energy.source
         percent = math.floor(100 * self.replayed_share)
@@ -76,7 +77,7 @@ class _Group:
 
 
 def group_rows(run: Run, by: By, books: Books) -> tuple[RunRow, ...]:
-    """Return the rows of a run, the most energy first, and the longest device time where there is none."""
+    """Return the rows of a run, the most energy first, or the longest device time without energies."""
     groups = _kernels_by_name(run) if by == "kernel" else _ops_by(run, by)
     busy_s = busy_times(run, books)
     rows = [_row(run, books, group, busy_s) for group in groups]
@@ -84,14 +85,14 @@ def group_rows(run: Run, by: By, books: Books) -> tuple[RunRow, ...]:
 
 
 def fold_rows(rows: Sequence[RunRow], top: int, books: Books) -> tuple[RunRow, ...]:
-    """Return the first `top` rows, and one more that holds the rest."""
+    """Return the first `top` rows, and one row for the rest."""
     if len(rows) <= top + 1:
         return tuple(rows)
     return (*rows[:top], total_row(rows[top:], books, f"{len(rows) - top} more"))
 
 
 def total_row(rows: Sequence[RunRow], books: Books, name: str = "total") -> RunRow:
-    """Return the sum of rows. Its time is that of the rows whose time is known."""
+    """Return the sum of rows. Its time is the sum of the known times."""
     known = [row.kernel_s for row in rows if row.kernel_s is not None]
     calls, kernels = sum(row.calls for row in rows), tuple(i for row in rows for i in row.kernels)
     time_s, busy_s = sum(known) if known else None, sum(row.busy_s for row in rows)
@@ -114,7 +115,7 @@ def _row(run: Run, books: Books, group: _Group, busy_s: Sequence[float]) -> RunR
 
 
 def _rank(row: RunRow) -> tuple[object, ...]:
-    # Layers that do the same differ by rounding alone: their names order them.
+    # Layers with the same work differ only by rounding: their names order them.
     joules = 0.0 if row.energy is None else float(f"{row.energy.joules:.9g}")
     return (-joules, -(row.kernel_s or 0.0), -len(row.kernels), -row.calls, row.name, row.where)
 
@@ -210,7 +211,7 @@ def _fold_layers(run: Run) -> _Fold:
     }
     layers = {module: (re.sub(r"(?<![^.])\d+(?![^.])", "*", module), kind) for module, kind in types.items()}
     alike = Counter(layers.values())
-    # A pattern of numbers alone would name nothing: the modules of a plain Sequential.
+    # The modules of a plain Sequential have only numbers: a pattern would name nothing.
     folded = {m: layer[0] for m, layer in layers.items() if alike[layer] > _LAYERS and layer[0].strip("*.")}
     return lambda module: folded.get(module, module)
 

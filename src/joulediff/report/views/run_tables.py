@@ -1,27 +1,26 @@
-"""The rows of a run as a table: by energy, with the rest of what was metered under them, or by time alone.
+"""The rows of a run as a table: by energy, with the other parts of the metered energy, or by time.
 
-Columns are in one unit and sum to their total as printed, so that a reader can add them up.
+Each column has one unit and sums to its total as printed.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from joulediff.energy.ledger import Books
-from joulediff.frameworks.framework import kernel_namespaces
 from joulediff.model.energy import Energy
 from joulediff.model.measurement import Account
 from joulediff.model.units import format_share
 from joulediff.report.views.amounts import format_places, pick_unit, round_to_sum
 from joulediff.report.views.columns import Column, Emphasis, TextTable
 from joulediff.report.views.ledger import Scale, add_accounts, choose_scale, round_accounts
+from joulediff.report.views.names import short_kernel
 from joulediff.report.views.run_rows import By, RunRow, total_row
 
-# The order in which a narrow terminal leaves columns out. Rows that share one source do not need the column early:
-# a line under the table names it.
+# The order in which a narrow terminal leaves columns out. If all rows have the same source, that column goes early: a
+# line under the table names it.
 _SPARE = {key: at for at, key in enumerate(("kernels", "source", "calls", "sources", "W", "time", "±"))}
 _NAMES: dict[By, tuple[str, str]] = {
     "op": ("operator", "where"),
@@ -29,7 +28,7 @@ _NAMES: dict[By, tuple[str, str]] = {
     "line": ("line", "code"),
     "kernel": ("kernel", "launched by"),
 }
-# An interval as wide as this says no more than that nothing is known.
+# A wider interval is shown as `>999%`.
 _WIDEST_SHARE = 9.99
 _NOTHING = "-"
 _LEFT = "unexplained"
@@ -45,7 +44,7 @@ class _Part:
 
 
 def has_energies(rows: Sequence[RunRow], books: Books) -> bool:
-    """Return whether rows can be held against a meter."""
+    """Return whether rows have energies that can be compared with a meter."""
     return any(row.energy is not None for row in rows) and add_accounts(books.accounts) is not None
 
 
@@ -94,15 +93,8 @@ def time_table(rows: Sequence[RunRow], *, by: By, traced: bool, on_cpu: bool) ->
     return _with_names(columns, [*(_name(row, by) for row in rows), whole.name], [*(row.where for row in rows), ""], by)
 
 
-def short_kernel(name: str) -> str:
-    """Return a kernel's name without what most of them begin with."""
-    # Namespaces that most kernels share would push the differing part of their names out of sight.
-    shared = "|".join(("std", "cuda", *kernel_namespaces()))
-    return re.sub(rf"^void |\b(?:{shared})::|\(anonymous namespace\)::|<unnamed>::", "", name)
-
-
 def _parts(accounts: Sequence[Account], books: Books) -> list[_Part]:
-    """Return what else was metered, and at last the sum."""
+    """Return the parts of the metered energy outside operators, and as the last one the sum."""
     cells = round_accounts(accounts, choose_scale(books.accounts))
     total = add_accounts(accounts)
     assert total is not None
@@ -110,25 +102,25 @@ def _parts(accounts: Sequence[Account], books: Books) -> list[_Part]:
         part: [each for row in cells if isinstance(each := row[part], int)]
         for part in ("metered", "operators", "idle", "host", "waits", _LEFT)
     }
-    parts: Mapping[str, Energy | None] = {
+    energies: Mapping[str, Energy | None] = {
         "idle": total.idle, "host": total.host, "waits": total.waits, _LEFT: total.unexplained
     }  # fmt: skip
     found = [
         _Part(name, sum(known[name]), energy)
-        for name, energy in parts.items()
+        for name, energy in energies.items()
         if name == _LEFT or any(known[name]) or (name == "idle" and known[name])
     ]
-    spent = sum(known["operators"]) + sum(line.units or 0 for line in found)
+    spent = sum(known["operators"]) + sum(part.units or 0 for part in found)
     if any(account.unexplained is None for account in accounts):
         found.append(_Part("not split", sum(known["metered"]) - spent, None))
     return [*found, _Part("metered", sum(known["metered"]), total.metered)]
 
 
-def _energy_shares(rows: Sequence[RunRow], lines: Sequence[_Part], per_joule: float) -> list[str]:
-    whole = lines[-1].units
+def _energy_shares(rows: Sequence[RunRow], parts: Sequence[_Part], per_joule: float) -> list[str]:
+    whole = parts[-1].units
     if not whole or whole < 0:
-        return ["?%"] * (len(rows) + len(lines))
-    units = [_joules(row.energy, per_joule) for row in rows] + [line.units for line in lines[:-1]]
+        return ["?%"] * (len(rows) + len(parts))
+    units = [_joules(row.energy, per_joule) for row in rows] + [part.units for part in parts[:-1]]
     tenths = round_to_sum([_times(each, 1000 / whole) for each in units], total=1000)
     cells = [f"{format_places(each, 1)}%" for each in tenths]
     return [*(_no_work(row, cell) for row, cell in zip(rows, cells, strict=False)), *cells[len(rows) :], "100.0%"]
@@ -188,24 +180,24 @@ def _spread(energy: Energy | None) -> str:
     return format_share(share) if share <= _WIDEST_SHARE or not math.isfinite(share) else ">999%"
 
 
-def _part_source(line: _Part) -> str:
-    return "" if line.energy is None or line.name == _LEFT else line.energy.source
+def _part_source(part: _Part) -> str:
+    return "" if part.energy is None or part.name == _LEFT else part.energy.source
 
 
-def _part_spread(line: _Part) -> str:
-    return "" if line.name == _LEFT else _spread(line.energy)
+def _part_spread(part: _Part) -> str:
+    return "" if part.name == _LEFT else _spread(part.energy)
 
 
-def _part_where(line: _Part, scale: Scale) -> str:
-    """Return the interval of what is left, which as a share of next to nothing would tell nothing."""
-    if line.name != _LEFT or line.energy is None or line.energy.low == line.energy.high:
+def _part_where(part: _Part, scale: Scale) -> str:
+    """Return the interval of the unexplained part in joules: as a share of nearly zero it would say nothing."""
+    if part.name != _LEFT or part.energy is None or part.energy.low == part.energy.high:
         return ""
-    half_j = line.energy.half_j * scale.per_joule
+    half_j = part.energy.half_j * scale.per_joule
     return f"± {format_places(round(half_j), scale.places)} {scale.unit}" if math.isfinite(half_j) else ""
 
 
 def _no_work(row: RunRow, text: str) -> str:
-    """Return a dash for operators that no device worked on: nothing is unknown about them."""
+    """Return a dash for operators without device work: their energy is not unknown, they have none."""
     return _NOTHING if row.energy is None and row.kernel_s == 0.0 and not row.kernels else text
 
 

@@ -1,4 +1,4 @@
-"""When the devices of a traced step were busy, where they stood still, and where the host waited for them."""
+"""The timeline of a traced step: when devices were busy or idle, and where the host waited for them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from joulediff.model.run import Frame, Kernel, Run, Wait
-from joulediff.report.views.facts import line_of
+from joulediff.report.views.run_facts import line_of
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A time in which nothing ran on a device. None stands for the begin or the end of the step."""
+    """A time in which nothing ran on a device. None is the start or the end of the step."""
 
     start_s: float
     duration_s: float
@@ -21,7 +21,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """One device in the traced step. `busy_s` is the time in which anything ran, on any stream."""
+    """One device in the traced step. `busy_s` is the time in which anything ran on any stream."""
 
     device: str
     span_s: float
@@ -36,7 +36,7 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class WaitPlace:
-    """Waits of one kind at one line; `frame` is None where the line is not known."""
+    """Waits of one kind at one line; `frame` is None if the line is unknown."""
 
     name: str
     frame: Frame | None
@@ -45,14 +45,14 @@ class WaitPlace:
 
 
 def trace_activity(run: Run) -> tuple[Activity, ...]:
-    """Return what each device of the trace did, by its name."""
+    """Return the activity of each device of the trace, sorted by name."""
     devices = sorted({kernel.device for kernel in run.kernels})
     end_s = max([run.traced_s or 0.0, *(k.start_s + k.duration_s for k in run.kernels)])
     return tuple(_activity(device, [k for k in run.kernels if k.device == device], end_s) for device in devices)
 
 
 def group_waits(run: Run) -> tuple[WaitPlace, ...]:
-    """Return where the host waited, the longest first."""
+    """Return the waits of the host by place, the longest first."""
     places: dict[tuple[str, Frame | None], list[Wait]] = {}
     for wait in run.waits:
         frame = None if wait.op is None else line_of(run, wait.op)

@@ -1,11 +1,8 @@
-"""What several reports ask of a run: which passes there are, what an operator cost, and the line it came from."""
+"""Facts of a run that several reports need: its passes, the time and power of operators, and their source lines."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable
-from pathlib import PurePath
 
 from joulediff.energy.device_time import find_work, has_trace
 from joulediff.energy.ledger import Books
@@ -16,19 +13,19 @@ from joulediff.pysource.call_path import STANDARD_LIBRARY
 
 
 def has_capture(run: Run) -> bool:
-    """Return whether operators were captured: a step may have none."""
+    """Return whether operators were captured; a captured step may have none."""
     return bool(run.ops) or any(p.name == "captured" and p.status in ("done", "partial") for p in run.passes)
 
 
 def is_on_cpu(run: Run) -> bool:
-    """Return whether all that the trace saw are operators on the CPU: there is one of them for each kernel."""
+    """Return whether the trace has only CPU operators: each of them is recorded as one kernel."""
     return bool(run.kernels) and all(kernel.kind == "cpu" for kernel in run.kernels)
 
 
 def op_times(run: Run) -> list[float | None]:
     """Return the device time of each operator, in order.
 
-    None without a trace, and for an operator that ran inside a compiled region: its kernels are the region's.
+    None without a trace, and for an operator inside a compiled region: its kernels belong to the region.
     """
     if not has_trace(run):
         return [None] * len(run.ops)
@@ -39,9 +36,9 @@ def op_times(run: Run) -> list[float | None]:
 
 
 def line_of(run: Run, op: int) -> Frame | None:
-    """Return the innermost line outside of the framework on the way to an operator: a library's, or the user's own.
+    """Return the innermost line of an operator's call path outside the framework: a library's or the user's.
 
-    A backward operator has the line of its forward one, unless a backward written in Python ran it.
+    A backward operator has the line of its forward one, unless a backward function written in Python ran it.
     """
     forward = run.ops[op].forward
     path = run.call_path(op if forward is None else forward) or run.call_path(op)
@@ -50,17 +47,11 @@ def line_of(run: Run, op: int) -> Frame | None:
     return outside[-1] if outside else place_of(run, op)
 
 
-def short_files(files: Iterable[str]) -> dict[str, str]:
-    """Return the name of each file as people say it: without its folders, unless two would be alike."""
-    files = set(files)
-    names = Counter(PurePath(file).name for file in files)
-    return {file: "/".join(PurePath(file).parts[-1 if names[PurePath(file).name] == 1 else -2 :]) for file in files}
-
-
 def busy_times(run: Run, books: Books) -> list[float]:
-    """Return the time over which the books spread the energy of each kernel; zero where they have none.
+    """Return the time in which each kernel used its energy; zero for a kernel without energy.
 
-    Kernels that ran at once share it, and on a CPU it is that of the replay: a profiler slows operators down there.
+    Kernels that ran at the same time share it. On a CPU it is the time of the replay, because the profiler slows
+    operators down there.
     """
     found = [0.0] * len(run.kernels)
     for account in books.accounts:
@@ -73,7 +64,7 @@ def busy_times(run: Run, books: Books) -> list[float]:
 
 
 def power_of(energy: Energy | None, busy_s: float) -> float | None:
-    """Return the mean power of an energy; None where it or its time is not known."""
+    """Return the mean power of an energy; None if the energy or its time is unknown."""
     if energy is None or not busy_s > 0.0:
         return None
     power_w = energy.joules / busy_s
