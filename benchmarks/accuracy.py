@@ -1,9 +1,9 @@
-"""How close is a one-second measurement? Against a 4 s reference, a plain window, and Zeus.
+"""Compare one-second measurements with a 4 s reference, a plain window, and Zeus.
 
     python benchmarks/accuracy.py [--repeats 20] [--json FILE]
 
-Needs an NVIDIA GPU and torch. The reference uses none of the estimator under test: the energy
-counter read at two of its ticks 4 s apart, after 0.6 s of settling, with the work in between counted.
+Needs an NVIDIA GPU and torch. The reference does not use the estimator under test: the energy counter is read at two of
+its ticks 4 s apart, after 0.6 s of settling, and the steps in between are counted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def operators():
 
 
 def reference_j(step, meter: NvmlMeter, seconds: float = 4.0) -> float:
-    """Joules per step between two ticks of the counter, the work running all the while."""
+    """Return the joules per step between two ticks of the counter, while the work runs without a pause."""
     repeater = Repeater(step, clock=CLOCK)
     repeater.warm_up()
     ticks: list[tuple[float, float]] = []
@@ -71,7 +71,7 @@ def reference_j(step, meter: NvmlMeter, seconds: float = 4.0) -> float:
 
 
 def plain_window_j(step, meter: NvmlMeter, seconds: float = 0.2) -> float:
-    """What people write first: read the counter, run, synchronize, read it again."""
+    """Return the joules per step of a plain window: read the counter, run, synchronize, read it again."""
     before_j = meter.read_counter("gpu0").value
     steps, end_s = 0, CLOCK.now() + seconds
     while CLOCK.now() < end_s:
@@ -83,12 +83,12 @@ def plain_window_j(step, meter: NvmlMeter, seconds: float = 0.2) -> float:
 
 
 def zeus_window(seconds: float):
-    """Return a function like `plain_window_j` with Zeus' monitor, or None where it cannot be imported."""
+    """Return a function like `plain_window_j` with Zeus' monitor, or None if it cannot be imported."""
     try:
         from zeus.monitor import ZeusMonitor
 
         monitor = ZeusMonitor(gpu_indices=[0], cpu_indices=[], log_file=None)
-    except Exception as error:  # noqa: BLE001 - a peer that is not there must not stop the rest
+    except Exception as error:  # noqa: BLE001 - a missing peer must not stop the rest
         print(f"zeus: not measured ({type(error).__name__}: {error})")
         return None
 

@@ -1,11 +1,11 @@
-"""Do the joules of operators add up? The same calls in short and long bursts, alone and between others.
+"""Compare the energy of a layer with the sum of its operators alone, in short and long bursts.
 
     python benchmarks/additivity.py [--window S] [--json FILE]
 
-Replay measures an operator in bursts of a millisecond and says that a program's energy is the sum of its calls and of
-its idle time. Here each operator of a BERT layer runs in bursts of 1 call up to a millisecond's worth, with rests as
-long as the bursts; then all operators of the layer run in turn, without gaps and with a rest after each call, against
-the sum of their joules alone. Energies are above the resting card. Needs an NVIDIA GPU.
+Replay measures an operator in bursts of a millisecond, and takes the energy of a program as the sum of its calls and
+its idle time. Here each operator of a BERT layer runs in bursts of one call up to a millisecond, with rests as long as
+the bursts. Then all operators of the layer run in turn, without gaps and with a rest after each call, and are compared
+with the sum of their energies alone. Energies are above the resting GPU. Needs an NVIDIA GPU.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from joulediff.measuring.meters import open_meters
 from joulediff.measuring.meters.meter import RealClock
 
 DEVICE = "cuda:0"
-# Copies take turns, so that each call finds its inputs cold.
+# Inputs rotate through copies, so that each call reads them from memory, not from the cache.
 COPIES = 8
 GRAPH_S = 1e-3
 COUNTS = (1, 4, 8, 16)
@@ -66,7 +66,7 @@ LAYER = [
 
 @dataclass
 class Row:
-    """A pattern of calls: joules of one of its rounds, above rest."""
+    """A pattern of calls, with the energy of one round above rest."""
 
     name: str
     calls: int
@@ -78,7 +78,7 @@ class Row:
 
 
 def capture(work, rounds):
-    """Return a graph of many rounds; memory that a call made is kept until the graph is gone."""
+    """Return a graph of many rounds; memory allocated by its calls lives as long as the graph."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         work(0)
@@ -116,7 +116,7 @@ def measure(burst_meter, rest_w, window_s, name, calls, busy_s, rest_s):
             if rests[at] > 0:
                 spin(DEVICE, rests[at])
 
-    # Every copy takes its turn as often as the others.
+    # Every copy is used equally often.
     rounds = COPIES * max(1, round(GRAPH_S / (busy_s + sum(rests)) / COPIES))
     graph = capture(work, rounds)
     found = burst_meter.measure(graph.replay, {"gpu0": rest_w}, window_s=window_s)

@@ -1,8 +1,8 @@
-"""How far off is attribution? Operators whose replay is left out of a recording, against that replay.
+"""Compare attributed energies with replayed ones, of operators whose replay is left out of a recording.
 
     python benchmarks/attributed.py RUN.jd [RUN.jd ...] [--leave 0.5] [--times 20]
 
-Takes recordings in which nearly everything was replayed (tests/golden/closure has four), forgets the replays of a
+Takes recordings in which nearly all operators were replayed (tests/golden/closure has four), removes the replays of a
 random share of the distinct operators, and opens the books again: those operators are then attributed. Prints, for
 each recording and for all, the sum of the attributed joules over that of the replayed ones, the 5th and 95th
 percentile of replayed over attributed, and how many replayed energies lie within the attributed interval.
@@ -22,7 +22,7 @@ from joulediff.energy.ledger import open_books
 
 
 def kernels_by_replay(run):
-    """Return the kernels of each replay on a GPU: place -> kernels."""
+    """Return the kernels of each replay on a GPU, by the index of the replay."""
     groups = {}
     for number, kernel in enumerate(run.kernels):
         place = None if kernel.op is None else run.ops[kernel.op].replay

@@ -1,13 +1,12 @@
-"""Do the books close? Joules of replayed operators + idle against the meter, for programs on a GPU.
+"""Compare the energy of replayed operators + idle with the metered energy, for programs on a GPU.
 
     python benchmarks/closure.py [PROGRAM ...] [--again] [--full-load S] [--keep FOLDER] [--json FILE]
 
 Programs: gpt2 (small, fp16 8x512), llama (12 layers, bf16 4x1024), resnet50 (fp16 channels_last 64x3x224x224), train
-(GPT-2 small, fp16 autocast, AdamW, 8x512); and three that did not build the method: bert (base, fp16 16x256), vit
-(base, bf16 64x3x224x224), mlp (bf16, runs into the power limit). All have random weights. Each is recorded in
-a process of its own. A second recording in another one (--again) tells how well the ten largest operators repeat;
-another replay, without any pause, what the power limit does to the joules. Beside these stands what power x time
-says. Needs an NVIDIA GPU.
+(GPT-2 small, fp16 autocast, AdamW, 8x512); and three that were not used to develop the method: bert (base, fp16
+16x256), vit (base, bf16 64x3x224x224), mlp (bf16, at the power limit). All have random weights. Each is recorded in
+a process of its own. A second recording (--again) shows how well the ten largest operators repeat, a second replay
+without rests (--full-load) the effect of the power limit. Power x time is printed for comparison. Needs an NVIDIA GPU.
 """
 
 from __future__ import annotations
@@ -152,7 +151,7 @@ PROGRAMS = {
 
 @dataclass
 class Row:
-    """One of the largest operators, joules a step by each way."""
+    """The energy of one of the largest operators in a step, by each method."""
 
     name: str
     calls: int
@@ -169,7 +168,7 @@ class Row:
 
 @dataclass
 class Result:
-    """What one program says. Shares are of the metered energy."""
+    """The results of one program. Shares are of the metered energy."""
 
     program: str
     metered_j: float
@@ -232,7 +231,7 @@ def replay_at_full_load(step, run, seconds):
 
 
 def record_program(name, *, seconds=3.0, full_load_s=0.0):
-    """Return the run of one program, and the same run replayed without pauses or None."""
+    """Return the run of one program, and the same run replayed without rests, or None."""
     torch.manual_seed(0)
     step = PROGRAMS[name]()
     run = record(step, label=name, seconds=seconds, wait_s=10.0, replay_seconds=REPLAY_S, source=True)
@@ -243,7 +242,7 @@ def record_program(name, *, seconds=3.0, full_load_s=0.0):
 
 
 def record_in_a_process(name, folder, tag, *, full_load_s=0.0):
-    """Return the same as `record_program`, from a process that has done nothing else."""
+    """Return the same as `record_program`, from a new process."""
     place = folder / f"h200_{name}{tag}.jd"
     command = [sys.executable, __file__, name, "--full-load", str(full_load_s), "--record-to", str(place)]
     subprocess.run(command, check=True)
@@ -252,7 +251,7 @@ def record_in_a_process(name, folder, tag, *, full_load_s=0.0):
 
 
 def examine(name, folder, *, again=False, full_load_s=0.0):
-    """Record one program and return what its books say."""
+    """Record one program and return its results."""
     run, full = record_in_a_process(name, folder, "", full_load_s=full_load_s)
     second = record_in_a_process(name, folder, "_again")[0] if again else None
     return judge(name, run, second, full)

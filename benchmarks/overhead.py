@@ -1,9 +1,9 @@
-"""What joulediff costs: start-up time, import time, and the sampling thread's share of a core.
+"""Measure the overhead of joulediff: start-up time, import time, and the sampling thread's share of a core.
 
     python benchmarks/overhead.py [--seconds 10]
 
 Runs on any machine; the sampling share is that of the meters found there. Start-up times are
-compared with a bare interpreter in the same run, and with peers where they are installed.
+compared with a bare interpreter in the same run, and with peers if they are installed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import psutil
 
 
 def median_run_s(arguments: list[str], repeats: int = 7) -> float | None:
-    """Return the median time of a Python command, or None where it fails."""
+    """Return the median time of a Python command, or None if it fails."""
     times = []
     for _ in range(repeats):
         start_s = time.perf_counter()

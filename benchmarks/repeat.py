@@ -1,4 +1,4 @@
-"""The same program measured again and again: how far apart, and do the intervals hold the mean of the others?
+"""Measure one program repeatedly: the spread, and whether each interval holds the mean of the others.
 
 python benchmarks/repeat.py [FILE.py[:name]] [--times 10] [--seconds 2] [--meter auto]
 """

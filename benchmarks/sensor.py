@@ -1,8 +1,8 @@
-"""What an NVIDIA card's sensors really do: periods, call costs, and traces of work from rest.
+"""Measure the sensors of an NVIDIA GPU: periods, call times, and traces of work that starts from rest.
 
     python benchmarks/sensor.py [--traces FILE.json]
 
-Needs an NVIDIA GPU and torch. `--traces` writes what `tests/golden/h200_operators.json` holds: for each
+Needs an NVIDIA GPU and torch. `--traces` writes a file like `tests/golden/h200_operators.json`: for each
 operator a run of 4.6 s and three of 1.1 s from rest, with power samples, counter ticks and finished steps.
 """
 

@@ -1,10 +1,10 @@
-"""Does the metered pass slow the program down? Its step time against a plain loop's, in turns.
+"""Compare the step time of the metered pass with that of a plain loop, in turns.
 
     python benchmarks/unwatched.py [--rounds 15] [--seconds 1] [--json FILE]
 
-GPT-2 small, random weights: fp16 16x512 on a GPU (more work for the GPU than for the host that feeds it), fp32 1x32
-on a CPU with one thread. Prints the ratio of each round, and that of the medians. A plain loop timed twice tells how
-much the machine itself moves.
+GPT-2 small, random weights: fp16 16x512 on a GPU (so that the GPU takes longer than the host), fp32 1x32 on a CPU with
+one thread. Prints the ratio of each round, and that of the medians. A plain loop timed twice shows the noise of the
+machine.
 """
 
 from __future__ import annotations
