@@ -320,7 +320,7 @@ def test_a_model_with_its_configuration() -> None:
 
 
 @pytest.mark.parametrize("place", ["/home/ada/gpt2", "~/gpt2", "./gpt2", "..\\gpt2", "C:\\gpt2", "file:///gpt2"])
-def test_where_local_weights_lie_is_not_told(place: str) -> None:
+def test_where_local_weights_lie_is_not_recorded(place: str) -> None:
     assert not any("gpt2" in str(v) for v in settings_of(Config({"name_or_path": place}, _name_or_path=place)).values())
 
 

@@ -23,7 +23,7 @@ LINES = HERE.read_text(encoding="utf-8").splitlines()
 LIMIT = 3
 
 
-def listener(step: Callable[[], object], function: str, line: int | None = None, **options: Any) -> LineTrace:
+def trace_call(step: Callable[[], object], function: str, line: int | None = None, **options: Any) -> LineTrace:
     found = watch_lines(step, Target(HERE.name, function, line), root=HERE.parent, hints=source_hints(), **options)
     assert found is not None
     return found
@@ -35,25 +35,25 @@ def line_with(mark: str) -> int:
     return found
 
 
-def texts(walk: LineTrace) -> list[str]:
-    return [line.text for line in walk.lines]
+def texts(trace: LineTrace) -> list[str]:
+    return [line.text for line in trace.lines]
 
 
-def read(walk: LineTrace, name: str) -> TraceStep:
+def read(trace: LineTrace, name: str) -> TraceStep:
     """Return the first step of a name among what the statements read."""
-    return next(walk.steps[at] for line in walk.lines for at in line.atoms if walk.steps[at].name == name)
+    return next(trace.steps[at] for line in trace.lines for at in line.atoms if trace.steps[at].name == name)
 
 
-def origin(walk: LineTrace, name: str) -> list[TraceStep]:
+def origin(trace: LineTrace, name: str) -> list[TraceStep]:
     """Return the steps from a name back to its first source, and so on."""
-    found = [read(walk, name)]
+    found = [read(trace, name)]
     while found[-1].sources:
-        found.append(walk.steps[found[-1].sources[0]])
+        found.append(trace.steps[found[-1].sources[0]])
     return found
 
 
-def kinds(walk: LineTrace, name: str) -> list[str]:
-    return [step.kind for step in origin(walk, name)]
+def kinds(trace: LineTrace, name: str) -> list[str]:
+    return [step.kind for step in origin(trace, name)]
 
 
 def pick(x: int, mode: str = "slow") -> int:
@@ -73,48 +73,48 @@ def outer(x: int, **options: str) -> int:
 
 
 def test_lines_are_told_in_order_with_what_they_read() -> None:
-    walk = listener(lambda: pick(3), "pick")
-    assert texts(walk) == ["if mode == 'fast':", "y = x * 2", "return y + 1"]
-    assert [line.branch for line in walk.lines] == [True, False, False]
-    assert walk.lines[0].line == walk.first + 1
-    assert walk.source[0] == 'def pick(x: int, mode: str = "slow") -> int:'
-    assert read(walk, "x").value == 3
-    assert read(walk, "y").value == 6
-    assert walk.complete
+    trace = trace_call(lambda: pick(3), "pick")
+    assert texts(trace) == ["if mode == 'fast':", "y = x * 2", "return y + 1"]
+    assert [line.branch for line in trace.lines] == [True, False, False]
+    assert trace.lines[0].line == trace.first + 1
+    assert trace.source[0] == 'def pick(x: int, mode: str = "slow") -> int:'
+    assert read(trace, "x").value == 3
+    assert read(trace, "y").value == 6
+    assert trace.complete
 
 
 def test_a_record_survives_json() -> None:
-    walk = listener(lambda: outer(3, way="fast"), "pick")
-    assert from_plain(LineTrace, json.loads(json.dumps(to_plain(walk))), "walk") == walk
+    trace = trace_call(lambda: outer(3, way="fast"), "pick")
+    assert from_plain(LineTrace, json.loads(json.dumps(to_plain(trace))), "trace") == trace
 
 
 def test_the_result_and_the_state_of_the_step_are_unchanged() -> None:
     found: list[int] = []
-    listener(lambda: found.append(outer(3, way="fast")), "pick")
+    trace_call(lambda: found.append(outer(3, way="fast")), "pick")
     assert found == [4]
 
 
 def test_a_parameter_is_followed_through_callers_to_the_literal() -> None:
-    walk = listener(lambda: outer(3, way="fast"), "pick")  # mark: literal
-    steps = origin(walk, "mode")
+    trace = trace_call(lambda: outer(3, way="fast"), "pick")  # mark: literal
+    steps = origin(trace, "mode")
     assert [step.kind for step in steps] == ["argument", "assignment", "argument", "constant"]
     assert [step.name for step in steps[:3]] == ["mode", "chosen", "way"]
     assert {step.value for step in steps} == {"fast"}
     place = steps[-1].place
     assert place is not None
     assert (place.file, place.line) == (HERE.name, line_with("literal"))
-    assert place.text is not None and place.text.startswith("walk = listener(")
+    assert place.text is not None and place.text.startswith("trace = trace_call(")
 
 
 def test_a_default_is_an_origin() -> None:
-    steps = origin(listener(lambda: pick(3), "pick"), "mode")
+    steps = origin(trace_call(lambda: pick(3), "pick"), "mode")
     assert [step.kind for step in steps] == ["argument", "constant"]
     assert steps[-1].place is not None and steps[-1].place.function == "pick"
 
 
 def test_a_variable_around_the_step_is_followed() -> None:
     way = "fast"  # mark: closure
-    steps = origin(listener(lambda: pick(3, way), "pick"), "mode")
+    steps = origin(trace_call(lambda: pick(3, way), "pick"), "mode")
     assert [step.kind for step in steps] == ["argument", "assignment", "constant"]
     assert steps[-1].place is not None and steps[-1].place.line == line_with("closure")
 
@@ -167,7 +167,7 @@ def config(**fields: Any) -> SimpleNamespace:
 
 def test_an_attribute_is_followed_to_where_it_is_set() -> None:
     model = Model(config(), True)
-    step = read(listener(lambda: model(1), "Layer.forward"), "self.flag")
+    step = read(trace_call(lambda: model(1), "Layer.forward"), "self.flag")
     assert (step.kind, step.key, step.value, step.text) == ("attribute", "Layer.flag", True, "flag")
     assert step.place is not None and step.place.text == "self.flag = flag"
     assert step.place.function == "Layer.__init__"
@@ -175,7 +175,7 @@ def test_an_attribute_is_followed_to_where_it_is_set() -> None:
 
 def test_a_configuration_that_only_a_caller_kept_is_found_through_a_local_name() -> None:
     model = Model(config(size=7), True)
-    steps = origin(listener(lambda: model(1), "Layer.forward"), "self.width")
+    steps = origin(trace_call(lambda: model(1), "Layer.forward"), "self.width")
     assert [(step.kind, step.key, step.value) for step in steps] == [
         ("attribute", "Layer.width", 14),
         ("config", "config.size", 7),
@@ -184,25 +184,25 @@ def test_a_configuration_that_only_a_caller_kept_is_found_through_a_local_name()
 
 def test_what_decided_over_an_assignment_is_a_source_of_it() -> None:
     model = Model(config(), True)
-    walk = listener(lambda: model(1), "Layer.forward")
-    act = read(walk, "self.act")
+    trace = trace_call(lambda: model(1), "Layer.forward")
+    act = read(trace, "self.act")
     assert act.value == f"{__name__}.plain"
-    assert "config.fancy" in {walk.steps[at].key for at in act.sources}
+    assert "config.fancy" in {trace.steps[at].key for at in act.sources}
 
 
 def test_arguments_are_followed_past_wrappers_and_the_receiver_counts_as_none() -> None:
     model = Model(config(), True)
-    walk = listener(lambda: model(1), "Layer.forward")
-    assert kinds(walk, "scale") == ["argument", "constant"]
-    assert origin(walk, "scale")[-1].value == 2
-    assert kinds(walk, "x") == ["argument", "argument", "constant"]
+    trace = trace_call(lambda: model(1), "Layer.forward")
+    assert kinds(trace, "scale") == ["argument", "constant"]
+    assert origin(trace, "scale")[-1].value == 2
+    assert kinds(trace, "x") == ["argument", "argument", "constant"]
 
 
 def test_the_first_call_that_runs_the_line_is_taken() -> None:
-    walk = listener(lambda: [pick(1, "fast"), pick(2), pick(3)], "pick", line_in(pick, "y = x * 2"))
-    assert read(walk, "x").value == 2
-    assert walk.led == 1
-    second = listener(lambda: [pick(1, "fast"), pick(2), pick(3)], "pick", line_in(pick, "y = x * 2"), calls=2)
+    trace = trace_call(lambda: [pick(1, "fast"), pick(2), pick(3)], "pick", line_in(pick, "y = x * 2"))
+    assert read(trace, "x").value == 2
+    assert trace.led == 1
+    second = trace_call(lambda: [pick(1, "fast"), pick(2), pick(3)], "pick", line_in(pick, "y = x * 2"), calls=2)
     assert read(second, "x").value == 3
 
 
@@ -227,10 +227,10 @@ def environment() -> str:
 def test_environment_variables_are_origins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JD_MODE", "a")
     monkeypatch.delenv("JD_OTHER", raising=False)
-    walk = listener(environment, "environment")
-    assert kinds(walk, "mode") == ["assignment", "environment"]
-    assert (read(walk, "JD_MODE").value, read(walk, "JD_OTHER").value) == ("a", None)
-    assert read(walk, "JD_THIRD").kind == "environment"
+    trace = trace_call(environment, "environment")
+    assert kinds(trace, "mode") == ["assignment", "environment"]
+    assert (read(trace, "JD_MODE").value, read(trace, "JD_OTHER").value) == ("a", None)
+    assert read(trace, "JD_THIRD").kind == "environment"
 
 
 def walrus(values: list[int]) -> int:
@@ -240,9 +240,9 @@ def walrus(values: list[int]) -> int:
 
 
 def test_a_walrus_is_read_after_its_line() -> None:
-    walk = listener(lambda: walrus([1, 2, 3, 4]), "walrus")
-    assert read(walk, "count").value == 4
-    limit = read(walk, "LIMIT")
+    trace = trace_call(lambda: walrus([1, 2, 3, 4]), "walrus")
+    assert read(trace, "count").value == 4
+    limit = read(trace, "LIMIT")
     assert (limit.kind, limit.value) == ("global", 3)
     assert limit.place is not None and limit.place.text == "LIMIT = 3"
 
@@ -258,11 +258,11 @@ def unpack(pair: tuple[int, int]) -> int:
 
 
 def test_every_way_to_set_a_name_is_an_assignment() -> None:
-    walk = listener(lambda: unpack((1, 2)), "unpack")
-    assert kinds(walk, "a")[:3] == ["assignment", "assignment", "argument"]
-    assert kinds(walk, "b") == ["assignment", "constant"]
-    assert kinds(walk, "each")[0] == kinds(walk, "name")[0] == "assignment"
-    stream = origin(walk, "stream.name")[1]
+    trace = trace_call(lambda: unpack((1, 2)), "unpack")
+    assert kinds(trace, "a")[:3] == ["assignment", "assignment", "argument"]
+    assert kinds(trace, "b") == ["assignment", "constant"]
+    assert kinds(trace, "each")[0] == kinds(trace, "name")[0] == "assignment"
+    stream = origin(trace, "stream.name")[1]
     assert (stream.kind, stream.value, stream.text) == ("assignment", "<TextIOWrapper>", "Path(os.devnull).open()")
 
 
@@ -274,7 +274,7 @@ def broken(x: int) -> float:
 def test_an_exception_passes_unchanged_and_the_tracer_goes() -> None:
     before = sys.gettrace()
     with pytest.raises(ZeroDivisionError) as caught:
-        listener(lambda: broken(0), "broken")
+        trace_call(lambda: broken(0), "broken")
     assert sys.gettrace() is before
     assert caught.traceback[-1].name == "broken"
 
@@ -301,8 +301,8 @@ def careful(thing: Any) -> int:
 
 
 def test_what_cannot_be_read_is_left_out_and_harms_nothing() -> None:
-    walk = listener(lambda: careful(Nasty()), "careful")
-    values = {step.name: step.value for step in walk.steps}
+    trace = trace_call(lambda: careful(Nasty()), "careful")
+    values = {step.name: step.value for step in trace.steps}
     assert values["thing.truth"] is True
     assert values["thing"] == "<Nasty>"
     assert "thing.value" not in values
@@ -318,13 +318,13 @@ def test_a_tracer_from_before_comes_back_and_sees_nothing_of_it() -> None:
     before = sys.gettrace()
     sys.settrace(tracer)
     try:
-        walk = watch_lines(lambda: pick(1), Target(HERE.name, "pick"), root=HERE.parent)
+        trace = watch_lines(lambda: pick(1), Target(HERE.name, "pick"), root=HERE.parent)
         after = sys.gettrace()
         pick(2)
     finally:
         sys.settrace(before)
     assert after is tracer
-    assert walk is not None
+    assert trace is not None
     assert seen.count("pick") == len(["call", "line", "line", "line", "return"])
 
 
@@ -335,10 +335,10 @@ def countdown(n: int) -> int:
 
 
 def test_recursion_is_not_mixed_up() -> None:
-    walk = listener(lambda: countdown(3), "countdown")
-    assert texts(walk) == ["if n == 0:", "return countdown(n - 1) + 1"]
-    assert read(walk, "n").value == 3
-    inner = listener(lambda: countdown(3), "countdown", line_in(countdown, "return 0"))
+    trace = trace_call(lambda: countdown(3), "countdown")
+    assert texts(trace) == ["if n == 0:", "return countdown(n - 1) + 1"]
+    assert read(trace, "n").value == 3
+    inner = trace_call(lambda: countdown(3), "countdown", line_in(countdown, "return 0"))
     assert texts(inner) == ["if n == 0:", "return 0"]
     assert read(inner, "n").value == 0
     assert kinds(inner, "n")[:3] == ["argument", "argument", "argument"]
@@ -352,9 +352,9 @@ def numbers(limit: int) -> Iterator[int]:
 
 
 def test_a_generator_is_followed_over_its_pauses() -> None:
-    walk = listener(lambda: list(numbers(2)), "numbers")
-    assert [text for text in texts(walk) if text == "yield at"] == ["yield at"] * 2
-    assert texts(walk)[-1] == "while at < limit:"
+    trace = trace_call(lambda: list(numbers(2)), "numbers")
+    assert [text for text in texts(trace) if text == "yield at"] == ["yield at"] * 2
+    assert texts(trace)[-1] == "while at < limit:"
 
 
 def test_a_generator_that_outlives_the_step_is_left_alone() -> None:
@@ -364,10 +364,10 @@ def test_a_generator_that_outlives_the_step_is_left_alone() -> None:
         kept.append(numbers(3))
         return next(kept[0])
 
-    walk = listener(step, "numbers")
-    assert texts(walk)[-1] == "yield at"
+    trace = trace_call(step, "numbers")
+    assert texts(trace)[-1] == "yield at"
     assert list(kept[0]) == [1, 2]
-    assert len(walk.lines) == 3
+    assert len(trace.lines) == 3
 
 
 def test_other_threads_are_not_watched() -> None:
@@ -391,10 +391,10 @@ def long_loop(n: int) -> int:
 
 def test_a_long_loop_is_cut_and_the_step_is_not() -> None:
     results: list[int] = []
-    walk = listener(lambda: results.append(long_loop(5000)), "long_loop")
+    trace = trace_call(lambda: results.append(long_loop(5000)), "long_loop")
     assert results == [sum(range(5000))]
-    assert not walk.complete
-    assert len(walk.lines) == 2000
+    assert not trace.complete
+    assert len(trace.lines) == 2000
 
 
 def test_values_are_not_kept_alive() -> None:
@@ -409,7 +409,7 @@ def test_values_are_not_kept_alive() -> None:
         return Big.gone
 
     found: list[int] = []
-    listener(lambda: found.append(step()), "careful_of")
+    trace_call(lambda: found.append(step()), "careful_of")
     assert found == [1]
 
 
@@ -425,17 +425,17 @@ def test_begin_runs_before_and_unwatched() -> None:
         pick(7)
         order.append("begin")
 
-    walk = listener(lambda: (order.append("step"), pick(1)), "pick", begin=begin)
+    trace = trace_call(lambda: (order.append("step"), pick(1)), "pick", begin=begin)
     assert order == ["begin", "step"]
-    assert read(walk, "x").value == 1
+    assert read(trace, "x").value == 1
 
 
 def test_tensors_and_modules_are_described() -> None:
     torch = pytest.importorskip("torch")
     layer, x = torch.nn.Linear(4, 2), torch.zeros(3, 4, dtype=torch.float16)
 
-    walk = listener(lambda: describe_me(layer, x, x.dtype, x.device, x.shape), "describe_me")
-    values = {name: read(walk, name).value for name in ("layer", "x", "dtype", "device", "shape")}
+    trace = trace_call(lambda: describe_me(layer, x, x.dtype, x.device, x.shape), "describe_me")
+    values = {name: read(trace, name).value for name in ("layer", "x", "dtype", "device", "shape")}
     assert values == {
         "layer": "torch.nn.modules.linear.Linear",
         "x": "tensor(3x4, float16, cpu)",

@@ -263,7 +263,7 @@ def test_a_builder_has_run_its_file_and_builds_when_called(tmp_path: Path) -> No
         ("def build(size):\n    return print\n", "needs arguments (size)"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told_before_anything_is_built(tmp_path: Path, text: str, said: str) -> None:
+def test_what_is_wrong_with_a_file_is_reported_before_anything_is_built(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ProgramError) as caught:
         load_builder(write_program(tmp_path / "train.py", text))
     assert said in caught.value.what
@@ -278,7 +278,7 @@ def test_what_is_wrong_with_a_file_is_told_before_anything_is_built(tmp_path: Pa
         ("async def step(): pass\ndef build():\n    return step\n", "only makes a coroutine"),
     ],
 )
-def test_what_is_wrong_with_a_step_is_told_when_it_is_built(tmp_path: Path, text: str, said: str) -> None:
+def test_what_is_wrong_with_a_step_is_reported_when_it_is_built(tmp_path: Path, text: str, said: str) -> None:
     write_program(tmp_path / "train.py", text)
     build = load_builder("train.py")
     with pytest.raises(ProgramError) as caught:

@@ -31,11 +31,11 @@ class Opaque:
         (slice("a", "b"), "slice('a', 'b', None)"),
     ],
 )
-def test_a_slice_is_told_by_its_ends(value: slice, text: str) -> None:
+def test_a_slice_is_reported_by_its_ends(value: slice, text: str) -> None:
     assert describe(value) == (text, True)
 
 
-def test_a_slice_among_others_is_told_as_it_is_written() -> None:
+def test_a_slice_among_others_is_reported_as_it_is_written() -> None:
     assert describe((slice(0, 2), "a", 3)) == ("(slice(0, 2, None), 'a', 3)", True)
 
 

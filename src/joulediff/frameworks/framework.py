@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from joulediff.model.run import Frame, Run, Setting
 from joulediff.pysource.framework_hints import FrameworkHints
+from joulediff.pysource.programs import Step
 
 if TYPE_CHECKING:
     from joulediff.frameworks.recorder import Recorder
     from joulediff.frameworks.sync import Sync
 
-Step = Callable[[], object]
 OpenRecorder = Callable[..., "Recorder"]
 """Called with the step, and `names`, `root`, `source` and `cpp` of `frameworks.recorder.open_recorder`."""
 FixedStep = Callable[[Step, Callable[[], Step], Mapping[str, Setting]], Step]

@@ -6,7 +6,7 @@ sent to the process of the program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +17,7 @@ from joulediff.model.energy import Energy
 from joulediff.model.measurement import Measurement
 from joulediff.model.run import Form, Op, Run, Setting
 from joulediff.pysource.line_trace import LineTrace, Target
-
-Step = Callable[[], object]
+from joulediff.pysource.programs import Step
 
 # A job is measured twice, with others between, so that drift shows.
 WINDOW_S = 0.4

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Protocol
 from joulediff.frameworks.framework import loaded_frameworks
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import How, Inputs, Op, Run, Setting
+from joulediff.pysource.programs import Step
 
 if TYPE_CHECKING:
     from joulediff.frameworks.jobs import TrialRunner
-
-Step = Callable[[], object]
 
 
 class Load(Protocol):

@@ -476,9 +476,9 @@ def _exact(value: Any) -> Any:
         return f"{type(value).__name__}.{value.name}"
     if isinstance(value, tuple | list):
         items = [_exact(each) for each in value[:MAX_ITEMS] if not isinstance(each, tuple | list)]
-        told = len(items) == len(value) and NotImplemented not in items
+        is_exact = len(items) == len(value) and NotImplemented not in items
         texts = [each if isinstance(own, slice) else repr(each) for own, each in zip(value, items, strict=False)]
-        return f"({', '.join(texts)})" if told else NotImplemented
+        return f"({', '.join(texts)})" if is_exact else NotImplemented
     if isinstance(value, slice):
         parts = [_exact(each) for each in (value.start, value.stop, value.step)]
         return NotImplemented if NotImplemented in parts else f"slice({', '.join(map(repr, parts))})"

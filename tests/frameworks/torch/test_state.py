@@ -187,7 +187,7 @@ def test_a_fresh_optimizer_is_watched_in_its_second_step() -> None:
 
 
 @pytest.mark.parametrize(("every", "is_told"), [(2, True), (3, False)])
-def test_a_first_step_that_comes_later_is_told_where_it_is_watched(every: int, is_told: bool) -> None:
+def test_a_first_step_that_comes_later_is_reported_where_it_is_watched(every: int, is_told: bool) -> None:
     run, _ = recorded(trained(lambda p: torch.optim.AdamW(p, lr=0.01), every=every)()[1])
     assert ("these are the first step of AdamW, which makes its state then" in run.notes[0]) == is_told
     assert any(op.phase == "optimizer" for op in run.ops) == is_told
@@ -437,7 +437,7 @@ def test_without_room_for_the_second_state_nothing_is_put_back(monkeypatch: pyte
         assert everything(net, step) == left
 
 
-def test_state_out_of_reach_is_told() -> None:
+def test_state_out_of_reach_is_reported() -> None:
     class Cache:
         def __init__(self) -> None:
             self.layers = {("a", 1): torch.zeros(4)}
@@ -459,7 +459,7 @@ def test_a_step_that_has_run_before_has_no_first_state(monkeypatch: pytest.Monke
     assert "which is not put back: each call goes on where the last one ended" in note
 
 
-def test_outputs_that_differ_although_the_state_is_put_back_are_told() -> None:
+def test_outputs_that_differ_although_the_state_is_put_back_are_reported() -> None:
     weight, calls = torch.zeros(2), [0]
 
     def step() -> torch.Tensor:

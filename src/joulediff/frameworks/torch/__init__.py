@@ -12,12 +12,11 @@ from joulediff.frameworks.torch.operators import OPERATORS
 from joulediff.frameworks.torch.switches import table
 from joulediff.frameworks.torch.switches.aliases import group_aliases
 from joulediff.model.run import Setting
+from joulediff.pysource.programs import Step
 
 if TYPE_CHECKING:
     from joulediff.frameworks.recorder import Recorder
     from joulediff.frameworks.sync import Sync
-
-Step = Callable[[], object]
 
 
 def _advice(key: str, where: str) -> str | None:

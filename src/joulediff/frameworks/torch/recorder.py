@@ -31,9 +31,9 @@ from joulediff.frameworks.torch.trials.trial_runner import TorchTrialRunner
 from joulediff.model.run import Run, Setting
 from joulediff.model.signature import Signature, compare
 from joulediff.pysource.call_path import read_sources
+from joulediff.pysource.programs import Step
 from joulediff.pysource.setting_sites import find_places, own_files
 
-Step = Callable[[], object]
 Outputs = dict[str, Signature | None]
 
 # Kernels that add in varying order give outputs that differ by rounding: half precision has three digits.
@@ -179,8 +179,8 @@ def _notes_on_state(found: Captured, left: Sequence[str | None], state: State | 
     steps = any(op.phase == "optimizer" for op in found.ops)  # with gradient accumulation not every call has one
     makers = state.makers if state is not None and steps else ()
     first = f"; so these are the first step of {_list(makers)}, which makes its state then" if makers else ""
-    told = f"the step changes what it starts from ({_list_all(found.changed)})"
-    return [f"{told}: it is put back before each watched pass{first}"]
+    names = _list_all(found.changed)
+    return [f"the step changes what it starts from ({names}): it is put back before each watched pass{first}"]
 
 
 def _list_all(changed: Sequence[str | None]) -> str:

@@ -372,7 +372,7 @@ def test_what_checkpointing_computes_again_is_in_the_backward_phase(reentrant: b
 # --- The state an operator runs in. ---
 
 
-def test_grad_and_inference_mode_are_told() -> None:
+def test_grad_and_inference_mode_are_reported() -> None:
     x = torch.randn(2, 3)
     linear = nn.Linear(3, 3)
 
@@ -388,7 +388,7 @@ def test_grad_and_inference_mode_are_told() -> None:
     assert [(op.grad, op.inference) for op in found.ops[1::2]] == [(True, False), (False, False), (False, True)]
 
 
-def test_autocast_is_told_where_it_is_on() -> None:
+def test_autocast_is_reported_where_it_is_on() -> None:
     x = torch.randn(3, 3)
 
     def step() -> None:

@@ -407,7 +407,7 @@ def test_what_the_step_starts_from_and_changes_is_named(
     assert capture_step(lambda: change(x, y)).changed == names
 
 
-def test_a_tensor_without_a_name_that_changes_is_told_too() -> None:
+def test_a_tensor_without_a_name_that_changes_is_reported_too() -> None:
     class Hidden:
         __slots__ = ("tensor",)
 

@@ -563,7 +563,7 @@ def simple() -> tuple[Run, Op]:
         ),
     ],
 )
-def test_what_cannot_be_run_again_is_told(changes: dict[str, Any], why: str) -> None:
+def test_what_cannot_be_run_again_is_reported(changes: dict[str, Any], why: str) -> None:
     run, op = simple()
     assert why in refusal(replace(op, **changes), run)
 
@@ -621,7 +621,7 @@ def test_operators_of_the_programs_own_are_run_again(own_ops: Any) -> None:
 
 @pytest.mark.parametrize("error", [KeyError("tired"), RuntimeError("tired\nat length"), AssertionError()], ids=repr)
 @pytest.mark.parametrize("after", [1, 500], ids=["at once", "later"])
-def test_one_that_fails_when_run_again_is_told(own_ops: Any, error: Exception, after: int) -> None:
+def test_one_that_fails_when_run_again_is_reported(own_ops: Any, error: Exception, after: int) -> None:
     x = torch.randn(5)
     step = lambda: torch.ops.joulediff_replay_tests.tired(x)  # noqa: E731
     run = captured(step)
@@ -826,7 +826,7 @@ def test_a_step_that_lacks_the_memory_of_kept_inputs_is_replayed_without_them(er
     assert open_books(run).split == "replayed"
 
 
-def test_an_operator_for_which_the_host_has_no_memory_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operator_for_which_the_host_has_no_memory_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     step = lambda: torch.ones(10) * 2  # noqa: E731
     run = captured(step)
     monkeypatch.setattr(KeptInputs, "tensors", lambda _: [torch.empty(2**60, dtype=torch.uint8)])

@@ -134,7 +134,7 @@ def test_the_device_of_a_setting(setting: str, index: int | None) -> None:
     assert can_change(setting) == (index is not None)
 
 
-def test_a_change_that_the_driver_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_that_the_driver_refuses_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, Driver(set_error=1))
     with pytest.raises(RuntimeError, match="does not let it be changed"):
         write_schedule(1, "yield")
@@ -162,7 +162,7 @@ def test_it_is_put_back_after_a_failure(driver: Driver) -> None:
         ({"set_error": 1}, "cannot be changed to yield: the driver does not let it be changed"),
     ],
 )
-def test_a_driver_that_does_not_follow_is_told(
+def test_a_driver_that_does_not_follow_is_reported(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], said: str
 ) -> None:
     driver = install(monkeypatch, Driver(**changes))

@@ -112,7 +112,7 @@ def test_operators_that_the_profiler_does_not_show_are_no_difference(name):
     assert joined.notes == ()
 
 
-def test_what_only_the_traced_step_ran_is_told():
+def test_what_only_the_traced_step_ran_is_reported():
     traced = to_traced(
         render(
             call("aten::embedding", Work("gather")),
@@ -132,7 +132,7 @@ def test_what_only_the_traced_step_ran_is_told():
     )
 
 
-def test_what_only_the_captured_step_ran_is_told():
+def test_what_only_the_captured_step_ran_is_reported():
     traced = to_traced(render(call("aten::embedding", Work("gather")), call("aten::relu", Work("relu"))))
     joined = join(traced, make_ops("aten::embedding", "aten::erf", "aten::relu"))
     assert ops_of(joined) == {"gather": 0, "relu": 2}
@@ -140,7 +140,7 @@ def test_what_only_the_captured_step_ran_is_told():
     assert joined.notes == ("the captured step ran 1 operator that the traced one did not, first aten::erf (op 1)",)
 
 
-def test_a_difference_at_the_very_begin_is_told():
+def test_a_difference_at_the_very_begin_is_reported():
     joined = join(
         to_traced(render(call("aten::mul"), call("aten::add"), call("aten::mul"))), make_ops("aten::add", "aten::mul")
     )
@@ -253,7 +253,7 @@ def test_triton_kernels_are_joined_by_name_in_the_order_of_their_launches():
     assert joined.agreed
 
 
-def test_a_different_number_of_triton_launches_is_told():
+def test_a_different_number_of_triton_launches_is_reported():
     traced = to_traced(render(*[Work("add_kernel", by="cuLaunchKernelEx")] * 3))
     joined = join(traced, make_ops("triton::add_kernel"))
     assert [kernel.op for kernel in joined.kernels] == [0, None, None]

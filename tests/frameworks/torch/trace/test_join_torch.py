@@ -182,7 +182,7 @@ def test_a_step_partly_in_inference_mode(gpt2, ids):
     assert check(step)["aten::layer_norm"] == 5
 
 
-def test_a_step_that_changes_between_the_passes_is_told():
+def test_a_step_that_changes_between_the_passes_is_reported():
     def step():
         x = torch.ones(4).neg()
         if torch.autograd._profiler_enabled():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from joulediff.frameworks.torch.trace.chrome import FENCE, STEP, read_trace, to_traced
+from joulediff.frameworks.torch.trace.chrome import OUR_SYNC, STEP, read_trace, to_traced
 from joulediff.model.errors import JoulediffError
 from trace_builders import PROCESS, STEP_THREAD, Renderer, Runtime, Work, call, mark, render
 
@@ -160,8 +160,8 @@ def test_a_wait_inside_a_wait_counts_once():
 
 def test_our_own_fence_is_no_wait_of_the_program():
     own = Runtime("cudaDeviceSynchronize", host_us=50.0)
-    warm, traced = Renderer(), [call("aten::add", Runtime("cudaStreamSynchronize")), mark(FENCE, own)]
-    warm.step({STEP_THREAD: [call("aten::add"), mark(FENCE, own)]}, name="joulediff.warm")
+    warm, traced = Renderer(), [call("aten::add", Runtime("cudaStreamSynchronize")), mark(OUR_SYNC, own)]
+    warm.step({STEP_THREAD: [call("aten::add"), mark(OUR_SYNC, own)]}, name="joulediff.warm")
     warm.step({STEP_THREAD: traced})
     found = to_traced(warm.trace())
     assert [pause.wait.name for pause in found.pauses] == ["cudaStreamSynchronize"]

@@ -175,7 +175,7 @@ def test_a_part_needs_what_others_make() -> None:
     assert sequence.written == set()
 
 
-def test_what_is_given_and_written_to_is_told() -> None:
+def test_what_is_given_and_written_to_is_reported() -> None:
     state, scale = torch.ones(3), torch.tensor(2.0)
 
     def step() -> torch.Tensor:
@@ -339,7 +339,7 @@ def test_rounding_in_another_order_may_be_larger_where_there_are_few_elements() 
     assert differ(many, (many * (1 + 5e-4)).flip(0)) > 1.0
 
 
-def test_rounding_in_the_same_order_is_told_as_it_is() -> None:
+def test_rounding_in_the_same_order_is_reported_as_it_is() -> None:
     close = X.double() * (1 + 1e-6)
     assert differ(X, close) == pytest.approx(1e-6, rel=0.1)
     assert differ(X, close.flip(1)) == pytest.approx(1e-6, rel=0.1)

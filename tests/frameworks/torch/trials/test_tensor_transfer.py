@@ -1,4 +1,4 @@
-"""Tensors that one program lends to another: what comes out is what went in, and a broken file is an error."""
+"""Tensors are transferred from one program to another unchanged, and a broken file is an error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from joulediff.frameworks.torch.trials import tensor_transfer as loans
+from joulediff.frameworks.torch.trials import tensor_transfer
 from joulediff.frameworks.torch.trials.tensor_transfer import read_tensors, write_tensors
 from joulediff.model.errors import JoulediffError
 
@@ -87,14 +87,14 @@ class Wrapped(torch.Tensor):
         (torch.ones(2).as_subclass(Wrapped), "a tensor of a kind of its own"),
     ],
 )
-def test_what_cannot_be_lent(tmp_path: Path, tensor: torch.Tensor, why: str) -> None:
+def test_tensors_that_cannot_be_exported(tmp_path: Path, tensor: torch.Tensor, why: str) -> None:
     with pytest.raises(JoulediffError, match=f"it reads {why} that only the other program has"):
         write_tensors(tmp_path / "t", {0: tensor})
     assert not (tmp_path / "t").exists()
 
 
-def test_too_much_is_not_lent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loans, "MAX_BYTES", 3 << 20)
+def test_too_large_tensors_are_not_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensor_transfer, "MAX_BYTES", 3 << 20)
     with pytest.raises(JoulediffError, match="it reads 4 MB that only the other program has"):
         write_tensors(tmp_path / "t", {0: torch.zeros(1 << 20)})
 

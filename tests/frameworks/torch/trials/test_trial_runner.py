@@ -17,7 +17,7 @@ from interpreter import SEED, seed_all, to_run
 from joulediff.frameworks.jobs import OTHER, OWN, Feed, Job
 from joulediff.frameworks.torch.capture.capture import capture_step
 from joulediff.frameworks.torch.models import find_holdings
-from joulediff.frameworks.torch.trials import trial_runner as workshops
+from joulediff.frameworks.torch.trials import trial_runner as trial_runners
 from joulediff.frameworks.torch.trials.trial_runner import TorchTrialRunner
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Form, Op, Run, Wait
@@ -32,7 +32,7 @@ FILE = "tests/frameworks/torch/trials/test_trial_runner.py"
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workshops, "MAX_COPIES", 2)
+    monkeypatch.setattr(trial_runners, "MAX_COPIES", 2)
     monkeypatch.setattr("joulediff.measuring.idle.WINDOW_S", 0.1)
 
 
@@ -97,7 +97,7 @@ def test_operators_of_the_other_program_on_this_ones_tensors() -> None:
         assert piece.difference is not None and piece.difference < 1e-5
 
 
-def test_other_outputs_are_told() -> None:
+def test_other_outputs_are_reported() -> None:
     def wrong() -> torch.Tensor:
         return torch.relu(X * 2)
 
@@ -126,9 +126,9 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(workshops, "CudaLoad", Load)
-    monkeypatch.setattr(workshops, "kernel_names", lambda call, device: ())
-    monkeypatch.setattr(workshops, "_count_copies", lambda size, device: 1)
+    monkeypatch.setattr(trial_runners, "CudaLoad", Load)
+    monkeypatch.setattr(trial_runners, "kernel_names", lambda call, device: ())
+    monkeypatch.setattr(trial_runners, "_count_copies", lambda size, device: 1)
     return found
 
 
@@ -176,7 +176,7 @@ def in_one() -> torch.Tensor:
     return (X * 2) @ WHOLE
 
 
-def lent(path: Path) -> tuple[TorchTrialRunner, int]:
+def exported(path: Path) -> tuple[TorchTrialRunner, int]:
     """Return the program in parts, for which the other one wrote its matrix to a file, and which value that is."""
     other = open_workshop(in_one)
     value = captured(in_one).ops[1].inputs[1]
@@ -186,7 +186,7 @@ def lent(path: Path) -> tuple[TorchTrialRunner, int]:
 
 
 def test_a_tensor_that_the_other_program_lends(tmp_path: Path) -> None:
-    trial_runner, _ = lent(tmp_path / "t")
+    trial_runner, _ = exported(tmp_path / "t")
     job = transplant(in_parts, in_one)
     with pytest.raises(JoulediffError, match="a tensor that this program does not have"):
         trial_runner.open_piece(job)
@@ -202,7 +202,7 @@ def test_a_tensor_that_the_other_program_lends(tmp_path: Path) -> None:
 
 def test_lent_tensors_stand_for_those_of_the_other_program_alone(tmp_path: Path) -> None:
     """They have the other program's numbers, and the same number is another tensor here."""
-    trial_runner, value = lent(tmp_path / "t")
+    trial_runner, value = exported(tmp_path / "t")
     trial_runner.import_tensors(tmp_path / "t")
     run = captured(in_parts)
     ops = tuple(op.id for op in run.ops[1:])
@@ -224,15 +224,15 @@ def test_what_is_borrowed_takes_turns_with_the_rest(tmp_path: Path, monkeypatch:
         def close(self) -> None:
             pass
 
-    trial_runner, _ = lent(tmp_path / "t")
+    trial_runner, _ = exported(tmp_path / "t")
     trial_runner.import_tensors(tmp_path / "t")
-    monkeypatch.setattr(workshops, "HostLoad", Load)
-    monkeypatch.setattr(workshops, "_count_copies", lambda size, device: 3)
+    monkeypatch.setattr(trial_runners, "HostLoad", Load)
+    monkeypatch.setattr(trial_runners, "_count_copies", lambda size, device: 3)
     trial_runner.open_piece(transplant(in_parts, in_one)).close()
     assert [len(places) for places in seen] == [3, 3]
 
 
-def test_what_nobody_reads_there_is_not_lent(tmp_path: Path) -> None:
+def test_a_tensor_that_is_not_read_is_not_exported(tmp_path: Path) -> None:
     with pytest.raises(JoulediffError, match="does not read a tensor that was asked for"):
         open_workshop(in_one).export_tensors((0,), [captured(in_one).ops[1].inputs[1]], tmp_path / "t")
 
@@ -269,7 +269,7 @@ def test_memory_that_runs_out_is_a_reason(monkeypatch: pytest.MonkeyPatch, error
     def refuse(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(workshops, "_copies", refuse)
+    monkeypatch.setattr(trial_runners, "_copies", refuse)
     with pytest.raises(JoulediffError, match="do not fit into memory"):
         open_workshop(fused).open_piece(Job(OWN, (1,), collect=(1,)))
 
@@ -439,15 +439,15 @@ def test_the_program_is_left_as_it_is(training: bool, fails: bool) -> None:
     left: list[list[Any]] = []
     ran: list[str] = []
 
-    def try_all(bench: LocalProgram) -> None:
-        ops = tuple(op.id for op in bench.run.ops[1:4])
-        bench.take_other(bench.run)
-        weighed = bench.measure_job(Job(OWN, ops, collect=ops), window_s=0.15)
-        assert weighed.energy is not None and weighed.energy.joules > 0
-        bench.measure_job(Job(OWN, ops, collect=ops, settings={DETERMINISTIC: True}), window_s=0.02)
-        name, _ = bench.capture({"torch.backends.mkldnn.enabled": False})
+    def try_all(program: LocalProgram) -> None:
+        ops = tuple(op.id for op in program.run.ops[1:4])
+        program.take_other(program.run)
+        cost = program.measure_job(Job(OWN, ops, collect=ops), window_s=0.15)
+        assert cost.energy is not None and cost.energy.joules > 0
+        program.measure_job(Job(OWN, ops, collect=ops, settings={DETERMINISTIC: True}), window_s=0.02)
+        name, _ = program.capture({"torch.backends.mkldnn.enabled": False})
         ran.append(name)
-        with bench.trial_runner.without_sync(step, file=FILE, line=step.__code__.co_firstlineno + 2):
+        with program.trial_runner.without_sync(step, file=FILE, line=step.__code__.co_firstlineno + 2):
             pass
         if fails:
             raise ValueError("no")
@@ -482,12 +482,12 @@ def test_versions_of_tensors_that_nothing_writes_stay() -> None:
     assert [tensor._version for tensor in (*model.parameters(), *model.buffers(), X)] == versions
 
 
-def test_what_cannot_be_weighed_has_a_note() -> None:
+def test_a_job_that_cannot_be_measured_has_a_note() -> None:
     notes: list[str | None] = []
 
-    def measure_job(bench: LocalProgram) -> None:
-        notes.append(bench.measure_job(Job("nobody", (0,)), window_s=0.01).note)
-        notes.append(bench.measure_job(Job(OWN, (0,), collect=(0,), settings={"torch.no": 1}), window_s=0.01).note)
+    def measure_job(program: LocalProgram) -> None:
+        notes.append(program.measure_job(Job("nobody", (0,)), window_s=0.01).note)
+        notes.append(program.measure_job(Job(OWN, (0,), collect=(0,), settings={"torch.no": 1}), window_s=0.01).note)
 
     record(fused, then=measure_job, **QUICK)
     assert notes == ["there is no recording nobody here", "torch.no cannot be changed at run time"]
@@ -500,13 +500,13 @@ def test_a_step_is_measured_again_and_under_other_settings() -> None:
         seen.append(torch.are_deterministic_algorithms_enabled())
         return X * 2
 
-    def measure(bench: LocalProgram) -> None:
+    def measure(program: LocalProgram) -> None:
         seen.clear()
         limits: dict[str, Any] = {"seconds": 0.05, "wait_s": 0.0}
-        assert bench.measure(settings={}, **limits).energy.joules > 0
+        assert program.measure(settings={}, **limits).energy.joules > 0
         assert not any(seen)
         seen.clear()
-        bench.measure(settings={DETERMINISTIC: True}, **limits)
+        program.measure(settings={DETERMINISTIC: True}, **limits)
         assert seen and all(seen)
 
     record(step, then=measure, **QUICK)

@@ -32,11 +32,11 @@ from joulediff.frameworks.torch.tensor_tree import named_tensors
 from joulediff.model.run import Frame, Op, Phase, Value, ValueKind
 from joulediff.model.signature import Signature
 from joulediff.pysource.call_path import CallPaths
+from joulediff.pysource.programs import Step
 
 if TYPE_CHECKING:
     import torch
 
-Step = Callable[[], object]
 
 # Checked for every operator, so by name and not by folder.
 _OWN_FILES = (__file__, mode.__file__)
@@ -105,7 +105,7 @@ class _Recorder:
         self._paths = CallPaths(_Recorder.call.__code__, root=root, hidden=_is_module_call, hints=source_hints())
         self._encoder = Encoder()
         self._flags = Flags()
-        self._drafts: list[Draft] = []
+        self._pending: list[PendingOp] = []
         self._threads: dict[int, int] = {threading.get_ident(): 0}
         self._by_sequence: dict[int, int] = {}
         self._streams: dict[int, int] = {}
@@ -167,7 +167,7 @@ class _Recorder:
         output: object,
         frame: FrameType | None,
     ) -> None:
-        torch, number, me = self._torch, len(self._drafts), threading.get_ident()
+        torch, number, me = self._torch, len(self._pending), threading.get_ident()
         if facts.is_blank:
             self._values.leave_blank(number)
         writes = self._values.write(changed, number) if changed else ()
@@ -178,8 +178,8 @@ class _Recorder:
         thread = self._threads.setdefault(me, len(self._threads))
         self._flags.note(number, main=thread == 0)
         assert self._modules is not None
-        self._drafts.append(
-            Draft(
+        self._pending.append(
+            PendingOp(
                 name=facts.name,
                 overload=facts.overload,
                 arguments=text,
@@ -292,9 +292,9 @@ class _Recorder:
             outputs = self._name_outputs(output)
             values = self._values.finish()
         frames = tuple(self._paths.frames)
-        constants = [value for draft in self._drafts if draft.name == _CONSTANT for value in draft.inputs]
+        constants = [value for entry in self._pending if entry.name == _CONSTANT for value in entry.inputs]
         return Captured(
-            ops=to_ops(self._drafts, frames, cpp=self._cpp),
+            ops=to_ops(self._pending, frames, cpp=self._cpp),
             values=values,
             signatures=tuple(self._signers.finish()),
             frames=frames,
@@ -303,7 +303,7 @@ class _Recorder:
             changed=tuple(None if name is None else name.text for name in self._values.changed(fresh=constants)),
             files=self._paths.files,
             addresses=self._values.addresses(),
-            flags=self._flags.finish(len(self._drafts)),
+            flags=self._flags.finish(len(self._pending)),
             step_s=step_s,
         )
 
@@ -336,7 +336,7 @@ _BACKWARD_CALL = OPERATORS.engine_call
 
 
 @dataclass(slots=True)
-class Draft:
+class PendingOp:
     """An operator before all operators are known. `place` is its module and the module's class."""
 
     name: str
@@ -362,30 +362,30 @@ class Draft:
     compiled: bool = False
 
 
-def to_ops(drafts: Sequence[Draft], frames: Sequence[Frame], *, cpp: bool) -> tuple[Op, ...]:
+def to_ops(pending: Sequence[PendingOp], frames: Sequence[Frame], *, cpp: bool) -> tuple[Op, ...]:
     """Return the operators, with the facts that follow from their call paths."""
-    _learn_from_frames(drafts, frames)
-    texts = _cpp_texts(drafts) if cpp else [None] * len(drafts)
-    return tuple(_to_op(number, draft, texts[number]) for number, draft in enumerate(drafts))
+    _learn_from_frames(pending, frames)
+    texts = _cpp_texts(pending) if cpp else [None] * len(pending)
+    return tuple(_to_op(number, entry, texts[number]) for number, entry in enumerate(pending))
 
 
-def _learn_from_frames(drafts: Sequence[Draft], frames: Sequence[Frame]) -> None:
+def _learn_from_frames(pending: Sequence[PendingOp], frames: Sequence[Frame]) -> None:
     """Add the facts that follow from a call path; a backward operator gets the place of its forward operator.
 
     Autograd computes gradients from C++. Python code with gradients on, inside of it, is a recomputed forward pass.
     """
     compiled = _inside(frames, lambda f: f.owner == "torch" and f.function.startswith(_COMPILER_FUNCTIONS))
     optimizer = _inside(frames, lambda f: f.owner == "torch" and f.file.startswith(_OPTIMIZER_FILES))
-    for draft in drafts:
-        draft.compiled = draft.frame in compiled
-        if draft.phase == "forward" and draft.frame in optimizer and draft.place[0] is None:
-            draft.phase = "optimizer"  # in a module it is the closure that an optimizer calls
-        if draft.grad and draft.frame is not None and frames[draft.frame].function != _BACKWARD_CALL:
-            draft.forward = None
-        if draft.forward is not None:
-            forward = drafts[draft.forward]
-            draft.compiled |= forward.compiled
-            draft.place = forward.place if draft.place[0] is None else draft.place
+    for entry in pending:
+        entry.compiled = entry.frame in compiled
+        if entry.phase == "forward" and entry.frame in optimizer and entry.place[0] is None:
+            entry.phase = "optimizer"  # in a module it is the closure that an optimizer calls
+        if entry.grad and entry.frame is not None and frames[entry.frame].function != _BACKWARD_CALL:
+            entry.forward = None
+        if entry.forward is not None:
+            forward = pending[entry.forward]
+            entry.compiled |= forward.compiled
+            entry.place = forward.place if entry.place[0] is None else entry.place
 
 
 def _inside(frames: Sequence[Frame], is_entry: Callable[[Frame], bool]) -> set[int]:
@@ -397,35 +397,35 @@ def _inside(frames: Sequence[Frame], is_entry: Callable[[Frame], bool]) -> set[i
     return inside
 
 
-def _cpp_texts(drafts: Sequence[Draft]) -> list[str | None]:
+def _cpp_texts(pending: Sequence[PendingOp]) -> list[str | None]:
     import torch
 
-    found: list[Any] = torch._C._profiler.symbolize_tracebacks([draft.cpp for draft in drafts])  # noqa: SLF001
+    found: list[Any] = torch._C._profiler.symbolize_tracebacks([entry.cpp for entry in pending])  # noqa: SLF001
     return ["\n".join(f["name"] for f in frames if f["name"].startswith(_CPP_NAMES)) for frames in found]
 
 
-def _to_op(number: int, draft: Draft, cpp: str | None) -> Op:
+def _to_op(number: int, entry: PendingOp, cpp: str | None) -> Op:
     return Op(
         id=number,
-        name=draft.name,
-        overload=draft.overload,
-        arguments=draft.arguments,
-        returns=draft.returns,
-        inputs=draft.inputs,
-        outputs=draft.outputs,
-        writes=draft.writes,
-        frame=draft.frame,
-        module=draft.place[0],
-        module_type=draft.place[1],
-        phase=draft.phase,
-        forward=draft.forward,
-        thread=draft.thread,
-        device=draft.device,
-        stream=draft.stream,
-        region=draft.region,
-        grad=draft.grad,
-        inference=draft.inference,
-        autocast=draft.autocast,
-        compiled=draft.compiled,
+        name=entry.name,
+        overload=entry.overload,
+        arguments=entry.arguments,
+        returns=entry.returns,
+        inputs=entry.inputs,
+        outputs=entry.outputs,
+        writes=entry.writes,
+        frame=entry.frame,
+        module=entry.place[0],
+        module_type=entry.place[1],
+        phase=entry.phase,
+        forward=entry.forward,
+        thread=entry.thread,
+        device=entry.device,
+        stream=entry.stream,
+        region=entry.region,
+        grad=entry.grad,
+        inference=entry.inference,
+        autocast=entry.autocast,
+        compiled=entry.compiled,
         cpp=cpp,
     )

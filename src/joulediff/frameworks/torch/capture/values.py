@@ -45,7 +45,7 @@ class _Write(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Draft:
+class _PendingValue:
     """A value while its name and signature are still open."""
 
     storage: _Storage
@@ -94,7 +94,7 @@ class Values:
         self._signers = signers
         self._by_address: dict[int, _Storage] = {}
         self._storages: list[_Storage] = []
-        self._drafts: list[_Draft] = []
+        self._pending: list[_PendingValue] = []
         self._blank_ops: set[int] = set()
 
     def name(self, tensor: torch.Tensor, name: Name) -> None:
@@ -146,19 +146,19 @@ class Values:
 
     def is_blank(self, value: int) -> bool:
         """Return whether a value is uninitialised memory."""
-        return self._drafts[value].is_blank
+        return self._pending[value].is_blank
 
     def rename(self, value: int, name: str) -> None:
         """Give a value a name, beside one it may have."""
-        draft = self._drafts[value]
-        draft.name = f"{draft.name}, {name}" if draft.name else name
+        entry = self._pending[value]
+        entry.name = f"{entry.name}, {name}" if entry.name else name
 
     def changed(self, *, fresh: Iterable[int] = ()) -> Iterator[Name | None]:
         """Yield the names of tensors that were there before the step, changed in it, and are still there; None unnamed.
 
         `fresh` are values that only seem to have been there before.
         """
-        passed = {self._drafts[value].storage.id for value in fresh}
+        passed = {self._pending[value].storage.id for value in fresh}
         for storage in self._storages:
             if storage.maker is None and storage.writes and storage.id not in passed and storage.is_alive():
                 named: list[Name | None] = [
@@ -172,8 +172,8 @@ class Values:
 
     def finish(self) -> tuple[Value, ...]:
         """Sign the remaining values, and return all."""
-        self._sign_waiting(range(len(self._drafts)))
-        return tuple(_to_value(number, draft) for number, draft in enumerate(self._drafts))
+        self._sign_waiting(range(len(self._pending)))
+        return tuple(_to_value(number, entry) for number, entry in enumerate(self._pending))
 
     def _read(self, tensor: torch.Tensor, storage: _Storage, piece: _Piece) -> int:
         value, checked = storage.newest.get(piece, (None, 0))
@@ -200,27 +200,29 @@ class Values:
             writers.append(maker)
         name = storage.names.get(piece)
         kind: ValueKind = "produced" if writers else name.kind if name else "input"
-        number = len(self._drafts)
-        draft = _Draft(storage, piece, tensor.device, kind, name.text if name else None, writers, previous, is_blank)
-        self._drafts.append(draft)
+        number = len(self._pending)
+        entry = _PendingValue(
+            storage, piece, tensor.device, kind, name.text if name else None, writers, previous, is_blank
+        )
+        self._pending.append(entry)
         storage.newest[piece] = (number, len(storage.writes))
         if storage.is_weights and not storage.writes:
             # Weights are many and mostly stay as they are: signed after the step, or before the first write.
-            draft.unsigned = tensor
+            entry.unsigned = tensor
             storage.unsigned.append(number)
         elif not is_blank:
-            self._sign(draft, tensor)
+            self._sign(entry, tensor)
         return number
 
     def _sign_waiting(self, values: Iterable[int]) -> None:
         for value in values:
-            draft = self._drafts[value]
-            tensor, draft.unsigned = draft.unsigned, None
+            entry = self._pending[value]
+            tensor, entry.unsigned = entry.unsigned, None
             if tensor is not None:
-                self._sign(draft, tensor)
+                self._sign(entry, tensor)
 
-    def _sign(self, draft: _Draft, tensor: torch.Tensor) -> None:
-        storage, piece = draft.storage, draft.piece
+    def _sign(self, entry: _PendingValue, tensor: torch.Tensor) -> None:
+        storage, piece = entry.storage, entry.piece
         if storage.is_opaque:
             return
         extent = extent_of(piece.shape, piece.strides)
@@ -229,7 +231,7 @@ class Values:
         if checked < 0 or (checked < len(storage.writes) and _visible(storage, checked, piece)):
             known = self._signers.sign(tensor, extent)
         storage.signed[key] = (known, len(storage.writes))
-        draft.signature = known
+        entry.signature = known
 
     def _locate(self, tensor: torch.Tensor, maker: int | None = None) -> tuple[_Storage, _Piece]:
         """Return the storage of a tensor and its piece of it. A storage that is not known yet is the `maker`'s."""
@@ -314,21 +316,21 @@ def _bytes(piece: _Piece) -> tuple[int, Dims]:
     return piece.offset * size, tuple(dims)
 
 
-def _to_value(number: int, draft: _Draft) -> Value:
-    piece = draft.piece
+def _to_value(number: int, entry: _PendingValue) -> Value:
+    piece = entry.piece
     return Value(
         id=number,
         shape=tuple(piece.shape),
         strides=tuple(piece.strides),
         offset=piece.offset,
         dtype=str(piece.dtype).removeprefix("torch."),
-        device=str(draft.device),
-        storage=draft.storage.id,
-        kind=draft.kind,
-        name=draft.name,
-        producer=draft.writers[-1] if draft.writers else None,
-        previous=draft.previous,
-        writers=tuple(draft.writers),
-        signature=draft.signature,
-        repeats=1 if draft.storage.is_opaque else extent_of(piece.shape, piece.strides).repeats,
+        device=str(entry.device),
+        storage=entry.storage.id,
+        kind=entry.kind,
+        name=entry.name,
+        producer=entry.writers[-1] if entry.writers else None,
+        previous=entry.previous,
+        writers=tuple(entry.writers),
+        signature=entry.signature,
+        repeats=1 if entry.storage.is_opaque else extent_of(piece.shape, piece.strides).repeats,
     )

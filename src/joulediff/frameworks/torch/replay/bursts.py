@@ -48,7 +48,7 @@ def as_recorded() -> Iterator[None]:
 
 
 @contextmanager
-def failures_told() -> Iterator[None]:
+def as_joulediff_errors() -> Iterator[None]:
     """Turn an exception of an operator into a reason not to measure it; callers handle a lack of memory."""
     try:
         yield
@@ -108,7 +108,7 @@ class CudaLoad:
     def run(self, rest_s: float) -> None:
         import torch
 
-        with failures_told(), torch.cuda.device(self._device), as_recorded():
+        with as_joulediff_errors(), torch.cuda.device(self._device), as_recorded():
             if self._renewal is not None:
                 self._renewal.count()
             self._burst()
@@ -223,7 +223,7 @@ class HostLoad:
         self._renewal = None if renew is None else _Renewal(renew, _timed_on_host(renew), self.burst_s)
 
     def run(self, rest_s: float) -> None:  # noqa: ARG002 - a CPU needs no rest
-        with failures_told(), as_recorded():
+        with as_joulediff_errors(), as_recorded():
             if self._renewal is not None:
                 self._renewal.count()
             self._burst()

@@ -19,6 +19,7 @@ from joulediff.frameworks.torch.capture.hooks import watch_triton
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Form, Inputs, Op, Run, Value
 from joulediff.model.signature import Signature
+from joulediff.pysource.programs import Step
 
 if TYPE_CHECKING:
     import torch
@@ -210,9 +211,6 @@ def _cut(buffer: torch.Tensor, piece: _Piece) -> torch.Tensor:
     empty: Any = torch.empty(0, dtype=piece.dtype, device=buffer.device)
     cut: Callable[..., torch.Tensor] = empty.set_
     return cut(buffer.untyped_storage(), begin // piece.dtype.itemsize, piece.shape, piece.strides)
-
-
-Step = Callable[[], object]
 
 
 def collect_inputs(

@@ -15,16 +15,15 @@ from joulediff.frameworks.torch.replay.bursts import (
     CudaLoad,
     CudaRest,
     HostLoad,
+    as_joulediff_errors,
     as_recorded,
-    failures_told,
     is_out_of_memory,
 )
 from joulediff.frameworks.torch.replay.inputs import KeptInputs, collect_inputs, count_turns, draw_inputs
 from joulediff.frameworks.torch.replay.rebuild import bind, refuse
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Op, Run
-
-Step = Callable[[], object]
+from joulediff.pysource.programs import Step
 
 # Half of what is free: the other half is for outputs, workspaces and the allocator's rounding.
 BUDGET_SHARE = 0.5
@@ -98,7 +97,7 @@ class TorchReplayer:
     ) -> Load:
         found = self._run.ops[op]
         try:
-            with failures_told(), as_recorded():
+            with as_joulediff_errors(), as_recorded():
                 return self._open(found, self._inputs(op), inputs, outputs, device_s)
         except (MemoryError, RuntimeError) as error:  # failures_told lets nothing else through
             raise JoulediffError("its inputs and outputs do not fit into memory a second time") from error

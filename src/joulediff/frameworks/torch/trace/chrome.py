@@ -19,8 +19,8 @@ from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Kernel, KernelKind, Wait
 
 STEP = "joulediff.step"
-FENCE = "joulediff.fence"
-"""Around our own synchronisation at the end of the step, which is no wait of the program's."""
+OUR_SYNC = "joulediff.fence"
+"""Marks our own synchronisation at the end of the step, no wait of the program; stored traces have this name."""
 
 _CALLS = ("cpu_op", "user_annotation")
 _RUNTIME = ("cuda_runtime", "cuda_driver")
@@ -101,8 +101,8 @@ class _Reader:
 
     def __init__(self, step: _Event, events: Sequence[_Event]) -> None:
         self._step = step
-        fences_us = [e.start_us for e in events if e.name == FENCE and step.start_us <= e.start_us < step.end_us]
-        self._fence_us = max(fences_us, default=step.end_us)
+        syncs_us = [e.start_us for e in events if e.name == OUR_SYNC and step.start_us <= e.start_us < step.end_us]
+        self._fence_us = max(syncs_us, default=step.end_us)
         self._device = [event for event in events if event.category in _KINDS]
         self._runtime = [event for event in events if event.category in _RUNTIME]
         own = [event for event in events if event.category not in _KINDS and self._is_own(event)]

@@ -16,11 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from joulediff.frameworks.torch.trace.chrome import FENCE, STEP, read_trace
+from joulediff.frameworks.torch.trace.chrome import OUR_SYNC, STEP, read_trace
 from joulediff.frameworks.torch.trace.traced import Traced
 from joulediff.model.errors import JoulediffError
-
-Step = Callable[[], object]
+from joulediff.pysource.programs import Step
 
 _WARM_UP = "joulediff.warm"
 _LOG_LEVEL = "KINETO_LOG_LEVEL"
@@ -71,7 +70,7 @@ def _run_marked(step: Step, name: str, begin: Callable[[], None] | None) -> floa
     start_s = time.perf_counter()
     with record_function(name):
         output = step()
-        with record_function(FENCE):
+        with record_function(OUR_SYNC):
             _synchronise()
     took_s = time.perf_counter() - start_s
     del output

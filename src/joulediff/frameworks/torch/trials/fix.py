@@ -15,8 +15,7 @@ from joulediff.frameworks.torch.switches.change import changed
 from joulediff.frameworks.torch.switches.table import GRADIENTS
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Setting
-
-Step = Callable[[], object]
+from joulediff.pysource.programs import Step
 
 CONFIG = "config."
 

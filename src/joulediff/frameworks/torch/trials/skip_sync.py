@@ -14,8 +14,7 @@ from typing import Any
 from joulediff.frameworks.framework import source_hints
 from joulediff.model.errors import JoulediffError
 from joulediff.pysource.call_path import name_file
-
-Step = Callable[[], object]
+from joulediff.pysource.programs import Step
 
 # Methods that read a tensor as a number.
 _READS = ("item", "tolist", "__float__", "__int__", "__bool__", "__index__")

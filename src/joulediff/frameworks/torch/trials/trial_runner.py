@@ -18,7 +18,13 @@ from joulediff.frameworks.jobs import OTHER, OWN, Job
 from joulediff.frameworks.torch.capture.capture import capture_step
 from joulediff.frameworks.torch.models import find_holdings
 from joulediff.frameworks.torch.operators import OPERATORS
-from joulediff.frameworks.torch.replay.bursts import CudaLoad, HostLoad, as_recorded, failures_told, is_out_of_memory
+from joulediff.frameworks.torch.replay.bursts import (
+    CudaLoad,
+    HostLoad,
+    as_joulediff_errors,
+    as_recorded,
+    is_out_of_memory,
+)
 from joulediff.frameworks.torch.replay.inputs import KeptInputs, collect_inputs
 from joulediff.frameworks.torch.replay.replayer import CACHE_FILLS, HOST_CACHE_BYTES
 from joulediff.frameworks.torch.switches.change import changed
@@ -27,8 +33,7 @@ from joulediff.frameworks.torch.trials.skip_sync import without_sync
 from joulediff.frameworks.torch.trials.tensor_transfer import read_tensors, write_tensors
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Run, Setting
-
-Step = Callable[[], object]
+from joulediff.pysource.programs import Step
 
 MAX_COPIES = 8
 # Others come from libraries that the other program may have and this one not.
@@ -59,7 +64,7 @@ class TorchTrialRunner:
         self._runs: dict[str, Run] = {OWN: run}
         self._settings: dict[str, Mapping[str, Setting]] = {OWN: {}}
         self._collected: tuple[object, dict[int, KeptInputs]] | None = None
-        self._borrowed: Tensors = {}
+        self._imported: Tensors = {}
 
     def take_other(self, run: Run) -> None:
         self._runs[OTHER] = run
@@ -90,8 +95,8 @@ class TorchTrialRunner:
         write_tensors(path, {value: own[value] for value in values})
 
     def import_tensors(self, path: Path) -> None:
-        self._borrowed = {}
-        self._borrowed = read_tensors(path)
+        self._imported = {}
+        self._imported = read_tensors(path)
 
     def without_sync(self, step: Step, *, file: str, line: int) -> AbstractContextManager[Step]:
         return without_sync(step, file=file, line=line, root=f"{self._root}{os.sep}", begin=self._begin)
@@ -100,7 +105,7 @@ class TorchTrialRunner:
         self._refuse(job)
         settings = {**self._settings.get(job.base, {}), **job.settings}
         try:
-            with failures_told(), changed(settings):
+            with as_joulediff_errors(), changed(settings):
                 return self._open(job)
         except (MemoryError, RuntimeError) as error:
             if is_out_of_memory(error):
@@ -110,7 +115,7 @@ class TorchTrialRunner:
     def close(self) -> None:
         """Free all kept tensors."""
         self._collected = None
-        self._borrowed = {}
+        self._imported = {}
 
     def _refuse(self, job: Job) -> None:
         for name in (job.run, job.base):
@@ -127,12 +132,12 @@ class TorchTrialRunner:
         kept = self._collect(job.base, job.collect)
         sequence = OpSequence(self._runs[job.run], job.ops)
         device = next((base.ops[op].device for op in job.collect if base.ops[op].device != "cpu"), "cpu")
-        borrowed = self._borrowed_for(job, sequence)
-        size = sum(each.size_bytes for each in kept.values()) + sum(each.nbytes for each in borrowed.values())
+        imported = self._imported_for(job, sequence)
+        size = sum(each.size_bytes for each in kept.values()) + sum(each.nbytes for each in imported.values())
         sets = _copies(kept, _count_copies(size, device))
-        given = [self._feed(job, sequence, each, base, borrowed) for each in sets]
+        given = [self._feed(job, sequence, each, base, imported) for each in sets]
         # Imported tensors take turns like the others: a single copy would stay in the cache.
-        given[1:] = [_cloned(each, set(borrowed)) for each in given[1:]]
+        given[1:] = [_cloned(each, set(imported)) for each in given[1:]]
         if job.run != job.base:  # it may write to memory that this program only reads
             given = [_cloned(each, sequence.written) for each in given]
         with as_recorded():
@@ -166,22 +171,22 @@ class TorchTrialRunner:
             self._collected = (key, kept)
         return self._collected[1]
 
-    def _borrowed_for(self, job: Job, sequence: OpSequence) -> Tensors:
+    def _imported_for(self, job: Job, sequence: OpSequence) -> Tensors:
         """Return the tensors that the other program exported for a job of its operators."""
         if job.run != OTHER:
             return {}
         fed = {feed.value for feed in job.feeds}
-        return {v: self._borrowed[v] for v in sequence.needed if v in self._borrowed and v not in fed}
+        return {v: self._imported[v] for v in sequence.needed if v in self._imported and v not in fed}
 
     def _feed(
-        self, job: Job, sequence: OpSequence, kept: Mapping[int, KeptInputs], base: Run, borrowed: Tensors
+        self, job: Job, sequence: OpSequence, kept: Mapping[int, KeptInputs], base: Run, imported: Tensors
     ) -> Tensors:
         """Return the tensors that a job needs, from the collected and the imported ones."""
         own = _by_value(base, kept)
         feeds = {feed.value: feed for feed in job.feeds}
-        found = dict(borrowed)
+        found = dict(imported)
         for value in sequence.needed:
-            if value in borrowed:
+            if value in imported:
                 continue
             feed = feeds.get(value)
             source = value if feed is None and job.run == job.base else None if feed is None else feed.own
