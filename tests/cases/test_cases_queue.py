@@ -163,18 +163,18 @@ def test_the_next_one_is_started_when_both_programs_are_metered(processes: Proce
 class Remote:
     """A program in a process of its own, as far as recording in turns asks for it."""
 
-    pid, stays = 1, True
+    pid, is_live = 1, True
 
     def __init__(self, log: list[str], *, fails: bool) -> None:
         self.log, self._fails = log, fails
 
-    def tell(self, listener: ProgressListener) -> None: ...
+    def set_listener(self, listener: ProgressListener) -> None: ...
     def begin(self) -> None: ...
     def wait_built(self) -> None: ...
     def close(self) -> None: ...
     def take_other(self, run: Any) -> None: ...
 
-    def meter(self, kin: list[int]) -> None:
+    def meter(self, idle_pids: list[int]) -> None:
         self.log.append("meter")
         if self._fails:
             error = JoulediffError("CUDA out of memory")
@@ -207,7 +207,7 @@ def test_programs_are_metered_when_all_their_turns_are_over(
         found.append("alone")
         return gpt2_run()
 
-    monkeypatch.setattr(interleaved_recording, "record_in_child", record_alone)
+    monkeypatch.setattr(interleaved_recording, "record_in_process", record_alone)
     request = Request("p.py", RecordOptions())
     program = interleaved_recording.Program(request, Interpreter("python"), lambda _: None)
     remotes: Any = {name: Remote(found, fails=fails) for name in ("a", "b")}

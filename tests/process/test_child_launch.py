@@ -20,9 +20,9 @@ from joulediff.model.errors import ArchiveError, JoulediffError, ProgramError
 from joulediff.model.options import RecordOptions
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Pass, PassName, Run
-from joulediff.process.exit_reasons import ChildTraceback, ProgramRaised, Stopped
+from joulediff.process.exit_reasons import ProgramRaised, RemoteTraceback, Stopped
 from joulediff.process.interpreter import Interpreter
-from joulediff.process.process import record_in_child
+from joulediff.process.process import record_in_process
 from joulediff.process.request import Request, from_text, to_text
 from process_builders import StageListener, is_alive
 
@@ -56,7 +56,7 @@ def ended(interpreter: Interpreter, listener: ProgressListener | None = None) ->
     """Return the error that a recording ends with, and what was kept before it."""
     kept: list[Run] = []
     with pytest.raises(JoulediffError) as caught:
-        record_in_child(REQUEST, interpreter=interpreter, keep=lambda each: kept.append(each.run), listener=listener)
+        record_in_process(REQUEST, interpreter=interpreter, keep=lambda each: kept.append(each.run), listener=listener)
     return caught.value, kept
 
 
@@ -69,7 +69,9 @@ def test_a_complete_run(child: Callable[[str], Interpreter]) -> None:
     kept: list[Run] = []
     listener = StageListener()
     body = "s = Sender(fd); s.stage('metered 1/3: measuring', 0.4); s.run(wire); s.done()"
-    run = record_in_child(REQUEST, interpreter=child(body), keep=lambda each: kept.append(each.run), listener=listener)
+    run = record_in_process(
+        REQUEST, interpreter=child(body), keep=lambda each: kept.append(each.run), listener=listener
+    )
     assert run == METERED
     assert kept == [METERED]
     assert listener.stages[0] == "metered 1/3: measuring"
@@ -77,7 +79,7 @@ def test_a_complete_run(child: Callable[[str], Interpreter]) -> None:
 
 def test_an_end_after_the_last_message_does_not_matter(child: Callable[[str], Interpreter]) -> None:
     body = "s = Sender(fd); s.run(wire); s.done(); os.kill(os.getpid(), signal.SIGSEGV)"
-    assert record_in_child(REQUEST, interpreter=child(body), keep=lambda _: None) == METERED
+    assert record_in_process(REQUEST, interpreter=child(body), keep=lambda _: None) == METERED
 
 
 @pytest.mark.parametrize(
@@ -133,7 +135,7 @@ def test_a_run_that_cannot_be_kept_again_does_not_hide_why(child: Callable[[str]
             raise ArchiveError("the disk is full")
 
     with pytest.raises(ProgramError, match="exit code 3"):
-        record_in_child(REQUEST, interpreter=child("Sender(fd).run(wire); os._exit(3)"), keep=keep)
+        record_in_process(REQUEST, interpreter=child("Sender(fd).run(wire); os._exit(3)"), keep=keep)
 
 
 def test_scratch_folders_of_a_killed_child_are_removed(
@@ -165,7 +167,7 @@ def test_a_program_that_does_not_end_after_its_recording_is_ended(
 ) -> None:
     monkeypatch.setattr("joulediff.process.process.LINGER_S", 0.2)
     body = "s = Sender(fd); s.run(wire); s.done(); time.sleep(60)"
-    assert record_in_child(REQUEST, interpreter=child(body), keep=lambda _: None) == METERED
+    assert record_in_process(REQUEST, interpreter=child(body), keep=lambda _: None) == METERED
 
 
 def test_a_copy_that_holds_the_pipe_does_not_hold_the_parent(
@@ -180,7 +182,7 @@ def test_a_copy_that_holds_the_pipe_does_not_hold_the_parent(
     """
     begin_s = time.monotonic()
     try:
-        assert record_in_child(REQUEST, interpreter=child(body), keep=lambda _: None) == METERED
+        assert record_in_process(REQUEST, interpreter=child(body), keep=lambda _: None) == METERED
         assert time.monotonic() - begin_s < 30
     finally:
         os.kill(int((tmp_path / "copy").read_text()), signal.SIGKILL)
@@ -205,7 +207,7 @@ def test_what_the_child_tells_is_raised_here(child: Callable[[str], Interpreter]
     error, _ = ended(child(body))
     assert str(error) == "the step raised X\n  mend it"
     assert error.exit_code == 2
-    assert isinstance(error.__cause__, ChildTraceback)
+    assert isinstance(error.__cause__, RemoteTraceback)
     assert "in line 3" in str(error.__cause__)
 
 
@@ -232,7 +234,7 @@ def send_to_myself(number: signal.Signals) -> Callable[[], None]:
 def test_ctrl_c_stops_the_child_and_keeps_what_it_sends(
     child: Callable[[str], Interpreter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("joulediff.process.process._terminal_tells_all", lambda: False)
+    monkeypatch.setattr("joulediff.process.process._terminal_signals_child", lambda: False)
     body = """
         s = Sender(fd)
         try:
@@ -253,14 +255,14 @@ def test_ctrl_c_stops_the_child_and_keeps_what_it_sends(
 def test_ctrl_c_of_a_terminal_is_not_sent_twice(
     child: Callable[[str], Interpreter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("joulediff.process.process._terminal_tells_all", lambda: True)
+    monkeypatch.setattr("joulediff.process.process._terminal_signals_child", lambda: True)
     body = "s = Sender(fd); s.stage('measuring'); time.sleep(0.5); s.run(wire); s.done()"
     listener = StageListener("measuring", send_to_myself(signal.SIGINT))
-    assert record_in_child(REQUEST, interpreter=child(body), keep=lambda _: None, listener=listener) == METERED
+    assert record_in_process(REQUEST, interpreter=child(body), keep=lambda _: None, listener=listener) == METERED
 
 
 def test_a_second_ctrl_c_kills(child: Callable[[str], Interpreter], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("joulediff.process.process._terminal_tells_all", lambda: False)
+    monkeypatch.setattr("joulediff.process.process._terminal_signals_child", lambda: False)
     body = """
         signal.signal(signal.SIGINT, lambda *_: s.stage("again"))
         s = Sender(fd); s.run(wire); s.stage("measuring")

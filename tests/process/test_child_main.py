@@ -17,7 +17,7 @@ from cli_builders import forget_programs, write_program
 from joulediff.model.errors import JoulediffError, NotCovered
 from joulediff.model.options import RecordOptions
 from joulediff.model.run import PassName, Run
-from joulediff.process.main import _explain, _load_frameworks, _load_ourselves, _record, _stop, _Teller
+from joulediff.process.main import ProgressSender, _explain, _load_frameworks, _load_ourselves, _record, _stop
 from joulediff.process.protocol import Disconnected, Inbox, Message, Sender, Stage
 from joulediff.process.request import Request
 from joulediff.pysource.programs import UserCodeFailed
@@ -38,8 +38,8 @@ def ends() -> Iterator[tuple[int, int]]:
 
 
 @pytest.fixture
-def teller(ends: tuple[int, int]) -> _Teller:
-    return _Teller(Sender(ends[1]))
+def progress(ends: tuple[int, int]) -> ProgressSender:
+    return ProgressSender(Sender(ends[1]))
 
 
 def raised(error: BaseException) -> BaseException:
@@ -48,13 +48,13 @@ def raised(error: BaseException) -> BaseException:
     return caught.value
 
 
-def test_a_stage_has_its_pass(ends: tuple[int, int], teller: _Teller) -> None:
-    teller.stage("building the program")
-    teller.pass_begins("metered")
-    teller.stage("metered 1/4: measuring", 0.4)
-    teller.pass_begins("captured")
-    teller.stage("captured 3/4: running the step")
-    teller.stage("something else: now")
+def test_a_stage_has_its_pass(ends: tuple[int, int], progress: ProgressSender) -> None:
+    progress.stage("building the program")
+    progress.pass_begins("metered")
+    progress.stage("metered 1/4: measuring", 0.4)
+    progress.pass_begins("captured")
+    progress.stage("captured 3/4: running the step")
+    progress.stage("something else: now")
     found: list[Message] = list(Inbox().feed(os.read(ends[0], 4096)))
     assert found == [
         Stage("building the program"),
@@ -64,35 +64,35 @@ def test_a_stage_has_its_pass(ends: tuple[int, int], teller: _Teller) -> None:
     ]
 
 
-def test_what_the_step_raised_is_its_own(teller: _Teller) -> None:
+def test_what_the_step_raised_is_its_own(progress: ProgressSender) -> None:
     error = raised(ValueError("no"))
-    teller.failed(error, 7)
-    found = _explain(error, teller)
-    assert found.sort == "raised"
+    progress.failed(error, 7)
+    found = _explain(error, progress)
+    assert found.kind == "raised"
     assert re.fullmatch(r"the step raised ValueError: no \(test_child_main.py:\d+\) in its call number 7", found.what)
     assert "ValueError: no" in found.trace
 
 
 @pytest.mark.parametrize("name", ["metered", "traced", "captured"])
-def test_a_call_is_counted_in_its_pass(teller: _Teller, name: PassName) -> None:
+def test_a_call_is_counted_in_its_pass(progress: ProgressSender, name: PassName) -> None:
     error = raised(ValueError("no"))
-    teller.pass_begins("metered")
-    teller.pass_begins(name)
-    teller.failed(error, 3)
-    assert _explain(error, teller).what.endswith(f" in call number 3 of the {name} pass")
+    progress.pass_begins("metered")
+    progress.pass_begins(name)
+    progress.failed(error, 3)
+    assert _explain(error, progress).what.endswith(f" in call number 3 of the {name} pass")
 
 
 @pytest.mark.parametrize("error", [MemoryError(), OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")])
 @pytest.mark.parametrize("place", ["build", "step"])
-def test_out_of_memory_is_advised(teller: _Teller, error: BaseException, place: str) -> None:
+def test_out_of_memory_is_advised(progress: ProgressSender, error: BaseException, place: str) -> None:
     if place == "step":
-        teller.failed(raised(error), 1)
-        found = _explain(error, teller)
+        progress.failed(raised(error), 1)
+        found = _explain(error, progress)
     else:
         failed = UserCodeFailed("build() in x.py raised MemoryError")
         failed.__cause__ = error
-        found = _explain(failed, teller)
-    assert found.sort == "raised"
+        found = _explain(failed, progress)
+    assert found.kind == "raised"
     assert found.fix is not None
     assert "it ran out of memory" in found.fix
     assert found.out_of_memory
@@ -101,15 +101,15 @@ def test_out_of_memory_is_advised(teller: _Teller, error: BaseException, place: 
 @pytest.mark.parametrize(
     ("text", "is_one"), [("CUDA error: out of memory", True), ("CUDA error: an illegal memory access", False)]
 )
-def test_a_library_that_says_only_in_words_that_memory_ran_out(teller: _Teller, text: str, is_one: bool) -> None:
+def test_a_library_that_reports_out_of_memory_in_text(progress: ProgressSender, text: str, is_one: bool) -> None:
     error = raised(RuntimeError(text))
-    teller.failed(error, 1)
-    assert _explain(error, teller).out_of_memory is is_one
+    progress.failed(error, 1)
+    assert _explain(error, progress).out_of_memory is is_one
 
 
-def test_errors_of_ours_keep_their_advice_and_their_code(teller: _Teller) -> None:
-    found = _explain(NotCovered("no meter gave a number", fix="joulediff doctor"), teller)
-    assert (found.sort, found.what, found.fix, found.exit_code) == (
+def test_errors_of_ours_keep_their_advice_and_their_code(progress: ProgressSender) -> None:
+    found = _explain(NotCovered("no meter gave a number", fix="joulediff doctor"), progress)
+    assert (found.kind, found.what, found.fix, found.exit_code) == (
         "error",
         "no meter gave a number",
         "joulediff doctor",
@@ -117,21 +117,21 @@ def test_errors_of_ours_keep_their_advice_and_their_code(teller: _Teller) -> Non
     )
 
 
-def test_anything_else_is_a_fault(teller: _Teller) -> None:
-    assert _explain(raised(LookupError("a hole")), teller).sort == "fault"
+def test_anything_else_is_a_fault(progress: ProgressSender) -> None:
+    assert _explain(raised(LookupError("a hole")), progress).kind == "fault"
 
 
-def test_a_fault_is_not_blamed_on_the_step_that_ran_through_it(teller: _Teller) -> None:
+def test_a_fault_is_not_blamed_on_the_step_that_ran_through_it(progress: ProgressSender) -> None:
     with pytest.raises(TypeError) as caught:
         list(Inbox().feed(None))  # type: ignore[arg-type]
-    teller.failed(caught.value, 1)
-    assert _explain(caught.value, teller).sort == "fault"
+    progress.failed(caught.value, 1)
+    assert _explain(caught.value, progress).kind == "fault"
 
 
-def test_ctrl_c_is_a_stop_even_in_the_step(teller: _Teller) -> None:
+def test_ctrl_c_is_a_stop_even_in_the_step(progress: ProgressSender) -> None:
     error = raised(KeyboardInterrupt())
-    teller.failed(error, 3)
-    assert _explain(error, teller).sort == "stopped"
+    progress.failed(error, 3)
+    assert _explain(error, progress).kind == "stopped"
 
 
 def test_ctrl_c_counts_once() -> None:
@@ -196,37 +196,37 @@ def recordings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list
 
 
 def test_a_held_program_is_loaded_and_builds_when_told(
-    recordings: list[object], teller: _Teller, tmp_path: Path
+    recordings: list[object], progress: ProgressSender, tmp_path: Path
 ) -> None:
     parent = Parent(tmp_path, "build", "start")
-    _record(replace(REQUEST, serve=True, hold=True), teller, parent)  # type: ignore[arg-type]
+    _record(replace(REQUEST, serve=True, hold=True), progress, parent)  # type: ignore[arg-type]
     assert parent.seen == [{"is_loaded"}, {"is_loaded", "is_built"}]
     assert recordings == ["frameworks", 42]
-    assert teller.sent is not None and teller.sent.run is RUN
+    assert progress.sent is not None and progress.sent.run is RUN
 
 
 def test_a_held_program_that_is_not_wanted_builds_nothing(
-    recordings: list[object], teller: _Teller, tmp_path: Path
+    recordings: list[object], progress: ProgressSender, tmp_path: Path
 ) -> None:
     parent = Parent(tmp_path, "end")
     with pytest.raises(Disconnected):
-        _record(replace(REQUEST, serve=True, hold=True), teller, parent)  # type: ignore[arg-type]
+        _record(replace(REQUEST, serve=True, hold=True), progress, parent)  # type: ignore[arg-type]
     assert parent.seen == [{"is_loaded"}] and not (tmp_path / "is_built").exists()
     assert recordings == ["frameworks"]
 
 
 @pytest.mark.parametrize("serve", [False, True])
 def test_a_program_that_is_not_held_builds_at_once(
-    recordings: list[object], teller: _Teller, tmp_path: Path, serve: bool
+    recordings: list[object], progress: ProgressSender, tmp_path: Path, serve: bool
 ) -> None:
     parent = Parent(tmp_path, "start")
-    _record(replace(REQUEST, serve=serve), teller, parent if serve else None)  # type: ignore[arg-type]
+    _record(replace(REQUEST, serve=serve), progress, parent if serve else None)  # type: ignore[arg-type]
     assert parent.seen == ([{"is_loaded", "is_built"}] if serve else [])
     assert recordings == [42], "nothing is loaded ahead of need"
 
 
-def test_nobody_is_there_to_tell_a_program_that_is_recorded_alone(recordings: list[object], teller: _Teller) -> None:
-    _record(replace(REQUEST, hold=True), teller, None)
+def test_a_program_recorded_alone_is_not_held(recordings: list[object], progress: ProgressSender) -> None:
+    _record(replace(REQUEST, hold=True), progress, None)
     assert recordings == [42]
 
 

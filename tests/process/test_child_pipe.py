@@ -21,8 +21,8 @@ from joulediff.process.protocol import (
     Disconnected,
     Done,
     Failure,
-    Garbled,
     Inbox,
+    InvalidMessage,
     Message,
     RunSoFar,
     Sender,
@@ -195,7 +195,7 @@ os.write(1, os.read(ours, 100)[7:])
     ],
 )
 def test_what_is_no_message_is_refused(data: bytes) -> None:
-    with pytest.raises(Garbled):
+    with pytest.raises(InvalidMessage):
         list(Inbox().feed(data))
 
 
@@ -204,6 +204,6 @@ def test_any_bytes_are_messages_or_refused(body: bytes, kind: int, size: int) ->
     for data in (body, HEADER.pack(b"jd", kind, size) + body):
         try:
             found = list(Inbox().feed(data))
-        except Garbled:
+        except InvalidMessage:
             continue
         assert all(isinstance(m, Stage | RunSoFar | Failure | Done | Answer) for m in found)

@@ -1,4 +1,4 @@
-"""Another Python: what is refused, what is lent to it, and that it is otherwise left alone."""
+"""Another Python: what is refused, what is provided to it, and that it is otherwise left alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from joulediff.model.errors import JoulediffError
 from joulediff.process import import_hook as finder
-from joulediff.process.interpreter import LENT_ALIKE, find_interpreter
+from joulediff.process.interpreter import PROVIDED_BINARY, find_interpreter
 
 SOURCE = Path(finder.__file__).parents[2]
 ALIKE = [sysconfig.get_config_var("EXT_SUFFIX"), sysconfig.get_platform()]
@@ -41,7 +41,7 @@ def refused(path: str) -> str:
 def test_our_own_python_is_the_default() -> None:
     found = find_interpreter()
     assert found.path == sys.executable
-    assert set(found.lent) >= {"psutil", "scipy"}
+    assert set(found.provided) >= {"psutil", "scipy"}
 
 
 def test_a_path_that_is_not_there(tmp_path: Path) -> None:
@@ -86,23 +86,23 @@ def test_the_packages_that_are_missing_are_named_with_the_command(tmp_path: Path
     assert f"{path} -m pip install numpy scipy" in said
 
 
-def test_numpy_is_never_lent(tmp_path: Path) -> None:
+def test_numpy_is_never_provided(tmp_path: Path) -> None:
     path = write_python(tmp_path / "python", version=sys.version_info[:3], binary=ALIKE, has=())
     assert "lacks what recording needs there: numpy\n" in refused(path)
 
 
 def test_what_fits_is_lent_and_what_is_there_is_not(tmp_path: Path) -> None:
     path = write_python(tmp_path / "python", version=sys.version_info[:3], binary=ALIKE, has=("numpy", "psutil"))
-    assert set(find_interpreter(path).lent) == {"scipy", "pynvml"}
+    assert set(find_interpreter(path).provided) == {"scipy", "pynvml"}
 
 
 def test_only_pure_python_is_lent_to_another_kind(tmp_path: Path) -> None:
-    path = write_python(tmp_path / "python", version=(3, 12, 1), binary=OTHER, has=("numpy", *LENT_ALIKE))
-    assert set(find_interpreter(path).lent) == {"pynvml"}
+    path = write_python(tmp_path / "python", version=(3, 12, 1), binary=OTHER, has=("numpy", *PROVIDED_BINARY))
+    assert set(find_interpreter(path).provided) == {"pynvml"}
 
 
 def test_a_name_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_python(tmp_path / "python-of-mine", version=(3, 12, 1), binary=OTHER, has=("numpy", *LENT_ALIKE))
+    write_python(tmp_path / "python-of-mine", version=(3, 12, 1), binary=OTHER, has=("numpy", *PROVIDED_BINARY))
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     assert find_interpreter("python-of-mine").path == str(tmp_path / "python-of-mine")
 
@@ -128,8 +128,8 @@ def test_the_finder_offers_joulediff_alone() -> None:
         sys.path[:] = []
         import mmap, statistics
     """
-    wiring = {"own": {"joulediff": [str(SOURCE)]}, "lent": {"psutil": [find_interpreter().lent["psutil"]]}}
-    words = [sys.executable, "-I", "-S", "-c", textwrap.dedent(code), finder.__file__, json.dumps(wiring)]
+    packages = {"first": {"joulediff": [str(SOURCE)]}, "fallback": {"psutil": [find_interpreter().provided["psutil"]]}}
+    words = [sys.executable, "-I", "-S", "-c", textwrap.dedent(code), finder.__file__, json.dumps(packages)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -151,7 +151,7 @@ def test_forked_copies_end_where_they_come_back() -> None:
     """`programs._call` stands for any code of ours that calls the program's."""
     code = """
         import multiprocessing, os, sys
-        from joulediff.process.main import end_copies
+        from joulediff.process.main import end_forked_copies
         from joulediff.pysource.programs import _call
 
         def say(text):
@@ -176,7 +176,7 @@ def test_forked_copies_end_where_they_come_back() -> None:
             say(f"worker is traced by {results.get()}")
             worker.join()
 
-        end_copies()
+        end_forked_copies()
         for function in (fork, fork_and_fail, use_a_worker):
             _call(function, "the test")
             say("back")

@@ -36,13 +36,13 @@ from joulediff.process.protocol import (
     Answer,
     Commands,
     Disconnected,
-    Garbled,
     Inbox,
+    InvalidMessage,
     Sender,
     to_command,
 )
 from joulediff.process.request import Request, from_text, to_text
-from joulediff.process.server import await_build, await_start, serve
+from joulediff.process.server import answer_commands, wait_to_build, wait_to_start
 from joulediff.process.verbs import VERBS, Message
 from joulediff.pysource.line_trace import LineTrace, Target, TraceLine
 from joulediff.session.live_program import LocalProgram
@@ -149,7 +149,7 @@ def test_runs_arrive_with_the_answer_that_they_belong_to(pipes: list[int]) -> No
     ],
 )
 def test_what_is_no_answer_is_refused(data: bytes) -> None:
-    with pytest.raises(Garbled):
+    with pytest.raises(InvalidMessage):
         list(Inbox().feed(data))
 
 
@@ -213,7 +213,7 @@ class Recorder:
 
 def served(pipes: list[int], program: Recorder, *commands: bytes) -> list[Any]:
     """Return the answers to commands, without the first that says that it is recorded."""
-    serve(program, Sender(pipes[1]), commands_of(pipes, *commands))  # type: ignore[arg-type]
+    answer_commands(program, Sender(pipes[1]), commands_of(pipes, *commands))  # type: ignore[arg-type]
     messages = list(Inbox().feed(os.read(pipes[0], 1 << 20)))
     assert messages.pop(0) == Answer({"recorded": True})
     return [each.content if isinstance(each, Answer) else each for each in messages]
@@ -238,7 +238,7 @@ def test_every_command_works_over_a_real_pipe(name: str, pipes: list[int]) -> No
     args, options, arrives, result = CALLS[name]
     verb, program = VERBS[name], Recorder()
     message = verb.to_command(*args, **options)
-    serve(program, Sender(pipes[1]), commands_of(pipes, to_command(message.content, message.runs), END))  # type: ignore[arg-type]
+    answer_commands(program, Sender(pipes[1]), commands_of(pipes, to_command(message.content, message.runs), END))  # type: ignore[arg-type]
     _, answer = Inbox().feed(os.read(pipes[0], 1 << 20))
     assert isinstance(answer, Answer) and isinstance(answer.content, dict)
     assert program.asked == [(name, arrives)]
@@ -306,14 +306,14 @@ def test_a_parent_that_is_gone_ends_the_loop(pipes: list[int]) -> None:
 def test_kin_are_ignored_while_the_machine_is_looked_at(pipes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     ignored: list[int] = []
     monkeypatch.setattr("joulediff.process.server.ignore_process", ignored.append)
-    await_start(Sender(pipes[1]), commands_of(pipes, to_command({"do": "start", "kin": [7, 9]})))
+    wait_to_start(Sender(pipes[1]), commands_of(pipes, to_command({"do": "start", "idle_pids": [7, 9]})))
     assert ignored == [7, 9]
     assert list(Inbox().feed(os.read(pipes[0], 4096))) == [Answer({"built": True})]
 
 
 def test_a_program_that_is_not_wanted_any_more_is_not_recorded(pipes: list[int]) -> None:
     with pytest.raises(Disconnected):
-        await_start(Sender(pipes[1]), commands_of(pipes, END))
+        wait_to_start(Sender(pipes[1]), commands_of(pipes, END))
 
 
 BUILD = to_command({"do": "build"})
@@ -321,7 +321,7 @@ BUILD = to_command({"do": "build"})
 
 def test_a_program_that_is_held_says_that_it_is_ready_and_waits_to_build(pipes: list[int]) -> None:
     os.set_blocking(pipes[0], False)
-    await_build(Sender(pipes[1]), commands_of(pipes, BUILD))
+    wait_to_build(Sender(pipes[1]), commands_of(pipes, BUILD))
     assert list(Inbox().feed(os.read(pipes[0], 4096))) == [Answer({"ready": True})]
 
 
@@ -330,7 +330,7 @@ def test_a_program_that_is_held_and_told_anything_else_builds_nothing(
     pipes: list[int], commands: tuple[bytes, ...]
 ) -> None:
     with pytest.raises(Disconnected):
-        await_build(Sender(pipes[1]), commands_of(pipes, *commands))
+        wait_to_build(Sender(pipes[1]), commands_of(pipes, *commands))
 
 
 @pytest.mark.parametrize("hold", [False, True])
@@ -390,7 +390,7 @@ def test_a_program_is_recorded_and_asked(child: Callable[[str], Interpreter], tm
     with RemoteProgram(REQUEST, interpreter=child(body), keep=lambda each: kept.append(each.run)) as program:
         program.wait_built()
         assert program.record([1]) == RECORDED
-        assert program.stays
+        assert program.is_live
         assert program.pid == pids(tmp_path)[0]
         assert program.capture({"a": True}) == ("changed1", CHANGED)
         assert program.run == RECORDED
@@ -407,7 +407,7 @@ def test_a_program_without_operators_does_not_stay(child: Callable[[str], Interp
     with RemoteProgram(REQUEST, interpreter=child(body), keep=lambda _: None) as program:
         program.wait_built()
         assert program.record() == RECORDED
-        assert not program.stays
+        assert not program.is_live
 
 
 @pytest.mark.parametrize(
@@ -457,7 +457,7 @@ def test_a_pass_that_dies_is_kept_as_failed(child: Callable[[str], Interpreter])
 def test_ctrl_c_ends_both_programs(
     child: Callable[[str], Interpreter], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("joulediff.process.process._terminal_tells_all", lambda: False)
+    monkeypatch.setattr("joulediff.process.process._terminal_signals_child", lambda: False)
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     body = """
         try:
@@ -562,7 +562,7 @@ def test_another_one_is_told_from_then_on(child: Callable[[str], Interpreter]) -
     first, second = StageListener(), StageListener()
     with RemoteProgram(HELD, interpreter=child(f"{READY}; record()"), keep=lambda _: None, listener=first) as program:
         program.begin()
-        program.tell(second)
+        program.set_listener(second)
         program.wait_built()
         program.record()
     assert (first.stages, second.stages) == (["importing"], ["building", "metered 1/4: measuring"])

@@ -77,7 +77,7 @@ def from_tables(tables: Tables, head: Mapping[str, Any] | None = None) -> Run:
 
 def read_head(tables: Tables) -> dict[str, Any]:
     """Return the fields of a run that are no tables; raises ArchiveError where they do not fit the tables."""
-    found = from_head(tables.manifest)
+    found = read_manifest(tables.manifest)
     check_spans(found.get("spans", ()), len(tables.columns["ops"]["id"]))
     return found
 
@@ -94,7 +94,7 @@ def gather_references(columns: Mapping[str, Mapping[str, list[Any]]]) -> dict[tu
     return found
 
 
-def from_head(manifest: dict[str, Any]) -> dict[str, Any]:
+def read_manifest(manifest: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a run that its manifest holds."""
     hints = get_type_hints(Run)
     missing = [name for name in ("label", "created", "tool") if name not in manifest]

@@ -23,7 +23,7 @@ from joulediff.model.options import CASE_OPTIONS, DiffOptions, RecordOptions
 from joulediff.model.pair import SideName
 from joulediff.model.progress import ProgressListener
 from joulediff.process.client import RemoteProgram
-from joulediff.process.exit_reasons import explain_silence
+from joulediff.process.exit_reasons import explain_exit
 from joulediff.process.interpreter import find_interpreter
 from joulediff.process.request import Request
 from joulediff.report.json.diff import diff_to_json
@@ -83,7 +83,7 @@ def run_case(
             ahead=ahead,
         )
         if (number := find_stop()) is not None:
-            raise explain_silence("", None, number)
+            raise explain_exit("", None, number)
     diff = replace(
         diff,
         a=replace(diff.a, program=_shown(programs["a"].request.program)),

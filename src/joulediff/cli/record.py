@@ -79,7 +79,7 @@ def command(
     from joulediff.model.errors import JoulediffError
     from joulediff.process.exit_reasons import ProgramRaised
     from joulediff.process.interpreter import find_interpreter
-    from joulediff.process.process import record_in_child
+    from joulediff.process.process import record_in_process
     from joulediff.process.request import Request, file_of
     from joulediff.pysource.programs import label_of
 
@@ -91,7 +91,7 @@ def command(
     request = Request(program, options, program_arguments(ctx))
     interpreter = find_interpreter(python)
     try:
-        run = record_in_child(request, interpreter=interpreter, keep=file.keep, listener=StageLines())
+        run = record_in_process(request, interpreter=interpreter, keep=file.keep, listener=StageLines())
     except JoulediffError as error:
         hint = "-vv shows the traceback" if isinstance(error, ProgramRaised) and verbose < 2 else None
         error.fix = "\n  ".join(filter(None, [error.fix, hint, file.kept_text()]))

@@ -18,7 +18,7 @@ from joulediff.model.progress import ProgressListener
 from joulediff.model.run import PassName, Run, Setting
 from joulediff.process.client import RemoteProgram
 from joulediff.process.interpreter import Interpreter
-from joulediff.process.process import record_in_child
+from joulediff.process.process import record_in_process
 from joulediff.process.request import Request
 
 
@@ -86,7 +86,7 @@ def recorded(
         remote = stack.enter_context(started(programs)) if ahead is None else dict(ahead)
         found, live = dict(runs), dict(remote)
         for side, each in remote.items():
-            each.tell(Labelled(listener, side.upper()))
+            each.set_listener(Labelled(listener, side.upper()))
             if side in live:
                 with _named(programs[side]), _freeing_memory(live):
                     each.begin()
@@ -99,7 +99,7 @@ def recorded(
             listener.metered()
         for side in remote:
             found[side] = _record(side, programs[side], live, listener)
-        live = {side: each for side, each in live.items() if each.stays}
+        live = {side: each for side, each in live.items() if each.is_live}
         for side, each in live.items():
             each.take_other(found[other_side(side)])
         yield Recorded(found, live, interleaved=interleaved)
@@ -161,14 +161,14 @@ def _record(side: SideName, program: Program, live: dict[SideName, RemoteProgram
     if side in live:
         with _named(program), _others_finished(side, live), _freeing_memory(live):
             return live[side].record()
-    return record_in_child(program.request, interpreter=program.interpreter, keep=program.keep, listener=listener)
+    return record_in_process(program.request, interpreter=program.interpreter, keep=program.keep, listener=listener)
 
 
 def record_fixed(program: Program, fix: Mapping[str, Setting], *, listener: ProgressListener) -> Run:
     """Return the recording of a program with a fix: its energy and its outputs, without replay of operators."""
     options = replace(program.request.options, replay=False)
     request = replace(program.request, options=options, serve=False, fix=dict(fix))
-    return record_in_child(request, interpreter=program.interpreter, keep=_keep_nothing, listener=listener)
+    return record_in_process(request, interpreter=program.interpreter, keep=_keep_nothing, listener=listener)
 
 
 def _keep_nothing(_: Snapshot) -> None:

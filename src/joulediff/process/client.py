@@ -14,10 +14,10 @@ from joulediff.frameworks.jobs import LiveProgram
 from joulediff.model.errors import JoulediffError
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run
-from joulediff.process.exit_reasons import explain_failure, explain_silence
+from joulediff.process.exit_reasons import explain_exit, explain_failure
 from joulediff.process.interpreter import Interpreter
-from joulediff.process.process import END_S, Arrived, Child
-from joulediff.process.protocol import Answer, Done, Failure, Garbled, Message, to_command
+from joulediff.process.process import END_S, ChildProcess, ReceivedRecording
+from joulediff.process.protocol import Answer, Done, Failure, InvalidMessage, Message, to_command
 from joulediff.process.request import Request
 from joulediff.process.verbs import AGAIN, BUILD, END, GO_ON, START, asks_for_every_verb
 from joulediff.process.verbs import Message as VerbMessage
@@ -41,11 +41,11 @@ class RemoteProgram(LiveProgram):
         keep: Callable[[Snapshot], None],
         listener: ProgressListener | None = None,
     ) -> None:
-        self._child = Child(interpreter, request)
-        self._arrived = Arrived(keep, listener or ProgressListener())
+        self._child = ChildProcess(interpreter, request)
+        self._received = ReceivedRecording(keep, listener or ProgressListener())
         self._messages: Iterator[Message] = iter(())
         self.run: Run | None = None
-        self.stays = False
+        self.is_live = False
         """Whether the recorded program can be asked for more; one without operators has nothing to try."""
         self._closed = self._is_metered = self._is_done = False
         self._is_held = request.hold
@@ -72,72 +72,72 @@ class RemoteProgram(LiveProgram):
         """The number of the process."""
         return self._child.pid
 
-    def tell(self, listener: ProgressListener) -> None:
+    def set_listener(self, listener: ProgressListener) -> None:
         """Tell another one how it goes from now on."""
-        self._arrived.listener = listener
+        self._received.listener = listener
 
     def begin(self) -> None:
         """Let a program that was held build its step."""
         if self._is_held:
             self._is_held = False
-            self._await()
+            self._next_answer()
             self._child.send(to_command({"do": BUILD}))
 
     def wait_built(self) -> None:
         """Return once the program is built."""
         self.begin()
-        self._await()
+        self._next_answer()
 
-    def meter(self, kin: Sequence[int] = ()) -> None:
-        """Measure the step. `kin` are processes that only wait meanwhile."""
+    def meter(self, idle_pids: Sequence[int] = ()) -> None:
+        """Measure the step. `idle_pids` are processes that only wait meanwhile."""
         self._is_metered = True
-        self._tell({"do": START, "kin": list(kin)})
+        self._command({"do": START, "idle_pids": list(idle_pids)})
 
     def meter_again(self, seconds: float) -> None:
         """Measure the step once more, before anything watches it."""
-        self._tell({"do": AGAIN, "seconds": seconds})
+        self._command({"do": AGAIN, "seconds": seconds})
 
-    def record(self, kin: Sequence[int] = ()) -> Run:
+    def record(self, idle_pids: Sequence[int] = ()) -> Run:
         """Return the record of the program, measured first if it was not; it stays for more."""
         if not self._is_metered:
-            self.meter(kin)
+            self.meter(idle_pids)
         if not self._is_done:
-            self.stays = "recorded" in self._tell({"do": GO_ON}).content
-        assert self._arrived.snapshot is not None
-        self.run = self._arrived.snapshot.run
+            self.is_live = "recorded" in self._command({"do": GO_ON}).content
+        assert self._received.snapshot is not None
+        self.run = self._received.snapshot.run
         return self.run
 
-    def _tell(self, command: dict[str, object]) -> _Reply:
+    def _command(self, command: dict[str, object]) -> _Reply:
         """Send a command of the recording, and keep what arrived where it breaks off."""
         try:
             self._child.send(to_command(command))
-            return self._await()
+            return self._next_answer()
         except JoulediffError as error:
-            self._arrived.break_off(error.what)
+            self._received.break_off(error.what)
             raise
 
     def ask(self, command: VerbMessage) -> VerbMessage:
         """Return the result of a command to the recorded program; raises JoulediffError where it gives a reason."""
         self._child.send(to_command(command.content, command.runs))
-        answer = self._await()
+        answer = self._next_answer()
         if "error" in answer.content:
             raise JoulediffError(str(answer.content["error"])[:2000])
         return VerbMessage(answer.content.get("result"), answer.attached)
 
-    def _await(self) -> _Reply:
+    def _next_answer(self) -> _Reply:
         """Return the next answer; raises for a child that has none to give any more."""
         last: Message | None = None
         try:
             for last in self._messages:
                 if isinstance(last, Answer) and isinstance(last.content, dict):
                     return _Reply(last.content, last.attached)
-                self._arrived.take(last)
-        except Garbled:
+                self._received.take(last)
+        except InvalidMessage:
             self._child.kill()
-        if isinstance(last, Done) and self._arrived.snapshot is not None:
+        if isinstance(last, Done) and self._received.snapshot is not None:
             self._is_done = True
             return _Reply({})
         code = self._child.wait(END_S)
         if isinstance(last, Failure):
             raise explain_failure(last)
-        raise explain_silence(self._arrived.stage, code, self._child.asked)
+        raise explain_exit(self._received.stage, code, self._child.asked)

@@ -27,7 +27,7 @@ class ProgramRaised(ProgramError):
     """The program raised an exception. Its traceback is the cause of this."""
 
 
-class ChildTraceback(Exception):
+class RemoteTraceback(Exception):
     """Where in the child something was raised, for those who ask to see it."""
 
     def __str__(self) -> str:
@@ -37,22 +37,22 @@ class ChildTraceback(Exception):
 def explain_failure(failure: Failure) -> JoulediffError:
     """Return the error that a child told."""
     error: JoulediffError
-    if failure.sort == "stopped":
+    if failure.kind == "stopped":
         error = Stopped(failure.what, signal.SIGINT)
-    elif failure.sort == "fault":
+    elif failure.kind == "fault":
         error = JoulediffError(
             f"a fault in joulediff itself: {failure.what}", fix="please report it, with what -vv shows"
         )
     else:
-        sort = ProgramRaised if failure.sort == "raised" else ProgramError
+        sort = ProgramRaised if failure.kind == "raised" else ProgramError
         error = sort(failure.what, fix=failure.fix)
         error.exit_code = failure.exit_code
     error.out_of_memory = failure.out_of_memory
-    error.__cause__ = ChildTraceback(failure.trace)
+    error.__cause__ = RemoteTraceback(failure.trace)
     return error
 
 
-def explain_silence(stage: str, code: int | None, asked: int | None) -> JoulediffError:
+def explain_exit(stage: str, code: int | None, asked: int | None) -> JoulediffError:
     """Return the error for a child that ended without a word.
 
     `stage` is what it last did, `code` its status (None where it had to be killed), `asked` the signal that

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 
-class FolderFinder:
+class PackageFinder:
     """Finds the packages it was given, each in its own folders."""
 
     def __init__(self, folders: Mapping[str, Sequence[str]]) -> None:
@@ -32,10 +32,10 @@ class FolderFinder:
         return None if folders is None else PathFinder.find_spec(fullname, folders)
 
 
-def install(wiring: str) -> None:
-    """Offer the packages in `wiring`: `own` before those of this environment, `lent` where it has none."""
-    folders = json.loads(wiring)
+def install(packages: str) -> None:
+    """Offer the packages in `packages`: `first` before those of this environment, `fallback` where it has none."""
+    folders = json.loads(packages)
     library = str(Path(json.__file__).parents[1])
     standard = [library, *(entry for entry in sys.path if entry.endswith("lib-dynload"))]
-    sys.meta_path.insert(0, FolderFinder(folders["own"]))
-    sys.meta_path.append(FolderFinder({**dict.fromkeys(sys.stdlib_module_names, standard), **folders["lent"]}))
+    sys.meta_path.insert(0, PackageFinder(folders["first"]))
+    sys.meta_path.append(PackageFinder({**dict.fromkeys(sys.stdlib_module_names, standard), **folders["fallback"]}))

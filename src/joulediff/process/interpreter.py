@@ -1,7 +1,7 @@
 """Which Python runs the program, and what it lacks to be recorded.
 
-Another environment need not have joulediff: it is lent to it. Of what joulediff itself needs, psutil, scipy and
-pynvml are lent too where they fit; numpy never, because a program's own numpy must be the only one.
+Another environment need not have joulediff: it is provided to it. Of what joulediff itself needs, psutil, scipy and
+pynvml are provided too where they fit; numpy never, because a program's own numpy must be the only one.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ OLDEST = (3, 10)
 # The first start of an environment on a network disk takes seconds.
 PROBE_S = 60.0
 # Pure Python, so it fits everywhere; without it there is no NVML, which is no error where there is no card.
-LENT_ALWAYS = ("pynvml",)
-LENT_ALIKE = ("psutil", "scipy")
+PROVIDED_ALWAYS = ("pynvml",)
+PROVIDED_BINARY = ("psutil", "scipy")
 
 # Runs under any Python, however old, and must not import from the folder it happens to run in.
 _PROBE = """
@@ -44,27 +44,27 @@ sys.stdout.write("\\n" + json.dumps(found) + "\\n")
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """A Python to run a program with. `lent` are folders by the package to be taken from each."""
+    """A Python to run a program with. `provided` are folders by the package to be taken from each."""
 
     path: str
-    lent: Mapping[str, str] = field(default_factory=dict)
+    provided: Mapping[str, str] = field(default_factory=dict)
 
 
 def find_interpreter(path: str | None = None) -> Interpreter:
     """Return the Python at `path`, looked at and found fit, or the one that runs this."""
     if path is None:
-        return Interpreter(sys.executable, _folders((*LENT_ALWAYS, *LENT_ALIKE)))
+        return Interpreter(sys.executable, _folders((*PROVIDED_ALWAYS, *PROVIDED_BINARY)))
     place = _locate(path)
     found = _probe(path, place)
     alike = found.binary == (sysconfig.get_config_var("EXT_SUFFIX"), sysconfig.get_platform())
-    lent = _folders((*LENT_ALWAYS, *(LENT_ALIKE if alike else ())))
-    missing = [name for name in PACKAGES if name not in found.has and name not in lent]
+    provided = _folders((*PROVIDED_ALWAYS, *(PROVIDED_BINARY if alike else ())))
+    missing = [name for name in PACKAGES if name not in found.has and name not in provided]
     if missing:
         raise JoulediffError(
             f"{path} (Python {found.version_text}) lacks what recording needs there: {', '.join(missing)}",
             fix=f"{path} -m pip install {' '.join(missing)}",
         )
-    return Interpreter(place, {name: folder for name, folder in lent.items() if name not in found.has})
+    return Interpreter(place, {name: folder for name, folder in provided.items() if name not in found.has})
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def _locate(path: str) -> str:
 
 def _probe(path: str, place: str) -> _Found:
     no_python = JoulediffError(f"{path} is not a Python", fix="give the path of an interpreter: ENV/bin/python")
-    probe = _PROBE % ((*PACKAGES, *LENT_ALWAYS),)
+    probe = _PROBE % ((*PACKAGES, *PROVIDED_ALWAYS),)
     try:
         done = subprocess.run(
             [place, "-c", probe], stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_S, check=False

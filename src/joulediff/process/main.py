@@ -31,7 +31,7 @@ PACKAGES = ("numpy", "psutil", "scipy")
 _OUT_OF_MEMORY = ("MemoryError", "OutOfMemoryError", "ResourceExhaustedError")
 
 
-class _Teller(ProgressListener):
+class ProgressSender(ProgressListener):
     """Sends each stage and the pass it belongs to, and keeps what the step raised and in which pass."""
 
     def __init__(self, sender: Sender) -> None:
@@ -64,28 +64,28 @@ def main() -> None:
     commands_fd, fd, text = sys.argv[-3:]
     request, sender, commands = from_text(text), Sender(int(fd)), Commands(int(commands_fd))
     sys.argv[:] = [file_of(request.program), *request.arguments]
-    end_copies()
+    end_forked_copies()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _stop)
     try:
-        sys.exit(_serve(request, sender, commands))
+        sys.exit(_run(request, sender, commands))
     except Disconnected:
         sys.exit(LOST_CODE)
 
 
-def _serve(request: Request, sender: Sender, commands: Commands) -> int:
-    teller = _Teller(sender)
+def _run(request: Request, sender: Sender, commands: Commands) -> int:
+    progress = ProgressSender(sender)
     try:
         sender.stage("building the program")
         _load_ourselves()
-        _record(request, teller, commands if request.serve else None)
+        _record(request, progress, commands if request.serve else None)
         sender.done()
     except Disconnected:
         raise
     except BaseException as error:  # noqa: BLE001 - whatever ends the program, the parent tells it
-        failure = _explain(error, teller)
+        failure = _explain(error, progress)
         sender.failed(failure)
-        return 130 if failure.sort == "stopped" else failure.exit_code
+        return 130 if failure.kind == "stopped" else failure.exit_code
     return 0
 
 
@@ -110,34 +110,34 @@ def _load_frameworks() -> None:
             framework.preload()
 
 
-def _record(request: Request, teller: _Teller, commands: Commands | None) -> None:
-    from joulediff.process.server import await_build, await_start, serve, take_turns
+def _record(request: Request, progress: ProgressSender, commands: Commands | None) -> None:
+    from joulediff.process.server import answer_commands, measure_in_turns, wait_to_build, wait_to_start
     from joulediff.session.record import record_step
 
     root = Path.cwd()  # building the program may change it
     build = load_builder(request.program)
     if request.hold and commands is not None:
         _load_frameworks()
-        await_build(teller.sender, commands)
+        wait_to_build(progress.sender, commands)
     step = build()
     if request.fix:
         from joulediff.frameworks.recorder import fixed_step
 
         step = fixed_step(step, lambda: load_step(request.program), request.fix)
     if commands is not None:
-        await_start(teller.sender, commands)
+        wait_to_start(progress.sender, commands)
     run = record_step(
         step,
         request.options,
         program=request.program,
         root=root,
-        checkpoint=teller.checkpoint,
-        listener=teller,
-        between=None if commands is None else lambda again: take_turns(again, teller.sender, commands),
-        then=None if commands is None else lambda program: serve(program, teller.sender, commands),
+        checkpoint=progress.checkpoint,
+        listener=progress,
+        between=None if commands is None else lambda again: measure_in_turns(again, progress.sender, commands),
+        then=None if commands is None else lambda program: answer_commands(program, progress.sender, commands),
     )
-    if teller.sent is None or run is not teller.sent.run:
-        teller.checkpoint(run)
+    if progress.sent is None or run is not progress.sent.run:
+        progress.checkpoint(run)
 
 
 def _stop(_: int, __: FrameType | None) -> None:
@@ -146,13 +146,13 @@ def _stop(_: int, __: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _explain(error: BaseException, teller: _Teller) -> Failure:
+def _explain(error: BaseException, progress: ProgressSender) -> Failure:
     trace = "".join(traceback.format_exception(error))
     no_memory = _is_out_of_memory(error) or _is_out_of_memory(error.__cause__)
     if isinstance(error, KeyboardInterrupt):
         return Failure("stopped", "stopped", trace=trace)
-    if teller.failure is not None and teller.failure[0] is error and not _raised_here(error):
-        what = f"the step raised {describe(error)} in {teller.failure[1]}"
+    if progress.failure is not None and progress.failure[0] is error and not _raised_here(error):
+        what = f"the step raised {describe(error)} in {progress.failure[1]}"
         return Failure("raised", what, _advise(error), trace=trace, out_of_memory=no_memory)
     if isinstance(error, UserCodeFailed):
         fix = error.fix or _advise(error.__cause__)
@@ -186,12 +186,12 @@ def _advise(error: BaseException | None) -> str | None:
 _NEVER_RETURNS = f"{os.sep}multiprocessing{os.sep}popen_fork.py"
 
 
-def end_copies() -> None:
+def end_forked_copies() -> None:
     """From now on, end every forked copy that returns into this package."""
-    os.register_at_fork(after_in_child=_watch_return)
+    os.register_at_fork(after_in_child=_trace_return)
 
 
-def _watch_return() -> None:
+def _trace_return() -> None:
     """Have the innermost frame of ours on the stack traced: its next line is where the copy comes back."""
     frame = inspect.currentframe()
     frame = frame and frame.f_back
@@ -201,10 +201,10 @@ def _watch_return() -> None:
         frame = frame.f_back
     if frame is not None:
         frame.f_trace = _leave
-        sys.settrace(_look_away)
+        sys.settrace(_trace_nothing)
 
 
-def _look_away(_: FrameType, __: str, ___: object) -> None:
+def _trace_nothing(_: FrameType, __: str, ___: object) -> None:
     """Trace no new frame. Python asks the frames that are being traced only while there is such a function."""
 
 

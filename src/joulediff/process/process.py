@@ -27,9 +27,9 @@ from joulediff.archive import Snapshot
 from joulediff.model.errors import JoulediffError
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import PASSES, Pass, PassName, Run
-from joulediff.process.exit_reasons import explain_failure, explain_silence
+from joulediff.process.exit_reasons import explain_exit, explain_failure
 from joulediff.process.interpreter import Interpreter
-from joulediff.process.protocol import Done, Failure, Garbled, Inbox, Message, RunSoFar, Stage
+from joulediff.process.protocol import Done, Failure, Inbox, InvalidMessage, Message, RunSoFar, Stage
 from joulediff.process.request import Request, to_text
 
 # How soon the end of a child is seen whose forked copies hold its pipe open; it costs a wake-up of microseconds.
@@ -40,8 +40,8 @@ END_S = 5.0
 LINGER_S = 60.0
 CHUNK_BYTES = 1 << 20
 
-_HOME = Path(__file__).resolve().parents[2]
-_FINDER = Path(__file__).resolve().parent / "import_hook.py"
+_SOURCE_ROOT = Path(__file__).resolve().parents[2]
+_IMPORT_HOOK = Path(__file__).resolve().parent / "import_hook.py"
 # `-c` leaves the program's standard input alone, and gives processes that it spawns no main module of ours.
 _START = """
 import sys
@@ -56,7 +56,7 @@ main()
 """
 
 
-def record_in_child(
+def record_in_process(
     request: Request,
     *,
     interpreter: Interpreter,
@@ -66,36 +66,36 @@ def record_in_child(
     """Return the record of a program that runs in a process of its own.
 
     `keep` is called with the recording so far after each pass. Whatever ends the program early is raised as a
-    `JoulediffError`, after everything that arrived was kept, with the pass that was under way as failed.
+    `JoulediffError`, after everything that received was kept, with the pass that was under way as failed.
     """
-    arrived = Arrived(keep, listener or ProgressListener())
+    received = ReceivedRecording(keep, listener or ProgressListener())
     try:
-        return _listen(Child(interpreter, request), arrived)
+        return _receive_all(ChildProcess(interpreter, request), received)
     except JoulediffError as error:
-        arrived.break_off(error.what)
+        received.break_off(error.what)
         raise
 
 
-def _listen(starting: Child, arrived: Arrived) -> Run:
+def _receive_all(starting: ChildProcess, received: ReceivedRecording) -> Run:
     last: Message | None = None
     with starting as child:
         try:
             for last in child.messages():
-                arrived.take(last)
-        except Garbled:
+                received.take(last)
+        except InvalidMessage:
             child.kill()
         if isinstance(last, Done):
-            arrived.take(Stage("recorded; waiting for the program to end"))
+            received.take(Stage("recorded; waiting for the program to end"))
         code = child.wait(LINGER_S if isinstance(last, Done | Failure) else END_S)
-    if isinstance(last, Done) and arrived.snapshot is not None:
-        return arrived.snapshot.run
+    if isinstance(last, Done) and received.snapshot is not None:
+        return received.snapshot.run
     if isinstance(last, Failure):
         raise explain_failure(last)
-    raise explain_silence(arrived.stage, code, child.asked)
+    raise explain_exit(received.stage, code, child.asked)
 
 
 @dataclass(slots=True)
-class Arrived:
+class ReceivedRecording:
     """What has come from the child: the run so far, and what it was doing when it last said so."""
 
     keep: Callable[[Snapshot], None]
@@ -135,7 +135,7 @@ class Arrived:
         return next((name for name in missing if name == self.pass_name), None if told or not missing else missing[0])
 
 
-class Child:
+class ChildProcess:
     """A running child."""
 
     def __init__(self, interpreter: Interpreter, request: Request) -> None:
@@ -147,7 +147,7 @@ class Child:
         self._ended_itself = False
         self._overdue_s = float("inf")
 
-    def __enter__(self) -> Child:
+    def __enter__(self) -> ChildProcess:
         self._fd, theirs = os.pipe()
         commands, self._commands_fd = os.pipe()
         sys.stdout.flush()
@@ -157,7 +157,7 @@ class Child:
             fds = (theirs, commands)
             self._process = subprocess.Popen(self._command(*fds), pass_fds=fds, env=self._environment())
         except OSError as error:
-            self._let_go()
+            self._close_pipes()
             why = error.strerror or str(error)
             raise JoulediffError(f"cannot start {self._interpreter.path} ({why})") from error
         finally:
@@ -170,9 +170,9 @@ class Child:
     def __exit__(self, *_: object) -> None:
         self.kill()
         self.wait(END_S)
-        self._let_go()
+        self._close_pipes()
         if not self._ended_itself:
-            self._sweep()
+            self._remove_scratch()
 
     def messages(self) -> Iterator[Message]:
         """Yield what the child says until its last word, or until it has ended or closed its end of the pipe."""
@@ -189,7 +189,7 @@ class Child:
                         yield message
                         if self._ended_itself:
                             return
-                elif self._code() is not None:
+                elif self._exit_code() is not None:
                     return  # copies of it hold the pipe open
                 if self.asked is not None and not told:
                     told = True
@@ -213,7 +213,7 @@ class Child:
             self._process.kill()
             self._killed = True
 
-    def _code(self) -> int | None:
+    def _exit_code(self) -> int | None:
         return None if self._process is None else self._process.poll()
 
     @property
@@ -230,9 +230,9 @@ class Child:
                 left = left[os.write(self._commands_fd, left) :]
 
     def _command(self, fd: int, commands_fd: int) -> list[str]:
-        lent = {name: [folder] for name, folder in self._interpreter.lent.items()}
-        wiring = {"own": {"joulediff": [str(_HOME)]}, "lent": lent}
-        words = [str(_FINDER), json.dumps(wiring), str(commands_fd), str(fd), to_text(self._request)]
+        provided = {name: [folder] for name, folder in self._interpreter.provided.items()}
+        packages = {"first": {"joulediff": [str(_SOURCE_ROOT)]}, "fallback": provided}
+        words = [str(_IMPORT_HOOK), json.dumps(packages), str(commands_fd), str(fd), to_text(self._request)]
         return [self._interpreter.path, "-c", _START, *words]
 
     def _environment(self) -> dict[str, str] | None:
@@ -253,16 +253,16 @@ class Child:
         elif number != signal.SIGINT:
             self._process.terminate()
             self._overdue_s = time.monotonic() + END_S
-        elif not _terminal_tells_all():
+        elif not _terminal_signals_child():
             self._process.send_signal(number)
 
-    def _sweep(self) -> None:
+    def _remove_scratch(self) -> None:
         """Remove the scratch folders of a child that could not do so itself (the traced pass makes some)."""
         assert self._process is not None
         for folder in Path(tempfile.gettempdir()).glob(f"joulediff-{self._process.pid}-*"):
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _let_go(self) -> None:
+    def _close_pipes(self) -> None:
         os.close(self._fd)
         os.close(self._commands_fd)
         _signals.remove(self)
@@ -272,10 +272,10 @@ class _Signals:
     """The parent's signals while children run: a request to end is passed on to all of them."""
 
     def __init__(self) -> None:
-        self._children: list[Child] = []
+        self._children: list[ChildProcess] = []
         self._before: dict[int, Any] = {}
 
-    def add(self, child: Child) -> None:
+    def add(self, child: ChildProcess) -> None:
         self._children.append(child)
         if len(self._children) > 1:
             return
@@ -283,7 +283,7 @@ class _Signals:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._end)
 
-    def remove(self, child: Child) -> None:
+    def remove(self, child: ChildProcess) -> None:
         self._children.remove(child)
         if not self._children:
             for number, handler in self._before.items():
@@ -298,7 +298,7 @@ class _Signals:
 _signals = _Signals()
 
 
-def _terminal_tells_all() -> bool:
+def _terminal_signals_child() -> bool:
     """Return whether a Ctrl-C came from a terminal, which sends it to the child as well."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)

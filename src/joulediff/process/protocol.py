@@ -46,7 +46,7 @@ _TEXT_CHARS, _TRACE_CHARS = 5_000, 100_000
 # Progress is painted about this often; more of it would be work beside the program.
 _STAGE_S = 0.25
 
-Sort = Literal["error", "raised", "stopped", "fault"]
+FailureKind = Literal["error", "raised", "stopped", "fault"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class RunSoFar:
 class Failure:
     """Why the recording ends early: an error to tell, what the program raised, a stop asked for, a fault of ours."""
 
-    sort: Sort
+    kind: FailureKind
     what: str
     fix: str | None = None
     exit_code: int = 1
@@ -97,7 +97,7 @@ class Disconnected(BaseException):
     """Nobody listens: the parent is gone, or the program closed the pipe. Passes through what keeps errors."""
 
 
-class Garbled(Exception):
+class InvalidMessage(Exception):
     """What came over the pipe is no message."""
 
 
@@ -110,7 +110,7 @@ class Sender:
         self._pid = os.getpid()
         self._pipe = _identity(fd)
         self._shown: tuple[str, float] = ("", -math.inf)
-        os.register_at_fork(after_in_child=self._let_go)
+        os.register_at_fork(after_in_child=self._close_in_fork)
 
     def stage(self, text: str, share: float | None = None, pass_name: PassName | None = None) -> None:
         """Report progress, unless the parent is too busy to read: the program never waits for that."""
@@ -150,7 +150,7 @@ class Sender:
 
     def _send(self, kind: int, body: bytes) -> None:
         self._check()
-        with _interrupts_put_off():
+        with _interrupts_deferred():
             self._write(_frame(kind, body))
 
     def _write(self, frame: bytes) -> None:
@@ -167,7 +167,7 @@ class Sender:
         if _identity(self._fd) != self._pipe:
             raise Disconnected
 
-    def _let_go(self) -> None:
+    def _close_in_fork(self) -> None:
         """Close a forked copy's end, so that the parent sees the end of the child and not of its copies."""
         if self._fd >= 0 and _identity(self._fd) == self._pipe:
             os.close(self._fd)
@@ -187,7 +187,7 @@ class Inbox:
         while len(self._bytes) >= _HEADER.size:
             mark, kind, size = _HEADER.unpack_from(self._bytes)
             if mark != _MARK or kind not in _LIMITS or size > _LIMITS[kind]:
-                raise Garbled
+                raise InvalidMessage
             end = _HEADER.size + size
             if len(self._bytes) < end:
                 return
@@ -201,7 +201,7 @@ class Inbox:
             elif len(self._attached) < MAX_ATTACHED:
                 self._attached.append(body)
             else:
-                raise Garbled
+                raise InvalidMessage
 
 
 class Commands:
@@ -280,9 +280,9 @@ def _read(kind: int, body: bytes) -> Message:
             return Answer(fields)
         message = Stage(**fields) if kind == _STAGE else Failure(**fields)
     except (ValueError, TypeError, RecursionError) as error:
-        raise Garbled from error
+        raise InvalidMessage from error
     if not (_is_stage(message) if isinstance(message, Stage) else _is_failure(message)):
-        raise Garbled
+        raise InvalidMessage
     return message
 
 
@@ -294,7 +294,9 @@ def _is_stage(stage: Stage) -> bool:
 
 def _is_failure(failure: Failure) -> bool:
     texts = isinstance(failure.what, str) and isinstance(failure.trace, str)
-    known = failure.sort in get_args(Sort) and failure.exit_code in (1, 2) and type(failure.out_of_memory) is bool
+    known = (
+        failure.kind in get_args(FailureKind) and failure.exit_code in (1, 2) and type(failure.out_of_memory) is bool
+    )
     return texts and known and (failure.fix is None or isinstance(failure.fix, str))
 
 
@@ -308,7 +310,7 @@ def _identity(fd: int) -> tuple[int, int] | None:
 
 
 @contextmanager
-def _interrupts_put_off() -> Iterator[None]:
+def _interrupts_deferred() -> Iterator[None]:
     """Let Ctrl-C wait until a frame is whole; then it does what it would have done."""
     came = False
 

@@ -16,7 +16,7 @@ from joulediff.process.verbs import AGAIN, BUILD, END, GO_ON, VERBS, Message
 from joulediff.pysource.programs import describe
 
 
-def await_build(sender: Sender, commands: Commands) -> None:
+def wait_to_build(sender: Sender, commands: Commands) -> None:
     """Tell that everything is imported, and wait until the step may be built."""
     sender.answer({"ready": True})
     command, _ = commands.next()
@@ -24,18 +24,18 @@ def await_build(sender: Sender, commands: Commands) -> None:
         raise Disconnected
 
 
-def await_start(sender: Sender, commands: Commands) -> None:
+def wait_to_start(sender: Sender, commands: Commands) -> None:
     """Tell that the program is built, and wait until it may be recorded."""
     sender.answer({"built": True})
     command, _ = commands.next()
     if command.get("do") == END:  # the other program failed
         raise Disconnected
-    kin = command.get("kin")
-    for pid in kin if isinstance(kin, list) else ():
+    idle_pids = command.get("idle_pids")
+    for pid in idle_pids if isinstance(idle_pids, list) else ():
         ignore_process(int(pid))
 
 
-def take_turns(measure_for: Callable[[float], None], sender: Sender, commands: Commands) -> None:
+def measure_in_turns(measure_for: Callable[[float], None], sender: Sender, commands: Commands) -> None:
     """Tell that the step is measured, and measure it again as often as asked, until it may be watched.
 
     What watches a program may slow it down for good: profilers of GPUs do. So turns come before.
@@ -50,7 +50,7 @@ def take_turns(measure_for: Callable[[float], None], sender: Sender, commands: C
         measure_for(float(command["seconds"]))  # type: ignore[arg-type]
 
 
-def serve(program: LiveProgram, sender: Sender, commands: Commands) -> None:
+def answer_commands(program: LiveProgram, sender: Sender, commands: Commands) -> None:
     """Answer commands to a recorded program until its end is asked for."""
     sender.answer({"recorded": True})
     while True:

@@ -118,7 +118,7 @@ def record_step(
 ) -> Run:
     """Return the record of a step, as `record` does. `meters` are open ones to use instead of those in the options."""
     run = Run(options.label, program, datetime.now(timezone.utc).isoformat(timespec="seconds"), __version__)
-    place = _check_place(path) if path is not None else None
+    place = _check_path(path) if path is not None else None
 
     saved: Snapshot | None = None
 
@@ -130,7 +130,7 @@ def record_step(
         if checkpoint is not None:
             checkpoint(run)
 
-    session = _Session(run, _Counted(step), listener or ProgressListener(), keep)
+    session = _Session(run, _CountedStep(step), listener or ProgressListener(), keep)
     folder = root or Path.cwd()  # before the step can change it
 
     def open_watcher() -> Recorder | None:
@@ -168,7 +168,7 @@ def record_step(
         if recorder is None:
             session.skip(NO_FRAMEWORK)
         else:
-            session.watch_through(recorder, begin)
+            session.trace_and_capture(recorder, begin)
             if options.replay:
                 burst_meter = BurstMeter(meters.meters, clock=clock)
                 session.replay(recorder, begin, burst_meter, clock=clock, seconds=options.replay_seconds)
@@ -218,7 +218,7 @@ def _open_program(
     )
 
 
-def _check_place(path: str | Path) -> Path:
+def _check_path(path: str | Path) -> Path:
     """Return where a run can be saved, in full: the step may change the folder. Raises before anything is measured."""
     if (why := why_unwritable(path)) is not None:
         raise JoulediffError(f"cannot write {path} ({why})", fix="give another path, in a folder that can be written")
@@ -229,7 +229,7 @@ def _do_nothing() -> None:
     pass
 
 
-class _Counted:
+class _CountedStep:
     """Counts the calls of a step in a pass and keeps what it raised, to tell the program's failures from others."""
 
     def __init__(self, step: Step) -> None:
@@ -270,7 +270,7 @@ class _Session:
     """A recording under way: the run so far, saved whenever a pass ends."""
 
     run: Run
-    step: _Counted
+    step: _CountedStep
     listener: ProgressListener
     checkpoint: Checkpoint
 
@@ -304,7 +304,7 @@ class _Session:
         self.run = replace(self.run, measurement=found if before is None else combine(before, found), passes=())
         self._end(Pass("metered", "done", time.perf_counter() - begin_s + sum(each.seconds for each in done)))
 
-    def watch_through(self, recorder: Recorder, begin: Callable[[], None]) -> None:
+    def trace_and_capture(self, recorder: Recorder, begin: Callable[[], None]) -> None:
         _PassListener(self.listener, "traced").stage("running the step")
         self._pass("traced", lambda run: recorder.trace(run, begin))
         _PassListener(self.listener, "captured").stage("running the step")

@@ -16,7 +16,7 @@ from joulediff.frameworks.torch.trials.fix import fixed_step
 from joulediff.model.errors import JoulediffError
 from joulediff.model.options import RecordOptions
 from joulediff.process.interpreter import Interpreter
-from joulediff.process.process import Child
+from joulediff.process.process import ChildProcess
 from joulediff.process.request import Request, from_text, to_text
 
 Step = Callable[[], Any]
@@ -151,8 +151,8 @@ def test_the_environment_of_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
     fix: dict[str, Any] = {"env.JD_OLD": 2, "env.JD_NEW": "x", "env.JD_GONE": None, DETERMINISTIC: True}
     request = Request("p.py", RecordOptions(), fix=fix)
     assert from_text(to_text(request)) == request
-    found = Child(Interpreter(sys.executable), request)._environment()
+    found = ChildProcess(Interpreter(sys.executable), request)._environment()
     assert found is not None
     assert (found["JD_OLD"], found["JD_NEW"], "JD_GONE" in found) == ("2", "x", False)
     assert "PATH" in found and DETERMINISTIC not in found
-    assert Child(Interpreter(sys.executable), Request("p.py", RecordOptions()))._environment() is None
+    assert ChildProcess(Interpreter(sys.executable), Request("p.py", RecordOptions()))._environment() is None
