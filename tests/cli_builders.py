@@ -47,7 +47,7 @@ def noisy(low_w: float, high_w: float, *, seed: int = 5) -> Callable[[np.ndarray
     return lambda time_s: draw.uniform(low_w, high_w, len(time_s) // 2 + 1).repeat(2)[: len(time_s)]
 
 
-def write_script(path: Path, *curves: tuple[Domain, Callable[[np.ndarray], np.ndarray]], seconds: float = 200.0) -> str:
+def write_script(path: Path, *curves: tuple[Domain, Callable[[np.ndarray], np.ndarray]], seconds: float = 60.0) -> str:
     """Write a script with each domain's power over `seconds` and return what `--meter` calls it."""
     time_s = np.arange(0.0, seconds, SAMPLE_S)
     readings = [

@@ -84,8 +84,8 @@ def _used(node: ast.AST) -> Iterator[str]:
             yield each.id
         elif isinstance(each, ast.arg):
             yield each.arg
-        elif isinstance(each, ast.Attribute):
-            yield ast.unparse(each)
+        elif isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name):
+            yield f"{each.value.id}.{each.attr}"
         elif isinstance(each, ast.Import | ast.ImportFrom):
             yield from (IMPORT + target for _, target in _imported(each))
         elif isinstance(each, ast.Call) and (named := _imported_by_name(each)) is not None:
@@ -110,7 +110,8 @@ def _defined(node: ast.AST) -> list[str]:
     return []
 
 
-def needs_of_test(path: Path, test: str) -> set[str]:
+@cache
+def needs_of_test(path: Path, test: str) -> frozenset[str]:
     """Return the markers of the test that is called `test` in the file at `path`."""
     reached = _reach(path, {test} | read(path).automatic)
     needs = set()
@@ -118,7 +119,7 @@ def needs_of_test(path: Path, test: str) -> set[str]:
         needs.add("torch")
     if any(_is_below(name, STARTERS) for name in reached):
         needs.add("live")
-    return needs or {"unit"}
+    return frozenset(needs or {"unit"})
 
 
 def loads_a_framework(path: Path) -> bool:
@@ -137,7 +138,7 @@ def _load_names(path: Path) -> frozenset[str]:
             continue
         seen.add(here)
         names |= read(here).on_load
-        left += [helper[0] for name in read(here).on_load if (helper := _helper_of(name)) is not None]
+        left += [helper[0] for name in read(here).on_load if (helper := _helper_of(TESTS, name)) is not None]
     return frozenset(names)
 
 
@@ -162,7 +163,7 @@ def _reach(path: Path, names: set[str]) -> set[str]:
             continue
         else:
             target = name  # a name that a function defines, perhaps by an import of its own
-        helper = _helper_of(target)
+        helper = _helper_of(TESTS, target)
         if helper is None:
             found.add(target)
         else:
@@ -170,11 +171,12 @@ def _reach(path: Path, names: set[str]) -> set[str]:
     return found
 
 
-def _helper_of(target: str) -> tuple[Path, str] | None:
-    """Return the file in `tests` and the name in it that a dotted name stands for."""
+@cache
+def _helper_of(tests: Path, target: str) -> tuple[Path, str] | None:
+    """Return the file below `tests` and the name in it that a dotted name stands for."""
     words = target.split(".")
     for count in range(len(words), 0, -1):
-        path = TESTS.joinpath(*words[:count]).with_suffix(".py")
+        path = tests.joinpath(*words[:count]).with_suffix(".py")
         if path.is_file():
             return path, ".".join(words[count:])
     return None

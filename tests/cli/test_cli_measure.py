@@ -27,6 +27,8 @@ from joulediff.cli import main
 from joulediff.measuring.meters.scripted import ScriptedMeter
 from joulediff.model.errors import MeterFailed
 
+pytestmark = pytest.mark.live  # each measures a program against the real clock
+
 SLEEPER = """
     import time
     def build():
@@ -151,7 +153,6 @@ def test_json_has_the_fields_of_its_schema(measure: Any, sleeper: str, steady_me
     assert found["energy"]["joules"] == pytest.approx(50.0 * found["step_s"], rel=0.3)
 
 
-@pytest.mark.live
 def test_json_is_pure_whatever_the_program_writes(measure: Any, tmp_path: Path, steady_meter: str) -> None:
     text = """
         import os, subprocess, sys, time
