@@ -77,7 +77,9 @@ def test_the_library_that_comes_along(cases: Cases, monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("JOULEDIFF_CASES")
     code, out, err = cases("list", "--json", "-")
     assert (code, err) == (0, "")
-    assert all("joulediff/cases/library" in each["folder"] for each in json.loads(out)["cases"])
+    listed = json.loads(out)["cases"]
+    assert listed
+    assert all("joulediff/cases/library" in each["folder"] for each in listed)
 
 
 def test_a_library_by_option_and_no_command(cases: Cases) -> None:

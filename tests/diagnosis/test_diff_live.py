@@ -317,6 +317,7 @@ def test_programs_that_were_started_end_whatever_happens(programs: Any) -> None:
     made, _, log = programs(STAY, STAY)
     with pytest.raises(ValueError, match="no"), started(made, hold=True) as served:
         raise ValueError("no")
+    assert list(served) == ["a", "b"]
     assert not any(is_alive(each.pid) for each in served.values())
     assert not any("builds" in line for line in lines_of(log))
 
@@ -363,6 +364,7 @@ def test_held_programs_without_room_for_both_are_recorded_alone(programs: Any) -
     made, _, log = programs(BEGIN + ALONE, BEGIN + "stay() if request['serve'] else " + ALONE)
     with started(made, hold=True) as served, recorded(made, {}, listener=ProgressListener(), ahead=served) as found:
         assert (found.runs, found.live) == ({"a": RUN, "b": RUN}, {})
+        assert list(served) == ["a", "b"]
         assert not any(is_alive(each.pid) for each in served.values())
     assert lines_of(log)[-2:] == ["a alone", "b alone"]
 

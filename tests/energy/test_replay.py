@@ -131,6 +131,7 @@ def test_when_the_time_is_spent_the_longest_operators_were_measured() -> None:
     measured = [replay.op for replay in run.replays if replay.energy_j is not None]
     assert 0 < len(measured) < len(WORKS)
     assert measured == [kind.op for kind in find_distinct_ops(run)][: len(measured)]
+    assert len(run.replays) == len(WORKS)
     for row in run.replays[len(measured) :]:
         assert row.energy_j is None and row.note == "the 1.000 s for replay were spent"
     assert all(op.replay is not None for op in run.ops)
@@ -280,6 +281,7 @@ def test_company_is_marked() -> None:
     setup = ReplaySetup()
     setup.card.others = (2**30,)
     run, _ = replayed(setup=setup)
+    assert run.replays
     for row in run.replays:
         assert row.energy_j is not None
         assert row.note is not None and str(2**30) in row.note

@@ -90,12 +90,13 @@ def test_sides_can_be_swapped(seed: int) -> None:
 def test_inputs_and_outputs_of_regions_are_equal(seed: int) -> None:
     """Compared by their power sums."""
     a, b = record_two_ways(seed, 40)
-    for each in match_regions(a, b):
-        if each.kind == "equal":
-            assert each.outputs
-            assert all(hold_the_same(a, b, *pair) for pair in (*each.inputs, *each.outputs))
-            made = [{value for op in ops for value in graph.makes[op]} for graph, ops in sides_of(a, b, each)]
-            assert not any(one in made[0] or other in made[1] for one, other in each.inputs)
+    equal = [each for each in match_regions(a, b) if each.kind == "equal"]
+    assert equal
+    for each in equal:
+        assert each.outputs
+        assert all(hold_the_same(a, b, *pair) for pair in (*each.inputs, *each.outputs))
+        made = [{value for op in ops for value in graph.makes[op]} for graph, ops in sides_of(a, b, each)]
+        assert not any(one in made[0] or other in made[1] for one, other in each.inputs)
 
 
 def sides_of(a: Run, b: Run, region: Region) -> list[tuple[Graph, tuple[int, ...]]]:
@@ -180,6 +181,7 @@ def test_every_variant_of_a_node_is_matched(kind: str) -> None:
     ]
     program = replace(base, nodes=nodes, weights=weights)
     runs = [record_step(write_variant(program, at, variant)) for variant in variants]
+    assert len(runs) > 1
     for other in runs[1:]:
         score = judge(runs[0], other, match_regions(runs[0], other), node_of)
         assert score.wrong == 0

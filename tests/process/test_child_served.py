@@ -513,6 +513,7 @@ def test_a_program_that_does_not_end_when_told_is_ended(
     with RemoteProgram(REQUEST, interpreter=child("record(); time.sleep(60)"), keep=lambda _: None) as program:
         program.wait_built()
         program.record()
+    assert len(pids(tmp_path)) == 1
     assert not any(is_alive(pid) for pid in pids(tmp_path))
 
 

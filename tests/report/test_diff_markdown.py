@@ -35,7 +35,9 @@ def test_golden(name: str, build: Callable[[], Diff], pytestconfig: pytest.Confi
 def test_every_line_of_the_terminal_is_in_the_table(build: Callable[[], Diff], every: bool) -> None:
     rows = re.findall(r"<tr>(.*?)</tr>", html_of(diff_to_markdown(build(), every=every)), re.DOTALL)
     cells = {tuple(re.sub("<.*?>", "", cell) for cell in re.findall(r"<td.*?>(.*?)</td>", row)) for row in rows}
-    for line in diff_table(build(), top=10, every=every).lines:
+    lines = diff_table(build(), top=10, every=every).lines
+    assert lines
+    for line in lines:
         assert (line.number, line.sign, *line.numbers, line.region, line.cause, line.mark) in cells
 
 

@@ -144,7 +144,7 @@ def test_a_serious_difference_is_red() -> None:
 @pytest.mark.parametrize("columns", [40, 80, 120, 200])
 def test_hostile_names_do_nothing(columns: int) -> None:
     shown = render(hostile_diff(), "terminal", width=columns, every=True)
-    assert "\x1b" not in shown and "\u202e" not in shown
+    assert shown and "\x1b" not in shown and "\u202e" not in shown
     assert all(len(line) <= columns for line in shown.splitlines())
 
 

@@ -142,7 +142,9 @@ def test_the_power_of_a_row_is_that_of_its_own_time() -> None:
     first, second = run.kernels
     at_once = replace(run, kernels=(first, replace(second, start_s=first.start_s)))
     # Both ran in the same 2 ms, so each has half of the time and half of the energy.
-    for row in group_rows(at_once, "kernel", open_books(at_once)):
+    rows = group_rows(at_once, "kernel", open_books(at_once))
+    assert len(rows) == 2
+    for row in rows:
         assert row.energy is not None
         assert row.power_w == pytest.approx(row.energy.joules / 1e-3)
     assert RunRow("a view", "", 1, (), 0.0).power_w is None

@@ -79,6 +79,7 @@ def test_the_resting_power_is_looked_for_once() -> None:
     assert stages.count("metered 1/4: warming up") == 2
     assert stages.count("metered 1/4: looking for a quiet second") == 1
     assert run.measurement is not None
+    assert run.measurement.domains
     assert all(domain.idle is not None for domain in run.measurement.domains.values())
 
 

@@ -219,7 +219,7 @@ def test_subclasses_that_watch_functions_see_none_of_ours() -> None:
 def test_sparse_nested_and_meta_tensors() -> None:
     sparse = torch.eye(4).to_sparse()
     found = capture_step(lambda: (sparse @ torch.ones(4, 2), (sparse + sparse).to_dense()))
-    assert all(value.kind == "produced" for value in outputs(found).values())
+    assert {value.kind for value in outputs(found).values()} == {"produced"}
     meta = capture_step(lambda: torch.empty(3, device="meta") + 1)
     assert (outputs(meta)["output"].device, outputs(meta)["output"].signature) == ("meta", None)
     jagged = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(1, 3)], layout=torch.jagged)

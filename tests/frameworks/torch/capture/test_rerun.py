@@ -217,6 +217,7 @@ def test_a_training_step(name: str, first: bool) -> None:
         before = {name: copy(tensor) for name, tensor in state_of(model, tokens=tokens).items()}
         run, constants, _ = record(step)
         found = replay(run, inputs_of(run, before, constants))
+        assert last_values(run)
         for value in last_values(run):
             assert torch.equal(found[value.id], state_of(model)[value.name])
         return

@@ -333,6 +333,7 @@ def test_out_arguments_and_resized_ones() -> None:
         return torch.add(x, 1, out=fits), torch.mul(x, 2, out=grows)
 
     found = capture_step(step)
+    assert len(found.outputs) == 2
     for op, value in zip([op for op in found.ops if op.overload == "out"], found.outputs, strict=True):
         assert op.outputs == op.writes == (value[1],)
         assert found.values[value[1]].shape == (3,)
