@@ -1,18 +1,23 @@
-"""Two programs for the tests of diagnosis: real steps captured on the CPU, told to have run on a GPU at any cost.
+"""Two programs for the tests of diagnosis: invented steps, with kernels and energies as if a GPU had run them.
 
-`Lab` stands for a program that can still be tried: it answers from a table, and keeps what it was asked.
+`LiveProgram` stands for a program that can still be run: it answers from a table, and keeps a list of the questions.
+`diagnosis_torch` has the same for steps of PyTorch.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
+import pytest
 
+import invented
 import paths
+from invented import Tensor, call
+from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.significance import RowComparison
 from joulediff.energy.ledger import Costs
@@ -25,7 +30,6 @@ from joulediff.model.finding import Region
 from joulediff.model.measurement import Measurement
 from joulediff.model.run import Frame, Kernel, Op, Replay, Run, Setting, SourceText
 from joulediff.pysource.line_trace import LineTrace, Target
-from rewrites.programs import record_step
 from run_builders import domain_energy, energy, measurement
 
 STEP_S = 10e-3
@@ -38,8 +42,18 @@ Step = Callable[[], Any]
 Cost = Callable[[Op], float | None]
 
 
-def draw(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * shape[-1] ** -0.5
+def draw(*shape: int, seed: int = 0, name: str | None = None) -> Tensor:
+    return Tensor(invented.draw(*shape, seed=seed), name=name)
+
+
+def apply(name: str, function: Callable[[Any], Any], x: Tensor) -> Tensor:
+    """Return an operator of one input that `invented` does not have."""
+    return call(name, function(x.array), x)
+
+
+def first_rows(x: Tensor, count: int) -> Tensor:
+    """Return the first rows of a tensor, as a view."""
+    return call("slice", x.array[:count], x, count, is_view=True)
 
 
 def costs(table: Mapping[str, float], rest: float = 1.0) -> Cost:
@@ -115,7 +129,7 @@ def _sources(run: Run) -> tuple[SourceText, ...]:
 
 def record(step: Step, cost: Cost, **changes: Any) -> Run:
     """Return what a step does, measured."""
-    return measured(record_step(step), cost, **changes)
+    return measured(invented.record(step), cost, **changes)
 
 
 def sides_of(a: Run, b: Run) -> Comparison:
@@ -149,6 +163,24 @@ def sums(diff: Diff) -> tuple[float, float]:
     pairs = [(row.energy_a, row.energy_b) for row in diff.rows]
     found = [sum(each.joules for each in side if each is not None) for side in zip(*pairs, strict=True)]
     return found[0], found[1]
+
+
+def jitter(seed: int, share: float = 0.2) -> Any:
+    """Return costs that are off by up to 20 %, each in its own way."""
+    chance, plain = random.Random(seed), costs({"mm": 2.0})
+
+    def find(op: Op) -> float | None:
+        joules = plain(op)
+        return None if joules is None else joules * (1 + chance.uniform(-share, share))
+
+    return find
+
+
+def assert_books_close(a: Run, b: Run) -> None:
+    diff = diagnose(a, b)
+    for run, found in zip((a, b), sums(diff), strict=True):
+        assert run.measurement is not None
+        assert found == pytest.approx(run.measurement.energy.joules)
 
 
 Answer = JobCost | float | str

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from diagnosis_builders import LiveProgram, costs, draw, record
+from diagnosis_builders import LiveProgram, costs
+from diagnosis_torch import draw, record
 from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.evidence.only_difference import CHANGE
 from joulediff.model.diff import Diff

@@ -6,16 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
 
+import invented
 from diagnosis_builders import costs, draw, measured
+from invented import gelu, gelu_decomposed
 from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.conditions import compare_conditions
 from joulediff.model.diff import ConditionDifference
 from joulediff.model.measurement import DeviceState
 from joulediff.model.run import Run, Setting
-from rewrites.nodes import gelu_decomposed
-from rewrites.programs import record_step
 from run_builders import domain_energy, energy
 
 X = draw(16, 32)
@@ -28,8 +27,8 @@ SETTINGS: dict[str, Setting] = {
     "host.kernel": "6.1",
     "package.torch": "2.13.0",
 }
-BY_HAND = record_step(lambda: gelu_decomposed(X))
-BUILT_IN = record_step(lambda: torch.nn.functional.gelu(X, approximate="tanh"))
+BY_HAND = invented.record(lambda: gelu_decomposed(X))
+BUILT_IN = invented.record(lambda: gelu(X))
 
 
 def run_of(captured: Run = BUILT_IN, *, device: str = "cuda:0", **settings: Setting) -> Run:

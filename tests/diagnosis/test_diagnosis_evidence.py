@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from diagnosis_builders import costs, draw, frames, record, region_of, sides_of
+from diagnosis_builders import costs, frames, region_of, sides_of
+from diagnosis_torch import draw, record
 from joulediff.diagnosis.comparison import costliest, to_place
 from joulediff.diagnosis.evidence.deviation import Deviation, find_deviation
 from joulediff.diagnosis.evidence.layout import find_differences, find_origin

@@ -5,46 +5,44 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
-from torch.nn import functional
 
-from diagnosis_builders import DeadLab, LiveProgram, costs, draw, record, sums
+from diagnosis_builders import DeadLab, LiveProgram, apply, costs, draw, record, sums
+from invented import Tensor, call, exp, gelu, gelu_decomposed, softmax, tanh
 from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.diagnose_rows import MAX_TRIED
 from joulediff.frameworks.jobs import JobCost
 from joulediff.model.diff import Diff, Row, Thresholds
 from joulediff.model.finding import Finding
 from joulediff.model.run import Op, Run
-from rewrites.nodes import gelu_decomposed
 from run_builders import energy
 
 X, W = draw(16, 32), draw(32, 32, seed=1)
+FEW = draw(16, 32, seed=2)
+BIAS = Tensor(W.array[0])
+FUNCTIONS = {"sin": np.sin, "cos": np.cos, "exp": np.exp, "tanh": np.tanh, "square": np.square, "cbrt": np.cbrt}
+FUNCTIONS |= {"sqrt": np.sqrt, "log1p": np.log1p}
 
 
-def product() -> torch.Tensor:
-    with torch.no_grad():
-        return torch.tanh(X @ W)
+def product() -> Tensor:
+    return tanh(X @ W)
 
 
-def by_hand() -> torch.Tensor:
-    with torch.no_grad():
-        return gelu_decomposed(X @ W)
+def by_hand() -> Tensor:
+    return gelu_decomposed(X @ W)
 
 
-def built_in() -> torch.Tensor:
-    with torch.no_grad():
-        return functional.gelu(X @ W, approximate="tanh")
+def built_in() -> Tensor:
+    return gelu(X @ W)
 
 
-def copied() -> torch.Tensor:
-    with torch.no_grad():
-        return torch.softmax(X.t().contiguous(), -1) @ W[:16]
+def copied() -> Tensor:
+    return softmax(X.t().contiguous()) @ FEW
 
 
-def plain() -> torch.Tensor:
-    with torch.no_grad():
-        return torch.softmax(X.t(), -1) @ W[:16]
+def plain() -> Tensor:
+    return softmax(X.t()) @ FEW
 
 
 def slow_kernel(op: Op) -> str:
@@ -168,10 +166,9 @@ def test_a_program_that_ends_leaves_what_the_recordings_tell() -> None:
 
 
 def test_only_so_many_rows_are_tried() -> None:
-    def many() -> list[torch.Tensor]:
-        names = ("sin", "cos", "exp", "tanh", "sigmoid", "erf", "sqrt", "log1p")
-        with torch.no_grad():
-            return [getattr(torch, name)(X.abs() * (at + 2)) for at, name in enumerate(names)]
+    def many() -> list[Tensor]:
+        given = [apply("abs", np.abs, X) * (at + 2) for at in range(len(FUNCTIONS))]
+        return [apply(name, each, x) for (name, each), x in zip(FUNCTIONS.items(), given, strict=True)]
 
     plain_cost = costs({"abs": 0.1, "mul": 0.1})
     a = record(many, lambda op: 3.0 * (plain_cost(op) or 0.0), kernel=slow_kernel)
@@ -184,9 +181,9 @@ def test_only_so_many_rows_are_tried() -> None:
     assert any("others cost more" in " ".join(f.cause.evidence) for f in diff.findings)
 
 
-def two_products() -> torch.Tensor:
-    with torch.no_grad():
-        return functional.linear(torch.tanh(X @ W), W, W[0])
+def two_products() -> Tensor:
+    x = tanh(X @ W)
+    return call("addmm", W.array[0] + x.array @ W.array, BIAS, x, W)
 
 
 # Where a program sets its switch.
@@ -253,7 +250,7 @@ def test_other_calls_that_are_cheaper() -> None:
     a, b = record(by_hand, costs({})), record(built_in, costs({}))
     found = only(diff_of(a, b, {"calls": 1.0}))
     assert (found.kind, found.proof.confirmed) == ("api_misuse", True)
-    assert "Call gelu instead of" in found.suggestion and "functional.gelu" in found.suggestion
+    assert "Call gelu instead of" in found.suggestion and "return gelu(X @ W)" in found.suggestion
 
 
 def test_work_that_one_side_does_without() -> None:
@@ -267,10 +264,9 @@ def test_work_that_one_side_does_without() -> None:
 def test_what_is_saved_goes_by_readers_like_the_one_that_was_tried() -> None:
     """A copy is read by a softmax and by a product; the trial is one of the first, and says nothing of the other."""
 
-    def read_twice(copy: bool) -> tuple[torch.Tensor, ...]:
-        with torch.no_grad():
-            y = X.t().contiguous() if copy else X.t()
-            return torch.softmax(y, -1), y @ W[:16], torch.tanh(W)
+    def read_twice(copy: bool) -> tuple[Tensor, ...]:
+        y = X.t().contiguous() if copy else X.t()
+        return softmax(y), y @ FEW, tanh(W)
 
     table = {"mm": 20.0}
     a = record(lambda: read_twice(copy=True), costs({"clone": 3.0, "tanh": 10.0, **table}), kernel=slow_kernel)
@@ -300,14 +296,12 @@ def test_work_that_one_side_lacks_belongs_to_the_finding_on_what_reads_it() -> N
 
 
 def test_an_unused_result_is_told_without_a_trial() -> None:
-    def careless() -> torch.Tensor:
-        with torch.no_grad():
-            torch.exp(X)
-            return torch.tanh(X)
+    def careless() -> Tensor:
+        exp(X)
+        return tanh(X)
 
-    def careful() -> torch.Tensor:
-        with torch.no_grad():
-            return torch.tanh(X)
+    def careful() -> Tensor:
+        return tanh(X)
 
     found = only(diff_of(record(careless, costs({})), record(careful, costs({}))))
     assert (found.kind, found.cause.key, found.proof.confirmed) == ("redundant", "exp", False)

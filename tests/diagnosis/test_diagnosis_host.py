@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from diagnosis_builders import LiveProgram, costs, draw, record, sides_of, sums
+from diagnosis_builders import LiveProgram, costs, sides_of, sums
+from diagnosis_torch import draw, record
 from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.evidence.host import Around, find_around, find_launches, find_waits, part_energy

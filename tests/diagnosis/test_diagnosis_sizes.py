@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from diagnosis_builders import LiveProgram, costs, draw, record, region_of, sides_of
+from diagnosis_builders import LiveProgram, costs, region_of, sides_of
+from diagnosis_torch import draw, record
 from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.evidence.call_path import NOT_TRACED
 from joulediff.diagnosis.evidence.find_leads import find_leads

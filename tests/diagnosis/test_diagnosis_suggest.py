@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 import pytest
-import torch
 
 from diagnosis_builders import costs, draw, record
 from diff_builders import finding, gpt2_diff
+from invented import Tensor, tanh
 from joulediff.diagnosis.compare_programs import _compare, confirm_findings
 from joulediff.diagnosis.suggest import (
     find_fix,
@@ -195,8 +195,8 @@ def test_without_the_program_a_finding_stays_as_it_is() -> None:
 def test_the_whole_program_before_and_after() -> None:
     x = draw(16, 32)
 
-    def step() -> torch.Tensor:
-        return torch.tanh(x)
+    def step() -> Tensor:
+        return tanh(x)
 
     before, after = record(step, costs({}, 4.0)), record(step, costs({}, 3.0))
     found = _compare("x = 1", before, after)

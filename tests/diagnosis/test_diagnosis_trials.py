@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
 
-from diagnosis_builders import DeadLab, LiveProgram, costs, draw, record, region_of, sides_of
+from diagnosis_builders import DeadLab, LiveProgram, apply, costs, draw, record, region_of, sides_of
+from invented import Tensor, cat, gelu, gelu_decomposed, tanh
 from joulediff.diagnosis.build import make_cost, saved
 from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.draft import Draft
@@ -25,7 +26,6 @@ from joulediff.model.finding import Cause, Trial
 from joulediff.model.pair import Pair, SideName
 from joulediff.model.place import Place
 from joulediff.model.signature import Signature, difference
-from rewrites.nodes import gelu_decomposed
 from run_builders import energy, measurement
 
 X, W = draw(16, 32), draw(32, 32, seed=1)
@@ -33,37 +33,31 @@ LAID = W.t().contiguous().t()
 LIMITS = Thresholds()
 
 
-def by_hand() -> torch.Tensor:
-    with torch.no_grad():
-        return gelu_decomposed(X @ W)
+def by_hand() -> Tensor:
+    return gelu_decomposed(X @ W)
 
 
-def built_in() -> torch.Tensor:
-    with torch.no_grad():
-        return torch.nn.functional.gelu(X @ W, approximate="tanh")
+def built_in() -> Tensor:
+    return gelu(X @ W)
 
 
-def product() -> torch.Tensor:
-    with torch.no_grad():
-        return torch.tanh(X @ W)
+def product() -> Tensor:
+    return tanh(X @ W)
 
 
-def product_of_laid() -> torch.Tensor:
-    with torch.no_grad():
-        return torch.tanh(X @ LAID)
+def product_of_laid() -> Tensor:
+    return tanh(X @ LAID)
 
 
-LEFT, RIGHT = W[:, :16].clone(), W[:, 16:].clone()
+LEFT, RIGHT = Tensor(W.array[:, :16].copy()), Tensor(W.array[:, 16:].copy())
 
 
-def product_in_parts() -> torch.Tensor:
-    with torch.no_grad():
-        return torch.tanh(torch.cat([X @ LEFT, X @ RIGHT], -1))
+def product_in_parts() -> Tensor:
+    return tanh(cat([X @ LEFT, X @ RIGHT], -1))
 
 
-def product_with_what_is_made() -> torch.Tensor:
-    with torch.no_grad():
-        return torch.tanh(X @ torch.cat([LEFT, RIGHT], -1))
+def product_with_what_is_made() -> Tensor:
+    return tanh(X @ cat([LEFT, RIGHT], -1))
 
 
 def make(
@@ -343,9 +337,8 @@ def test_an_estimate_is_weighed_several_times_and_the_least_counts() -> None:
 def test_with_other_settings_the_part_is_looked_for_in_the_new_recording() -> None:
     trials, lab = make({"torch.one = True": 4.0})
 
-    def other() -> torch.Tensor:
-        with torch.no_grad():
-            return torch.sin(X) * 3
+    def other() -> Tensor:
+        return apply("sin", np.sin, X) * 3
 
     lab.changed = record(other, costs({}))
     trial = trials.try_changes([ONE])

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from diagnosis_builders import LiveProgram, costs, draw, frames, record, sides_of, sums
+from diagnosis_builders import LiveProgram, costs, frames, sides_of, sums
+from diagnosis_torch import draw, record
 from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.evidence.host import find_around, find_waits
 from joulediff.model.diff import Diff

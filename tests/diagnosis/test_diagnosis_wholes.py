@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from diagnosis_builders import Answer, LiveProgram, costs, draw, frames, record, sides_of, sums
+from diagnosis_builders import Answer, LiveProgram, costs, frames, sides_of, sums
+from diagnosis_torch import draw, record
 from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.evidence.deviation import library_call
