@@ -73,8 +73,8 @@ def test_a_literal_three_callers_up_is_the_key() -> None:
     assert "test_a_literal" in found.place_a.function and 'outer(1, "slow")' in found.place_a.text
     assert found.at_a is not None and found.at_a.text == 'if way == "fast":'
     assert found.at_a == found.at_b
-    assert found.trail[0].startswith("`way` is 'slow' ↔ 'fast' (test_branches.py:")
-    assert found.trail[-1].startswith("from `'slow'` ↔ `'fast'`: 'slow' ↔ 'fast' (test_branches.py:")
+    assert found.trail[0].startswith("`way` is 'slow' ↔ 'fast' (test_key_variable.py:")
+    assert found.trail[-1].startswith("from `'slow'` ↔ `'fast'`: 'slow' ↔ 'fast' (test_key_variable.py:")
 
 
 def test_a_default_against_a_literal() -> None:

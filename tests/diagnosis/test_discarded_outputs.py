@@ -316,5 +316,5 @@ def test_the_copy_is_what_to_leave_out(step: Program, key: str) -> None:
     found = only(diagnose(a, b))
     assert (found.cause.type, found.cause.key) == ("layout", key)
     assert found.suggestion.startswith(f"Leave out {key} (")
-    assert "test_diagnosis_sizes.py:" in found.suggestion
+    assert "test_discarded_outputs.py:" in found.suggestion
     assert found.suggestion.endswith("the other side reads the tensor without a copy, as 32x16, strides 1,32.")
