@@ -87,7 +87,9 @@ def test_times_of_operators_are_those_of_their_kernels(run: Run) -> None:
 @given(runs())
 @settings(deadline=None)
 def test_busy_and_idle_make_the_step(run: Run) -> None:
-    for found in trace_activity(run):
+    activities = trace_activity(run)
+    assert {found.device for found in activities} == {kernel.device for kernel in run.kernels}
+    for found in activities:
         kernels = [k for k in run.kernels if k.device == found.device]
         assert found.busy_s + found.idle_s == pytest.approx(found.span_s)
         assert found.busy_s <= sum(k.duration_s for k in kernels) + 1e-12

@@ -200,7 +200,7 @@ def _open_folder(keep: str | None, stack: ExitStack) -> Path:
 
 def _rescue(sides: dict[SideName, _Side], keep: str | None) -> list[str]:
     """Keep the recordings that were made before an error, and return sentences that name their files."""
-    told = []
+    kept = []
     for side in sides.values():
         if side.kept is None or not side.kept.exists():
             continue
@@ -211,8 +211,8 @@ def _rescue(sides: dict[SideName, _Side], keep: str | None) -> list[str]:
                 place.write_bytes(side.kept.read_bytes())
             except OSError:  # the error that is being reported matters more
                 continue
-        told.append(f"the recording of {side.target} is kept: joulediff show {shlex.quote(str(place))}")
-    return told
+        kept.append(f"the recording of {side.target} is kept: joulediff show {shlex.quote(str(place))}")
+    return kept
 
 
 def _next(diff: Diff, sides: dict[SideName, _Side], *, is_written: bool) -> str | None:

@@ -22,7 +22,6 @@ from joulediff.model.options import RecordOptions
 
 if TYPE_CHECKING:
     from joulediff.archive import Snapshot
-    from joulediff.energy.ledger import Books
     from joulediff.model.run import Run
 
 # File systems allow 255 bytes, and a letter may take four.
@@ -135,57 +134,18 @@ class _File:
 
 def _summarise(run: Run, file: _File, *, strict: bool) -> int:
     """Print a run in a few lines and return the exit code."""
-    from rich.text import Text
-
     from joulediff.cli.output import open_console
     from joulediff.energy.ledger import open_books
-    from joulediff.model.units import format_si, format_time
-    from joulediff.report.views.amounts import format_interval
+    from joulediff.report.terminal.summary import print_summary
     from joulediff.report.views.warnings import is_trustworthy
 
-    console, found, books = open_console(), run.measurement, open_books(run)
-    lines = [_count(run), *_energy_lines(run, books, console.width)]
-    warnings = found.warnings if found is not None else ()
-    told = f"   {_plural(len(warnings), 'warning')}" if warnings else ""
-    lines.append(f"{file.shown}  {format_si(Path(file.shown).stat().st_size, 'B')}{told}")
-    if found is not None:
-        lines.insert(0, f"{run.label}  {format_interval(found.energy)} a step   {format_time(found.step_s)} a step")
-        lines += _warning_lines(run, books)
-    for wrapped in (part for line in lines for part in Text(line).wrap(console, console.width)):
-        wrapped.rstrip()  # so that a copied line does not end with a blank
-        console.print(wrapped, soft_wrap=True)
-    console.print(Text(f"next: {file.show}"), soft_wrap=True)
+    found, books = run.measurement, open_books(run)
+    print_summary(run, books, open_console(), path=file.shown, size_bytes=Path(file.shown).stat().st_size)
+    click.echo(f"next: {file.show}")
     failed = [each for each in run.passes if each.status == "failed"]
     for each in failed:
-        click.echo(f"joulediff: the {each.name} pass failed: {each.note or 'no reason is known'}", err=True)
-    good = is_trustworthy(run, books) if strict else found is None or found.trustworthy
-    return 1 if failed else 0 if good else 2
-
-
-def _energy_lines(run: Run, books: Books, width: int) -> list[str]:
-    from joulediff.report.sanitize import plain_text
-    from joulediff.report.views.run_sentences import largest_text, parts_text
-
-    return [plain_text(line) for line in (parts_text(books), largest_text(run, books, width)) if line is not None]
-
-
-def _warning_lines(run: Run, books: Books) -> list[str]:
-    from joulediff.report.views.warnings import NOT_TRUSTWORTHY, is_trustworthy, unexplained_text
-
-    if run.measurement is None or is_trustworthy(run, books):
-        return []
-    unexplained = unexplained_text(books)
-    warnings = () if run.measurement.trustworthy else run.measurement.warnings
-    shown = [*warnings, *([] if unexplained is None else [unexplained])]
-    return [*(f"! {warning}" for warning in shown), NOT_TRUSTWORTHY]
-
-
-def _count(run: Run) -> str:
-    if run.ops or run.kernels:
-        return f"{_plural(len(run.ops), 'operator')}, {_plural(len(run.kernels), 'kernel')}"
-    skipped = [each.note for each in run.passes if each.status == "skipped" and each.note]
-    return skipped[0] if skipped else "no operators"
-
-
-def _plural(count: int, what: str) -> str:
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+        click.echo(f"joulediff: the {each.name} pass failed: {each.note or 'the reason is unknown'}", err=True)
+    if failed:
+        return 1
+    is_good = is_trustworthy(run, books) if strict else found is None or found.trustworthy
+    return 0 if is_good else 2

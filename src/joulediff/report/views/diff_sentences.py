@@ -114,13 +114,13 @@ def warning_texts(diff: Diff) -> list[str]:
 
     A measurement that is not trustworthy has a warning that says why.
     """
-    told: dict[str, list[tuple[str, str]]] = {}
+    alike: dict[str, list[tuple[str, str]]] = {}
     for letter, side in (("A", diff.a), ("B", diff.b)):
         for warning in side.warnings:
-            same = told.setdefault(_DIGITS.sub("0", warning), [])
+            same = alike.setdefault(_DIGITS.sub("0", warning), [])
             if letter not in (each for each, _ in same):
                 same.append((letter, warning))
-    found = [f"{' and '.join(letter for letter, _ in same)}: {same[0][1]}" for same in told.values()]
+    found = [f"{' and '.join(letter for letter, _ in same)}: {same[0][1]}" for same in alike.values()]
     silent = [letter for letter, side in (("A", diff.a), ("B", diff.b)) if not side.trustworthy and not side.warnings]
     if silent:
         found.insert(0, f"{' and '.join(silent)}: {_NO_REASON}")
