@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,12 @@ def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--golden", action="store_true", help="write the golden reports in tests/golden anew")
+
+
+def pytest_configure() -> None:
+    """Take Ctrl-C as Python does: a shell that starts the tests in the background has it ignored."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def is_unit_run(config: pytest.Config) -> bool:

@@ -1,4 +1,4 @@
-"""Where the files that tests read lie."""
+"""Folders that tests read."""
 
 from __future__ import annotations
 
