@@ -17,7 +17,7 @@ from cli_builders import forget_programs, write_program
 from joulediff.model.errors import JoulediffError, NotCovered
 from joulediff.model.options import RecordOptions
 from joulediff.model.run import PassName, Run
-from joulediff.process.main import ProgressSender, _explain, _load_frameworks, _load_ourselves, _record, _stop
+from joulediff.process.main import ProgressSender, _explain, _load_frameworks, _load_joulediff, _raise_once, _record
 from joulediff.process.protocol import Disconnected, Inbox, Message, Sender, Stage
 from joulediff.process.request import Request
 from joulediff.pysource.programs import UserCodeFailed
@@ -135,7 +135,7 @@ def test_ctrl_c_is_a_stop_even_in_the_step(progress: ProgressSender) -> None:
 
 
 def test_ctrl_c_counts_once() -> None:
-    before = signal.signal(signal.SIGINT, _stop)
+    before = signal.signal(signal.SIGINT, _raise_once)
     try:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
@@ -147,7 +147,7 @@ def test_ctrl_c_counts_once() -> None:
 def test_an_environment_that_cannot_run_us_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.special", None)
     with pytest.raises(JoulediffError) as caught:
-        _load_ourselves()
+        _load_joulediff()
     assert "joulediff cannot run under" in caught.value.what
     assert "-m pip install --upgrade numpy psutil scipy" in str(caught.value.fix)
 

@@ -102,7 +102,7 @@ def test_a_parent_that_does_not_read_does_not_stop_the_program(ends: list[int]) 
 
 def test_a_run_that_is_too_large_is_refused(ends: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("joulediff.process.protocol.MAX_RUN_BYTES", 10)
-    with pytest.raises(JoulediffError, match="more than can be handed over"):
+    with pytest.raises(JoulediffError, match="more than can be sent"):
         Sender(ends[1]).run(b"x" * 11)
 
 

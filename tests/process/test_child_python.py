@@ -137,8 +137,8 @@ def test_the_finder_offers_joulediff_alone() -> None:
 def test_the_child_needs_neither_our_command_line_nor_our_file_format() -> None:
     code = """
         import sys
-        from joulediff.process.main import _load_ourselves
-        _load_ourselves()
+        from joulediff.process.main import _load_joulediff
+        _load_joulediff()
         assert not {"click", "rich", "pyarrow", "pynvml", "torch"} & set(sys.modules), sorted(sys.modules)
     """
     done = subprocess.run(

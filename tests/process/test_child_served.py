@@ -43,7 +43,7 @@ from joulediff.process.protocol import (
 )
 from joulediff.process.request import Request, from_text, to_text
 from joulediff.process.server import answer_commands, wait_to_build, wait_to_start
-from joulediff.process.verbs import VERBS, Message
+from joulediff.process.verbs import VERBS, Payload
 from joulediff.pysource.line_trace import LineTrace, Target, TraceLine
 from joulediff.session.live_program import LocalProgram
 from process_builders import StageListener, is_alive
@@ -242,14 +242,14 @@ def test_every_command_works_over_a_real_pipe(name: str, pipes: list[int]) -> No
     _, answer = Inbox().feed(os.read(pipes[0], 1 << 20))
     assert isinstance(answer, Answer) and isinstance(answer.content, dict)
     assert program.asked == [(name, arrives)]
-    assert verb.read(Message(answer.content["result"], answer.attached)) == result
+    assert verb.read(Payload(answer.content["result"], answer.attached)) == result
 
 
 @pytest.mark.parametrize("name", [name for name, call in CALLS.items() if call[3] is not None])
 def test_a_result_of_another_type_is_refused(name: str) -> None:
     for content in ("text", [], ["changed1", 3], {"joules": 1}):
         with pytest.raises(JoulediffError):
-            VERBS[name].read(Message(content, ()))
+            VERBS[name].read(Payload(content, ()))
 
 
 def test_a_program_is_asked_by_its_methods(child: Callable[[str], Interpreter]) -> None:

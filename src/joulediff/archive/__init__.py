@@ -1,6 +1,6 @@
 """A run in one file, `.jd`, and as bytes between two processes.
 
-Both forms hold the same tables (`tables`) and pass the same checks (`check`); a file is never trusted.
+Both forms hold the same tables (`snapshot`) and pass the same checks (`check`); neither is trusted.
 """
 
 from joulediff.archive.reader import load

@@ -1,6 +1,6 @@
-"""The checks every run passes before it is written and after it is read.
+"""The checks that every run passes before it is written and after it is read.
 
-They work on plain cells, whatever brought them, so the file and the wire are held to the same rules.
+They work on plain cells, so that a file and a message from another process pass the same checks.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from joulediff.archive.codec import is_unicode, shown
 from joulediff.archive.schema import FORMAT, SCHEMA, TABLES, Column, Tables
 from joulediff.model.errors import ArchiveError
 
-# The longest thing worth a cell: a source file, or the arguments of an operator that was given a long list.
+# Longer than any source file, and than the arguments of an operator with a long list.
 MAX_TEXT_CHARS = 2**24
 INT64 = (-(2**63), 2**63 - 1)
 TYPES: dict[str, type] = {"id": int, "int": int, "float": float, "bool": bool, "text": str, "sizes": str}
 
 
 def check_version(manifest: Any) -> int:
-    """Return the format of a run this version can read."""
+    """Return the format of a run; raises ArchiveError if this version cannot read it."""
     if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
         raise ArchiveError("it holds no recorded run", fix="name a .jd file that joulediff recorded")
     found, least = manifest.get("format"), manifest.get("min_reader")
@@ -39,14 +39,14 @@ def check_version(manifest: Any) -> int:
 def sound(manifest: Any, rows: Mapping[str, int], read: Callable[[str, str], Any]) -> Tables:
     """Return the tables and columns this version knows; raises ArchiveError at the first that is wrong.
 
-    `rows` has the tables there are; `read` returns the cells of a table's column, or None where it has none.
-    One column is read at a time, and equal references become one object: memory is what limits a reader.
+    `rows` has the number of rows of each table; `read` returns the cells of a column, or None without one.
+    One column is read at a time, and equal references become one object, to bound the memory of a reader.
     """
     version = check_version(manifest)
     counts = dict.fromkeys(TABLES, 0)
     for name, columns in TABLES.items():
         if all(column.since > version for column in columns):
-            continue  # whatever is there under this name is none of ours
+            continue  # a table of another version, by the same name
         if name not in rows:
             raise ArchiveError(f"its table {name} is missing")
         counts[name] = rows[name]
@@ -129,7 +129,7 @@ _ENERGY = ("energy_j", "low_j", "high_j")
 
 
 def check_replays(columns: Mapping[str, Sequence[Any]], referred: Sequence[int | None]) -> None:
-    """Raise ArchiveError where replays contradict each other, themselves, or `referred`, the operators' references."""
+    """Raise ArchiveError if replays contradict themselves, each other, or the references of operators, `referred`."""
     for row, cells in enumerate(zip(*(columns[name] for name in _ENERGY), strict=True)):
         _check_energy(row, *cells)
     ops = columns["op"]
@@ -175,7 +175,7 @@ _SIZES = re.compile(rf"-?[0-9]{{1,19}}(?:,-?[0-9]{{1,19}}){{0,{MAX_SIZES - 1}}}"
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
-    """Return the numbers in a text; raises ValueError where it holds anything else."""
+    """Return the numbers in a text of sizes; raises ValueError for any other text."""
     if not text:
         return ()
     if not _SIZES.fullmatch(text):

@@ -19,7 +19,7 @@ from joulediff.archive.codec import shown
 from joulediff.model.errors import ArchiveError
 
 BEGIN = b"PK\x03\x04"
-# Nine tables and a manifest, with room for later versions.
+# Ten tables and a manifest, with room for later versions.
 MAX_ENTRIES = 64
 # A .jd file has no time of its own, so that equal runs make equal files.
 NO_TIME = (1980, 1, 1, 0, 0, 0)
@@ -35,7 +35,7 @@ _CUT = "its end is missing: it was cut off, or something was added to it"
 class _Entry(NamedTuple):
     name: bytes
     begin: int
-    """Of its own header, which stands before its data."""
+    """Offset of its local header, which stands before its data."""
     end: int
     data: memoryview
 
@@ -130,6 +130,6 @@ def table_entry(table: str) -> str:
 
 
 def missing_bytes(size_bytes: int, memory_bytes: int) -> int:
-    """Return by how much a file is too small for the memory that reading it takes, beside itself."""
+    """Return the bytes that a file lacks to be allowed the memory that reading it takes."""
     needed = -(-(memory_bytes - FREE_BYTES) // (MEMORY_FACTOR - 1))
     return max(0, needed - size_bytes)

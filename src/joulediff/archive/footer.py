@@ -1,4 +1,4 @@
-"""What a Parquet table says of itself, checked before the Parquet library sees a byte of it.
+"""Checks the footer and the page headers of a Parquet table, before the Parquet library reads any of it.
 
 The library allocates what page headers declare, and a page of a few bytes may declare gigabytes: the footer's
 own sizes are no defence, because nothing holds pages to them. So the footer and every page header of the
@@ -40,17 +40,17 @@ _ENTRY_BYTES = {INT64: 8, DOUBLE: 8, BYTE_ARRAY: 4}
 
 @dataclass(slots=True)
 class Chunk:
-    """The cells of one column: what they take when they are unpacked."""
+    """The cells of one column, and their size when they are unpacked."""
 
     type: int
     size_bytes: int = 0
     entries: int = 0
-    """How many cells are written out; the others repeat one of them."""
+    """Number of cells that are stored; the others refer to one of them."""
 
 
 @dataclass(slots=True)
 class Footer:
-    """A table as it declares itself, found to be consistent."""
+    """The declarations of a table, found consistent."""
 
     rows: int
     types: dict[str, int]
@@ -59,7 +59,7 @@ class Footer:
 
 
 def read_footer(data: memoryview, needed: Collection[str]) -> Footer:
-    """Return what a table declares, with its pages of the `needed` columns; raises Malformed."""
+    """Return the declarations of a table, with the pages of its `needed` columns; raises Malformed."""
     size = int.from_bytes(data[-8:-4], "little")
     if len(data) < 12 or data[:4] != MAGIC or data[-4:] != MAGIC or size > len(data) - 12:
         raise Malformed("it is no Parquet table, or cut off")
@@ -81,7 +81,7 @@ def read_footer(data: memoryview, needed: Collection[str]) -> Footer:
 
 
 def _refuse_other_schema(meta: Struct) -> None:
-    """A second schema, in Arrow's own terms, would replace the types that are checked here."""
+    """Refuse an embedded Arrow schema: it would replace the types that are checked here."""
     for pair in _list(meta, 5, STRUCT) if 5 in meta else ():
         if _get(pair, 1, BINARY).startswith(b"ARROW:"):
             raise Malformed("a second schema")
@@ -97,7 +97,7 @@ def _columns(elements: list[Struct]) -> list[tuple[str, int]]:
 
 
 def _column(element: Struct) -> tuple[str, int]:
-    """Return a column's name and type; -1 for a type no run has, which a later version may."""
+    """Return a column's name and type; -1 for a type that no run of this version has."""
     if 5 in element or _int(element, 3, I32) not in (_REQUIRED, _OPTIONAL):
         raise Malformed("columns that are not flat")
     kind, name = _int(element, 1, I32), _get(element, 4, BINARY).decode("utf-8")
@@ -147,7 +147,7 @@ def _read_chunk(data: memoryview, meta: Struct, kind: int, rows: int) -> Chunk:
 
 
 def _read_page(header: Struct, chunk: Chunk, codec: int, *, first: bool) -> int:
-    """Add a page to what its column takes, and return how many cells it has."""
+    """Add a page to the size of its column, and return its number of cells."""
     page, size = _int(header, 1, I32), _int(header, 2, I32)
     if size < 0 or (codec == _UNCOMPRESSED and size != _int(header, 3, I32)):
         raise Malformed("a page of an impossible size")

@@ -21,17 +21,17 @@ from joulediff.model.errors import ArchiveError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# What a cell takes in 64-bit CPython: a place in a list and one in a record, and an object of its own where it is
-# a number that is not shared. A row takes a record's header, its place in the run, and its share of what is held
-# only while reading: measured with tables of nothing but large numbers (CPython 3.11, Arrow 26), rounded up.
+# Memory of a cell in 64-bit CPython: a pointer in a list, a pointer in a record, and an object for a number that is
+# not shared. A row adds a record's header, a pointer in the run, and its share of memory that is used only while
+# reading. Measured with tables of large numbers only (CPython 3.11, Arrow 26), rounded up.
 _PLACES_BYTES = 16
 _OBJECT_BYTES = {"int": 32, "float": 24}
 _ROW_BYTES = {"ops": 240, "op_values": 112, "value_writers": 80}
 _RECORD_BYTES = 176
-# A text is up to four bytes a character in Python, beside two copies and a check of its UTF-8; an object, and a
-# place in hash tables.
+# A text takes up to four bytes a character in Python, two copies and a check of its UTF-8, an object, and entries in
+# hash tables.
 _TEXT_FACTOR, _ENTRY_BYTES = 8, 190
-# Two characters of sizes are a number in a tuple.
+# Two characters of a text of sizes become one number in a tuple.
 _SIZES_FACTOR = 25
 _PHYSICAL = {
     "id": footer.INT64,
@@ -69,7 +69,7 @@ def encode(name: str, cells: dict[str, list[Any]]) -> bytes:
 
 
 def inspect(name: str, data: memoryview) -> Footer:
-    """Return what a table declares; raises ArchiveError where it cannot be what it says."""
+    """Return the declarations of a table; raises ArchiveError if they are inconsistent or of other types."""
     try:
         found = read_footer(data, [column.name for column in TABLES[name]])
     except (Malformed, UnicodeDecodeError) as error:
@@ -81,7 +81,7 @@ def inspect(name: str, data: memoryview) -> Footer:
 
 
 def memory_bytes(name: str, table: Footer) -> int:
-    """Return the most memory that reading a table takes, by what its pages declare."""
+    """Return the most memory that reading a table can take, by its declarations."""
     # Columns are read one after the other, so only the largest is unpacked at a time.
     total = max((chunk.size_bytes for chunk in table.chunks.values()), default=0)
     total += table.rows * _ROW_BYTES.get(name, _RECORD_BYTES)
@@ -95,7 +95,7 @@ def memory_bytes(name: str, table: Footer) -> int:
 
 
 def open_table(name: str, data: memoryview, table: Footer) -> Callable[[str], list[Any]]:
-    """Return what reads the cells of one column at a time."""
+    """Return a function that reads the cells of one column."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -141,7 +141,7 @@ def _cells(found: pa.ChunkedArray, column: Column) -> list[Any]:
 
 
 def _texts(chunk: pa.DictionaryArray) -> list[str | None]:
-    chunk.validate(full=True)  # Arrow itself does not look whether an index is in the dictionary
+    chunk.validate(full=True)  # Arrow does not check by itself that an index is in the dictionary
     word: Callable[[int], str] = chunk.dictionary.to_pylist().__getitem__
     return [at if at is None else word(at) for at in _numbers(chunk.indices)]
 

@@ -1,7 +1,7 @@
-"""Reads a run from a file that anyone may have made.
+"""Reads a run from a file of unknown origin.
 
-Nothing is unpacked to disk, unpickled or run, and no size is believed: what the file would cost is summed up
-from its own bytes first, and compared with what a file of its size may cost.
+Nothing is unpacked to disk, unpickled or run. Before any table is read, the memory that reading would take is summed up
+from the declared sizes, and compared with the limit for a file of this size.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DAMAGED = "copy it again from where it was recorded, or record the program agai
 
 
 def load(path: str | os.PathLike[str]) -> Run:
-    """Return the run in a file; raises ArchiveError for anything that is not one, whoever made it."""
+    """Return the run in a file; raises ArchiveError for any other file, whatever it holds."""
     try:
         return from_bytes(_read(Path(path)))
     except ArchiveError as error:

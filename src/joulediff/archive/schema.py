@@ -1,7 +1,7 @@
-"""What a stored run consists of: flat tables, and for each column what may stand in it.
+"""The tables of a stored run, and the allowed cells of each column.
 
-Nested columns are left out on purpose: they let a few bytes stand for very many cells. A tuple of records
-is a table, a tuple of numbers the short text `8,512,768`, and a list of references a table of pairs.
+There are no nested columns, because they let a few bytes stand for very many cells. A tuple of records is a table, a
+tuple of numbers a text (`8,512,768`), and a list of references a table of pairs.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ SCHEMA = "joulediff.run"
 FORMAT = 2
 """The format this version writes, and the newest one it reads."""
 MIN_READER = 2
-"""The oldest reader that understands what this version writes: format 1 does not know the pass `replayed`."""
+"""The oldest format whose readers understand files of this version: format 1 has no pass `replayed`."""
 
 Role = Literal["in", "out", "write"]
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a table, and what its cells must be.
+    """One column of a table, and the rules for its cells.
 
     `id` is the number of the row itself; `sizes` a text of numbers between commas.
     """
@@ -32,15 +32,15 @@ class Column:
     kind: Literal["id", "int", "float", "bool", "text", "sizes"]
     optional: bool = False
     refers: str | None = None
-    """The table whose rows it numbers."""
+    """The table whose rows it refers to."""
     earlier: bool = False
-    """It refers to a row above its own, so that following it always ends."""
+    """It refers to an earlier row of its own table, so that following it always ends."""
     among: tuple[str, ...] = ()
     least: int | None = None
     length: int | None = None
-    """How many numbers a `sizes` must have."""
+    """The number of sizes that a text of `sizes` must have."""
     since: int = 1
-    """The format that brought it; a file of an older one has `default` in every row."""
+    """The first format with it; a run of an older format gets `default` in every row."""
     default: bool | int | float | str | None = None
 
 

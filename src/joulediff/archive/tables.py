@@ -1,7 +1,7 @@
-"""A run as tables and back: the one conversion that the file and the wire share.
+"""Converts the records of a run to the columns of tables, and back.
 
-A record's fields are its table's columns. The tuples of references in `Op` and `Value` are the tables
-`op_values` and `value_writers`, whose rows stand in the order of their owners.
+The fields of a record are the columns of its table. The tuples of references in `Op` and `Value` are the tables
+`op_values` and `value_writers`, whose rows are in the order of the records that own them.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def gather_references(columns: Mapping[str, Mapping[str, list[Any]]]) -> dict[tu
 
 
 def read_manifest(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a run that its manifest holds."""
+    """Return the fields of a run that are in its manifest."""
     hints = get_type_hints(Run)
     missing = [name for name in ("label", "created", "tool") if name not in manifest]
     if missing:
@@ -107,7 +107,7 @@ def read_manifest(manifest: dict[str, Any]) -> dict[str, Any]:
 def gather(
     count: int, owners: Sequence[int], items: Sequence[int], table: str, places: Sequence[int] | None = None
 ) -> list[tuple[int, ...]]:
-    """Return the items of each of `count` owners; `places`, where given, must number them from 0."""
+    """Return the items of each of `count` owners; `places`, if given, must number the items of an owner from 0."""
     if any(a > b for a, b in pairwise(owners)):
         raise ArchiveError(f"the rows of its table {table} are out of order")
     sizes = [0] * count
@@ -156,7 +156,7 @@ def _from_columns(name: str, columns: dict[str, list[Any]]) -> tuple[Any, ...]:
 
 
 def check_spans(spans: Sequence[SettingSpan], ops: int) -> None:
-    """Raise ArchiveError for a span outside of so many operators, a reversed one, or one that begins too early."""
+    """Raise ArchiveError for a span that is reversed, overlaps the one before, or exceeds the number of operators."""
     free = 0
     for row, span in enumerate(spans):
         if not 0 <= span.first <= span.last < ops:

@@ -1,4 +1,4 @@
-"""Reads structures in Thrift's compact protocol, in which Parquet describes itself.
+"""Reads structures in Thrift's compact protocol, the encoding of Parquet's metadata.
 
 Each field keeps its type beside its value: a field of another type than expected must be refused, because
 the Parquet library skips such a field and would go on with another number than the one checked here.
@@ -25,7 +25,7 @@ Struct: TypeAlias = dict[int, Typed]
 
 
 class Malformed(ValueError):
-    """The bytes are no structure, or one that Parquet has no use for."""
+    """The bytes are no structure, or none that Parquet uses."""
 
 
 def read_struct(data: memoryview, at: int, depth: int = 0) -> tuple[Struct, int]:

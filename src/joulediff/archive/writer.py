@@ -1,4 +1,4 @@
-"""Writes a run to a file that is there as a whole or not at all."""
+"""Writes a run to a file, completely or not at all."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _REPORT = "the recorder contradicts itself: please report it, with this message"
 
 
 def save(run: Run | Snapshot, path: str | os.PathLike[str]) -> None:
-    """Write a run to `path`, in place of what may be there.
+    """Write a run to `path`; a file that is there is replaced.
 
     A process that is killed meanwhile leaves the previous file or none, and at worst a scratch file beside it.
     """
@@ -45,7 +45,7 @@ def save(run: Run | Snapshot, path: str | os.PathLike[str]) -> None:
 
 
 def why_unwritable(path: str | os.PathLike[str]) -> str | None:
-    """Return why no run can surely be saved at `path`, for those who want to know before they record; None if it can.
+    """Return why a run cannot be saved at `path`, to ask before a recording; None if nothing is known against it.
 
     The file is written beside its place and moved there, which only its folder must allow.
     """
@@ -97,7 +97,7 @@ def _padded(entries: dict[str, bytes], memory: int) -> dict[str, bytes]:
 
 
 def _write(target: Path, data: bytes) -> None:
-    # A device or a pipe would be replaced by a file, not written to.
+    # Renaming over a device or a pipe would replace it by a file.
     if target.exists() and not target.is_file():
         raise ArchiveError("it is no file", fix="name a file, such as run.jd")
     scratch = target.with_name(f".joulediff-{secrets.token_hex(8)}.tmp")

@@ -1,13 +1,11 @@
-"""The parent's side of a program that stays: recorded when told, and asked for more afterwards.
+"""The parent's side of a program that is recorded on command, and answers commands afterwards.
 
-A program that ends, crashes or does not answer raises a `JoulediffError`; what arrived before is kept.
+A program that ends, crashes or does not answer raises a `JoulediffError`; its recording up to then is kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from joulediff.archive import Snapshot
 from joulediff.frameworks.jobs import LiveProgram
@@ -19,19 +17,12 @@ from joulediff.process.interpreter import Interpreter
 from joulediff.process.process import END_S, ChildProcess, ReceivedRecording
 from joulediff.process.protocol import Answer, Done, Failure, InvalidMessage, Message, to_command
 from joulediff.process.request import Request
-from joulediff.process.verbs import AGAIN, BUILD, END, GO_ON, START, asks_for_every_verb
-from joulediff.process.verbs import Message as VerbMessage
-
-
-@dataclass(frozen=True, slots=True)
-class _Reply:
-    content: dict[str, Any]
-    attached: tuple[bytes, ...] = ()
+from joulediff.process.verbs import AGAIN, BUILD, END, GO_ON, START, Payload, asks_for_every_verb
 
 
 @asks_for_every_verb
 class RemoteProgram(LiveProgram):
-    """A program in a process of its own, which `with` starts. Its commands as a `LiveProgram` are those of `verbs`."""
+    """A program in a process of its own, which `with` starts and ends. `verbs` makes the methods of `LiveProgram`."""
 
     def __init__(
         self,
@@ -46,7 +37,7 @@ class RemoteProgram(LiveProgram):
         self._messages: Iterator[Message] = iter(())
         self.run: Run | None = None
         self.is_live = False
-        """Whether the recorded program can be asked for more; one without operators has nothing to try."""
+        """Whether the recorded program answers commands; one without operators has nothing to try."""
         self._closed = self._is_metered = self._is_done = False
         self._is_held = request.hold
 
@@ -58,7 +49,7 @@ class RemoteProgram(LiveProgram):
         self.close()
 
     def close(self) -> None:
-        """End the program, if it is still there."""
+        """End the program if it still runs."""
         if self._closed:
             return
         self._closed = True
@@ -69,15 +60,15 @@ class RemoteProgram(LiveProgram):
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
+        """The id of the process."""
         return self._child.pid
 
     def set_listener(self, listener: ProgressListener) -> None:
-        """Tell another one how it goes from now on."""
+        """Report progress to another listener from now on."""
         self._received.listener = listener
 
     def begin(self) -> None:
-        """Let a program that was held build its step."""
+        """Let a program that waits before its build go on."""
         if self._is_held:
             self._is_held = False
             self._next_answer()
@@ -89,16 +80,16 @@ class RemoteProgram(LiveProgram):
         self._next_answer()
 
     def meter(self, idle_pids: Sequence[int] = ()) -> None:
-        """Measure the step. `idle_pids` are processes that only wait meanwhile."""
+        """Measure the step. `idle_pids` are processes that wait meanwhile, so they do not count as load."""
         self._is_metered = True
         self._command({"do": START, "idle_pids": list(idle_pids)})
 
     def meter_again(self, seconds: float) -> None:
-        """Measure the step once more, before anything watches it."""
+        """Measure the step once more, before it is profiled."""
         self._command({"do": AGAIN, "seconds": seconds})
 
     def record(self, idle_pids: Sequence[int] = ()) -> Run:
-        """Return the record of the program, measured first if it was not; it stays for more."""
+        """Return the record of the program, which is measured first if it was not."""
         if not self._is_metered:
             self.meter(idle_pids)
         if not self._is_done:
@@ -107,36 +98,36 @@ class RemoteProgram(LiveProgram):
         self.run = self._received.snapshot.run
         return self.run
 
-    def _command(self, command: dict[str, object]) -> _Reply:
-        """Send a command of the recording, and keep what arrived where it breaks off."""
+    def _command(self, command: dict[str, object]) -> Payload:
+        """Send a command of the recording; if it fails, keep the recording with the pass that failed."""
         try:
             self._child.send(to_command(command))
             return self._next_answer()
         except JoulediffError as error:
-            self._received.break_off(error.what)
+            self._received.keep_failed(error.what)
             raise
 
-    def ask(self, command: VerbMessage) -> VerbMessage:
-        """Return the result of a command to the recorded program; raises JoulediffError where it gives a reason."""
+    def ask(self, command: Payload) -> Payload:
+        """Return the result of a command to the recorded program; raises JoulediffError if it answers with an error."""
         self._child.send(to_command(command.content, command.runs))
         answer = self._next_answer()
         if "error" in answer.content:
             raise JoulediffError(str(answer.content["error"])[:2000])
-        return VerbMessage(answer.content.get("result"), answer.attached)
+        return Payload(answer.content.get("result"), answer.runs)
 
-    def _next_answer(self) -> _Reply:
-        """Return the next answer; raises for a child that has none to give any more."""
+    def _next_answer(self) -> Payload:
+        """Return the next answer; raises JoulediffError if the child ends before it."""
         last: Message | None = None
         try:
             for last in self._messages:
                 if isinstance(last, Answer) and isinstance(last.content, dict):
-                    return _Reply(last.content, last.attached)
-                self._received.take(last)
+                    return Payload(last.content, last.attached)
+                self._received.receive(last)
         except InvalidMessage:
             self._child.kill()
         if isinstance(last, Done) and self._received.snapshot is not None:
             self._is_done = True
-            return _Reply({})
+            return Payload({})
         code = self._child.wait(END_S)
         if isinstance(last, Failure):
             raise explain_failure(last)

@@ -1,4 +1,4 @@
-"""How a child ended, in a sentence: what it told itself, or what its silence and its status tell."""
+"""Errors for a child that ended early: from the failure it reported, or from its exit code or signal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ADVICE: dict[int, str] = {
 
 
 class Stopped(JoulediffError):
-    """An end that was asked for. `exit_code` is 128 and the number of the signal."""
+    """A signal asked for the end. `exit_code` is 128 plus the number of the signal."""
 
     def __init__(self, what: str, number: int) -> None:
         super().__init__(what)
@@ -24,18 +24,18 @@ class Stopped(JoulediffError):
 
 
 class ProgramRaised(ProgramError):
-    """The program raised an exception. Its traceback is the cause of this."""
+    """The program raised an exception; `__cause__` has its traceback."""
 
 
 class RemoteTraceback(Exception):
-    """Where in the child something was raised, for those who ask to see it."""
+    """The traceback of an exception in the child, as text."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
 
 
 def explain_failure(failure: Failure) -> JoulediffError:
-    """Return the error that a child told."""
+    """Return the error for a failure that a child reported."""
     error: JoulediffError
     if failure.kind == "stopped":
         error = Stopped(failure.what, signal.SIGINT)
@@ -53,9 +53,9 @@ def explain_failure(failure: Failure) -> JoulediffError:
 
 
 def explain_exit(stage: str, code: int | None, asked: int | None) -> JoulediffError:
-    """Return the error for a child that ended without a word.
+    """Return the error for a child that ended without a message.
 
-    `stage` is what it last did, `code` its status (None where it had to be killed), `asked` the signal that
+    `stage` is the last one it reported, `code` its exit code (None if it had to be killed), `asked` the signal that
     asked for its end.
     """
     if asked is not None:
@@ -68,7 +68,7 @@ def explain_exit(stage: str, code: int | None, asked: int | None) -> JoulediffEr
         )
     if code < 0:
         error = ProgramError(f"the program was killed by {_name(-code)} {where}", fix=_ADVICE.get(-code))
-        error.out_of_memory = -code == signal.SIGKILL  # the system ends a process so that takes too much
+        error.out_of_memory = -code == signal.SIGKILL  # Linux kills the largest process when memory runs out
         return error
     return ProgramError(
         f"the program ended its process with exit code {code} {where}",

@@ -1,8 +1,8 @@
-"""Lets another Python find joulediff, and nothing else of the environment joulediff is installed in.
+"""Makes joulediff importable in another Python, and nothing else of the environment joulediff is installed in.
 
-This file is run by its path, before `joulediff` can be imported: standard library only. Nothing is
-added to `sys.path` or to the environment, so the program and the processes it starts see their own packages.
-A program may leave nothing of `sys.path`; what joulediff imports later is found all the same.
+This file is run by its path, before `joulediff` can be imported, so it uses the standard library only. It adds nothing
+to `sys.path` or to the environment: the program and the processes it starts see their own packages. Imports of
+joulediff work even if the program empties `sys.path`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import ModuleType
 
 
 class PackageFinder:
-    """Finds the packages it was given, each in its own folders."""
+    """Finds the given packages, each in its own folders."""
 
     def __init__(self, folders: Mapping[str, Sequence[str]]) -> None:
         self._folders = folders
@@ -27,13 +27,16 @@ class PackageFinder:
         path: Sequence[str] | None = None,  # noqa: ARG002
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
-        """Return where a package is; its modules are found through the package itself."""
+        """Return the place of a package; Python finds its modules through the package itself."""
         folders = self._folders.get(fullname)
         return None if folders is None else PathFinder.find_spec(fullname, folders)
 
 
 def install(packages: str) -> None:
-    """Offer the packages in `packages`: `first` before those of this environment, `fallback` where it has none."""
+    """Make packages importable; `packages` is JSON with the folders of each.
+
+    Those under `first` come before packages of this environment, those under `fallback` after them.
+    """
     folders = json.loads(packages)
     library = str(Path(json.__file__).parents[1])
     standard = [library, *(entry for entry in sys.path if entry.endswith("lib-dynload"))]

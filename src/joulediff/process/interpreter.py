@@ -1,7 +1,7 @@
-"""Which Python runs the program, and what it lacks to be recorded.
+"""Finds the Python that runs the program, and the packages it lacks for recording.
 
-Another environment need not have joulediff: it is provided to it. Of what joulediff itself needs, psutil, scipy and
-pynvml are provided too where they fit; numpy never, because a program's own numpy must be the only one.
+Another environment need not have joulediff installed: this process provides joulediff, pynvml, and psutil and scipy if
+their binaries fit. It never provides numpy, because the program's own numpy must be the only one.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from joulediff.process.main import PACKAGES
 OLDEST = (3, 10)
 # The first start of an environment on a network disk takes seconds.
 PROBE_S = 60.0
-# Pure Python, so it fits everywhere; without it there is no NVML, which is no error where there is no card.
+# Pure Python, so it fits everywhere. Without it NVML is not available, which is no error on a machine without a GPU.
 PROVIDED_ALWAYS = ("pynvml",)
 PROVIDED_BINARY = ("psutil", "scipy")
 
-# Runs under any Python, however old, and must not import from the folder it happens to run in.
+# Runs under any Python, however old, and must not import from the current folder.
 _PROBE = """
 import sys
 if sys.path[:1] == [""]:
@@ -44,14 +44,14 @@ sys.stdout.write("\\n" + json.dumps(found) + "\\n")
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """A Python to run a program with. `provided` are folders by the package to be taken from each."""
+    """A Python to run a program with. `provided` has the folder of each package that it takes from this environment."""
 
     path: str
     provided: Mapping[str, str] = field(default_factory=dict)
 
 
 def find_interpreter(path: str | None = None) -> Interpreter:
-    """Return the Python at `path`, looked at and found fit, or the one that runs this."""
+    """Return the Python at `path`, or this one; raises JoulediffError if it cannot record."""
     if path is None:
         return Interpreter(sys.executable, _folders((*PROVIDED_ALWAYS, *PROVIDED_BINARY)))
     place = _locate(path)
@@ -118,7 +118,7 @@ def _probe(path: str, place: str) -> _Found:
 
 
 def _folders(packages: tuple[str, ...]) -> dict[str, str]:
-    """Return where each package that this environment has is found, without importing it."""
+    """Return the folder of each package that this environment has, without importing the package."""
     found = {name: find_spec(name) for name in packages}
     origins = {name: Path(spec.origin) for name, spec in found.items() if spec is not None and spec.origin}
     return {name: str(at.parents[1 if at.name == "__init__.py" else 0]) for name, at in origins.items()}

@@ -1,7 +1,7 @@
-"""The child's side: build the program, record it, and tell the parent how it goes.
+"""The child's side: build the program, record it, and report to the parent.
 
-Runs inside the user's environment, where only numpy, psutil and scipy need to be. The program has this
-process to itself: no thread of ours beside the meters' own, and its prints, its input and its signals are its own.
+It runs in the user's environment, where only numpy, psutil and scipy are needed. The program has the process to itself:
+joulediff adds no thread but the one that reads the meters, and leaves standard streams and signals to the program.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _OUT_OF_MEMORY = ("MemoryError", "OutOfMemoryError", "ResourceExhaustedError")
 
 
 class ProgressSender(ProgressListener):
-    """Sends each stage and the pass it belongs to, and keeps what the step raised and in which pass."""
+    """Sends stages and recordings to the parent, and keeps the exception that the step raised."""
 
     def __init__(self, sender: Sender) -> None:
         self.sender = sender
         self.sent: Snapshot | None = None
         self.failure: tuple[BaseException, str] | None = None
-        """What the step raised, and in which call."""
+        """The exception that the step raised, and its call."""
         self._pass: PassName | None = None
 
     def pass_begins(self, name: PassName) -> None:
@@ -60,13 +60,13 @@ class ProgressSender(ProgressListener):
 
 
 def main() -> None:
-    """Record what `sys.argv` asks for and exit."""
+    """Record the program that `sys.argv` names, and exit."""
     commands_fd, fd, text = sys.argv[-3:]
     request, sender, commands = from_text(text), Sender(int(fd)), Commands(int(commands_fd))
     sys.argv[:] = [file_of(request.program), *request.arguments]
     end_forked_copies()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _stop)
+        signal.signal(signal.SIGINT, _raise_once)
     try:
         sys.exit(_run(request, sender, commands))
     except Disconnected:
@@ -77,20 +77,20 @@ def _run(request: Request, sender: Sender, commands: Commands) -> int:
     progress = ProgressSender(sender)
     try:
         sender.stage("building the program")
-        _load_ourselves()
+        _load_joulediff()
         _record(request, progress, commands if request.serve else None)
         sender.done()
     except Disconnected:
         raise
-    except BaseException as error:  # noqa: BLE001 - whatever ends the program, the parent tells it
+    except BaseException as error:  # noqa: BLE001 - the parent explains any end of the program
         failure = _explain(error, progress)
         sender.failed(failure)
         return 130 if failure.kind == "stopped" else failure.exit_code
     return 0
 
 
-def _load_ourselves() -> None:
-    """Import what recording needs before the program can change where imports come from."""
+def _load_joulediff() -> None:
+    """Import the modules that recording needs, before the program can change `sys.path`."""
     try:
         for name in ("scipy.special", "joulediff.archive", "joulediff.session.record"):
             importlib.import_module(name)
@@ -102,7 +102,7 @@ def _load_ourselves() -> None:
 
 
 def _load_frameworks() -> None:
-    """Import what recording will need of the frameworks that the program has imported."""
+    """Import the parts of the program's frameworks that recording needs."""
     from joulediff.frameworks.framework import loaded_frameworks
 
     for framework in loaded_frameworks():
@@ -140,8 +140,8 @@ def _record(request: Request, progress: ProgressSender, commands: Commands | Non
         progress.checkpoint(run)
 
 
-def _stop(_: int, __: FrameType | None) -> None:
-    """Stop once: a second Ctrl-C must not break off the keeping of what was recorded (the parent kills then)."""
+def _raise_once(_: int, __: FrameType | None) -> None:
+    """Raise at the first Ctrl-C and ignore others, so that the recording is still sent (the parent kills then)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise KeyboardInterrupt
 
@@ -153,9 +153,9 @@ def _explain(error: BaseException, progress: ProgressSender) -> Failure:
         return Failure("stopped", "stopped", trace=trace)
     if progress.failure is not None and progress.failure[0] is error and not _raised_here(error):
         what = f"the step raised {describe(error)} in {progress.failure[1]}"
-        return Failure("raised", what, _advise(error), trace=trace, out_of_memory=no_memory)
+        return Failure("raised", what, _advice_for(error), trace=trace, out_of_memory=no_memory)
     if isinstance(error, UserCodeFailed):
-        fix = error.fix or _advise(error.__cause__)
+        fix = error.fix or _advice_for(error.__cause__)
         return Failure("raised", error.what, fix, trace=trace, out_of_memory=no_memory)
     if isinstance(error, JoulediffError):
         code = error.exit_code
@@ -164,7 +164,7 @@ def _explain(error: BaseException, progress: ProgressSender) -> Failure:
 
 
 def _raised_here(error: BaseException) -> bool:
-    """Return whether it was raised in our own code, which a step runs through while it is captured."""
+    """Return whether an exception was raised in joulediff itself, whose hooks a step runs through."""
     frames = traceback.extract_tb(error.__traceback__)
     return bool(frames) and is_ours(frames[-1].filename)
 
@@ -176,23 +176,23 @@ def _is_out_of_memory(error: BaseException | None) -> bool:
     return type(error).__name__ in _OUT_OF_MEMORY or "out of memory" in str(error).lower()
 
 
-def _advise(error: BaseException | None) -> str | None:
+def _advice_for(error: BaseException | None) -> str | None:
     if type(error).__name__ not in _OUT_OF_MEMORY:
         return None
     return "it ran out of memory: give it a smaller input, or end other programs that hold memory of the device"
 
 
-# Its copies run their task and end; they never return to the code that forked.
+# Processes that multiprocessing forks end after their task; they never return to the code that forked.
 _NEVER_RETURNS = f"{os.sep}multiprocessing{os.sep}popen_fork.py"
 
 
 def end_forked_copies() -> None:
-    """From now on, end every forked copy that returns into this package."""
+    """End every forked copy of this process that returns into this package, from now on."""
     os.register_at_fork(after_in_child=_trace_return)
 
 
 def _trace_return() -> None:
-    """Have the innermost frame of ours on the stack traced: its next line is where the copy comes back."""
+    """Trace the innermost frame of joulediff on the stack: its next line runs when the copy returns."""
     frame = inspect.currentframe()
     frame = frame and frame.f_back
     while frame is not None and not is_ours(frame.f_code.co_filename):
@@ -200,13 +200,13 @@ def _trace_return() -> None:
             return
         frame = frame.f_back
     if frame is not None:
-        frame.f_trace = _leave
+        frame.f_trace = _exit_copy
         sys.settrace(_trace_nothing)
 
 
 def _trace_nothing(_: FrameType, __: str, ___: object) -> None:
-    """Trace no new frame. Python asks the frames that are being traced only while there is such a function."""
+    """Trace no new frame. Python calls `f_trace` of a frame only while a trace function is set."""
 
 
-def _leave(_: FrameType, __: str, ___: object) -> None:
+def _exit_copy(_: FrameType, __: str, ___: object) -> None:
     os._exit(0)

@@ -1,8 +1,7 @@
-"""The parent's side: start the child, keep what it sends, and say what became of it.
+"""The parent's side: start the child process, keep each recording it sends, and explain its end.
 
-The child's end may come at any moment and in any way, so the parent keeps each run as it arrives, and once more
-with the reason where the child ends early. It never imports the program or a framework, and does nothing while
-the child measures but wait.
+The child can end at any moment. So the parent keeps each recording as it arrives, and if the child ends early, once
+more with the reason. The parent never imports the program or a framework, and only waits while the child measures.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ from joulediff.process.interpreter import Interpreter
 from joulediff.process.protocol import Done, Failure, Inbox, InvalidMessage, Message, RunSoFar, Stage
 from joulediff.process.request import Request, to_text
 
-# How soon the end of a child is seen whose forked copies hold its pipe open; it costs a wake-up of microseconds.
+# Time until the end of a child is noticed whose forked copies hold its pipe open. A wake-up takes microseconds.
 POLL_S = 0.25
-# A child that has been told to end, or has nobody to talk to, ends at once unless the program prevents it.
+# Longest wait for a child to end that was asked to, or whose pipe is closed: only the program itself can delay that.
 END_S = 5.0
 # After its recording a program may still have threads to wait for and handlers to run at exit.
 LINGER_S = 60.0
@@ -66,13 +65,13 @@ def record_in_process(
     """Return the record of a program that runs in a process of its own.
 
     `keep` is called with the recording so far after each pass. Whatever ends the program early is raised as a
-    `JoulediffError`, after everything that received was kept, with the pass that was under way as failed.
+    `JoulediffError`, after the recording was kept with the current pass as failed.
     """
     received = ReceivedRecording(keep, listener or ProgressListener())
     try:
         return _receive_all(ChildProcess(interpreter, request), received)
     except JoulediffError as error:
-        received.break_off(error.what)
+        received.keep_failed(error.what)
         raise
 
 
@@ -81,11 +80,11 @@ def _receive_all(starting: ChildProcess, received: ReceivedRecording) -> Run:
     with starting as child:
         try:
             for last in child.messages():
-                received.take(last)
+                received.receive(last)
         except InvalidMessage:
             child.kill()
         if isinstance(last, Done):
-            received.take(Stage("recorded; waiting for the program to end"))
+            received.receive(Stage("recorded; waiting for the program to end"))
         code = child.wait(LINGER_S if isinstance(last, Done | Failure) else END_S)
     if isinstance(last, Done) and received.snapshot is not None:
         return received.snapshot.run
@@ -96,7 +95,7 @@ def _receive_all(starting: ChildProcess, received: ReceivedRecording) -> Run:
 
 @dataclass(slots=True)
 class ReceivedRecording:
-    """What has come from the child: the run so far, and what it was doing when it last said so."""
+    """The recording so far, and the stage that the child last reported."""
 
     keep: Callable[[Snapshot], None]
     listener: ProgressListener
@@ -104,7 +103,8 @@ class ReceivedRecording:
     stage: str = "starting"
     pass_name: PassName | None = None
 
-    def take(self, message: Message) -> None:
+    def receive(self, message: Message) -> None:
+        """Keep a recording, or report a stage."""
         if isinstance(message, RunSoFar):
             self.snapshot = Snapshot.from_wire(message.wire, since=self.snapshot)
             self.keep(self.snapshot)
@@ -115,20 +115,20 @@ class ReceivedRecording:
                 self.listener.pass_begins(message.pass_name)
             self.listener.stage(message.text, message.share)
 
-    def break_off(self, why: str) -> None:
-        """Keep the run once more, with the pass that was under way and why it ended."""
+    def keep_failed(self, why: str) -> None:
+        """Keep the recording once more, with the pass that failed and the reason."""
         if self.snapshot is None:
             return
         passes = self.snapshot.passes
-        name = self._under_way(passes)
+        name = self._failed_pass(passes)
         if name is None:
             return
         self.snapshot = self.snapshot.changed(passes=(*passes, Pass(name, "failed", 0.0, why)))
-        with suppress(JoulediffError):  # the reason that is being told matters more
+        with suppress(JoulediffError):  # the error that is being raised matters more
             self.keep(self.snapshot)
 
-    def _under_way(self, passes: Sequence[Pass]) -> PassName | None:
-        """Return the pass that ended without a word; None where the child itself has said which and why."""
+    def _failed_pass(self, passes: Sequence[Pass]) -> PassName | None:
+        """Return the pass that failed; None if the child itself reported it."""
         ended = {each.name for each in passes}
         missing = [name for name in PASSES if name not in ended]
         told = any(each.status != "done" for each in passes)
@@ -136,11 +136,11 @@ class ReceivedRecording:
 
 
 class ChildProcess:
-    """A running child."""
+    """A child process that runs a program; `with` starts and ends it."""
 
     def __init__(self, interpreter: Interpreter, request: Request) -> None:
         self.asked: int | None = None
-        """The signal that asked for an end."""
+        """The signal that asked the parent to end, if one did."""
         self._interpreter, self._request = interpreter, request
         self._process: subprocess.Popen[bytes] | None = None
         self._killed = False
@@ -151,7 +151,7 @@ class ChildProcess:
         self._fd, theirs = os.pipe()
         commands, self._commands_fd = os.pipe()
         sys.stdout.flush()
-        # Before there is a child: a signal that comes between must not leave one behind.
+        # Before the child exists: a signal in between must not leave it behind.
         _signals.add(self)
         try:
             fds = (theirs, commands)
@@ -175,8 +175,8 @@ class ChildProcess:
             self._remove_scratch()
 
     def messages(self) -> Iterator[Message]:
-        """Yield what the child says until its last word, or until it has ended or closed its end of the pipe."""
-        inbox, told = Inbox(), False
+        """Yield messages until the last one, or until the child ends or closes its end of the pipe."""
+        inbox, is_told = Inbox(), False
         with selectors.DefaultSelector() as selector:
             selector.register(self._fd, selectors.EVENT_READ)
             while True:
@@ -190,15 +190,15 @@ class ChildProcess:
                         if self._ended_itself:
                             return
                 elif self._exit_code() is not None:
-                    return  # copies of it hold the pipe open
-                if self.asked is not None and not told:
-                    told = True
+                    return  # its forked copies hold the pipe open
+                if self.asked is not None and not is_told:
+                    is_told = True
                     yield Stage("stopping; Ctrl-C again ends it at once")
                 if time.monotonic() > self._overdue_s:
                     self.kill()
 
     def wait(self, limit_s: float) -> int | None:
-        """Return the status of the child; None where it had to be killed here."""
+        """Return the exit code of the child; None if it had to be killed here."""
         assert self._process is not None
         try:
             code = self._process.wait(limit_s)
@@ -208,7 +208,7 @@ class ChildProcess:
         return None if self._killed else code
 
     def kill(self) -> None:
-        """End the child now, if it has not ended."""
+        """Kill the child if it still runs."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._killed = True
@@ -218,12 +218,12 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
+        """The id of the process."""
         assert self._process is not None
         return self._process.pid
 
     def send(self, data: bytes) -> None:
-        """Give the child a command; one that is gone is told by its silence."""
+        """Send a command. A child that has ended is noticed when no answer comes."""
         left = memoryview(data)
         with suppress(OSError):
             while left:
@@ -236,19 +236,19 @@ class ChildProcess:
         return [self._interpreter.path, "-c", _START, *words]
 
     def _environment(self) -> dict[str, str] | None:
-        """Return the environment that a fix asks for; None for this one as it is."""
+        """Return the environment variables with those of a fix; None without a fix."""
         fix = {name.removeprefix("env."): v for name, v in self._request.fix.items() if name.startswith("env.")}
         if not fix:
             return None
         kept = {name: value for name, value in os.environ.items() if name not in fix}
         return kept | {name: str(value) for name, value in fix.items() if value is not None}
 
-    def end(self, number: int) -> None:
-        """Pass a request to end on to the child; kill it when the request comes again."""
-        again, self.asked = self.asked is not None, self.asked or number
+    def forward_signal(self, number: int) -> None:
+        """Forward a signal to the child, and kill the child at the second one."""
+        is_second, self.asked = self.asked is not None, self.asked or number
         if self._process is None:
             return
-        if again:
+        if is_second:
             self.kill()
         elif number != signal.SIGINT:
             self._process.terminate()
@@ -269,7 +269,7 @@ class ChildProcess:
 
 
 class _Signals:
-    """The parent's signals while children run: a request to end is passed on to all of them."""
+    """Forwards signals that ask the parent to end to all running children."""
 
     def __init__(self) -> None:
         self._children: list[ChildProcess] = []
@@ -292,14 +292,14 @@ class _Signals:
 
     def _end(self, number: int, _: FrameType | None) -> None:
         for child in list(self._children):
-            child.end(number)
+            child.forward_signal(number)
 
 
 _signals = _Signals()
 
 
 def _terminal_signals_child() -> bool:
-    """Return whether a Ctrl-C came from a terminal, which sends it to the child as well."""
+    """Return whether this process is in a terminal's foreground, so that the terminal signals the child too."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:

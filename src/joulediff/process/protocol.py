@@ -1,8 +1,8 @@
-"""What the child tells the parent, over one pipe: frames of a kind, a length and a body.
+"""The messages between child and parent, over two pipes: frames of a kind, a length and a body.
 
-The parent treats a frame as data: its length is bounded, its body is checked, nothing is unpickled.
-The program shares its process with the sender, so the sender trusts nothing either: not that the pipe
-is still open, not that its number still means the pipe, not that this is still the process that was started.
+The parent trusts no frame: its length is bounded, its body is checked, nothing is unpickled. The program shares its
+process with the sender, so the sender checks before each message that its file descriptor is still the pipe, and that
+this is the process that was started and not a forked copy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from joulediff.model.units import format_si
 _HEADER = struct.Struct("!2sBI")
 _MARK = b"jd"
 _STAGE, _RUN, _FAILED, _DONE, _ANSWER, _ATTACHED = range(1, 7)
-# A run of a hundred thousand operators is about a tenth of this.
+# A run of 100,000 operators takes about a tenth of this.
 MAX_RUN_BYTES = 1 << 30
 _LIMITS = {
     _STAGE: 4096,
@@ -37,13 +37,13 @@ _LIMITS = {
     _ANSWER: 1 << 26,
     _ATTACHED: MAX_RUN_BYTES,
 }
-# No command and no answer has more runs than this.
+# More runs than any command or answer has.
 MAX_ATTACHED = 2
-# The status of a child that nobody listens to: one that programs seldom end with.
+# Exit code of a child whose pipe is closed: one that programs seldom use.
 LOST_CODE = 75
 _STAGE_CHARS = 100
 _TEXT_CHARS, _TRACE_CHARS = 5_000, 100_000
-# Progress is painted about this often; more of it would be work beside the program.
+# Shortest time between two reports of one stage, so that reports take no time from the program.
 _STAGE_S = 0.25
 
 FailureKind = Literal["error", "raised", "stopped", "fault"]
@@ -67,7 +67,7 @@ class RunSoFar:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why the recording ends early: an error to tell, what the program raised, a stop asked for, a fault of ours."""
+    """Why a recording ends early: an error, an exception that the program raised, a stop, or a fault in joulediff."""
 
     kind: FailureKind
     what: str
@@ -79,7 +79,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The last run was the complete one."""
+    """The last recording was complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +94,15 @@ Message = Stage | RunSoFar | Failure | Done | Answer
 
 
 class Disconnected(BaseException):
-    """Nobody listens: the parent is gone, or the program closed the pipe. Passes through what keeps errors."""
+    """The parent has ended, or the program closed the pipe. A BaseException, so that no handler of errors stops it."""
 
 
 class InvalidMessage(Exception):
-    """What came over the pipe is no message."""
+    """The bytes in the pipe are no message."""
 
 
 class Sender:
-    """The child's end. A forked copy of the child cannot send: it ends where it tries."""
+    """The child's end. A forked copy of the child that sends exits instead."""
 
     def __init__(self, fd: int) -> None:
         os.set_inheritable(fd, False)
@@ -121,17 +121,17 @@ class Sender:
         shown = None if share is None else min(max(share, 0.0), 1.0)
         frame = _frame(_STAGE, _to_json({"text": text[:_STAGE_CHARS], "share": shown, "pass_name": pass_name}))
         self._check()
-        # A pipe takes this much whole or not at all, so it needs no guard against an interrupt.
+        # A write of up to PIPE_BUF bytes is atomic, so an interrupt cannot split it.
         if len(frame) <= select.PIPE_BUF and select.select([], [self._fd], [], 0)[1]:
             self._write(frame)
 
     def run(self, wire: bytes) -> None:
-        """Hand over the run so far."""
+        """Send a recording in its wire form."""
         _check_size(wire)
         self._send(_RUN, wire)
 
     def failed(self, failure: Failure) -> None:
-        """Tell why there will be no more."""
+        """Report why the recording ends early."""
         what, fix = failure.what[:_TEXT_CHARS], failure.fix and failure.fix[:_TEXT_CHARS]
         kept = replace(failure, what=what, fix=fix, trace=failure.trace[-_TRACE_CHARS:])
         self._send(_FAILED, _to_json(asdict(kept)))
@@ -145,7 +145,7 @@ class Sender:
         self._send(_ANSWER, json.dumps(content).encode())
 
     def done(self) -> None:
-        """Tell that the last run was the complete one."""
+        """Report that the last recording was complete."""
         self._send(_DONE, b"")
 
     def _send(self, kind: int, body: bytes) -> None:
@@ -175,7 +175,7 @@ class Sender:
 
 
 class Inbox:
-    """The parent's end: takes frames out of the bytes as they come."""
+    """The parent's end: reads messages from bytes as they arrive."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
@@ -205,7 +205,7 @@ class Inbox:
 
 
 class Commands:
-    """The child's other end: what the parent asks for, one command after the other."""
+    """The child's end of the pipe for commands."""
 
     def __init__(self, fd: int) -> None:
         os.set_inheritable(fd, False)
@@ -256,7 +256,7 @@ def to_command(command: dict[str, object], attached: Sequence[bytes] = ()) -> by
 def _check_size(wire: bytes) -> None:
     if len(wire) > MAX_RUN_BYTES:
         raise JoulediffError(
-            f"the recording has {format_si(len(wire), 'B')}, more than can be handed over",
+            f"the recording has {format_si(len(wire), 'B')}, more than can be sent",
             fix="record a smaller step: fewer layers, or fewer tokens",
         )
 
@@ -301,7 +301,7 @@ def _is_failure(failure: Failure) -> bool:
 
 
 def _identity(fd: int) -> tuple[int, int] | None:
-    """Return what tells this pipe from a file that the program opened under its number."""
+    """Return the identity of an open file: the program may close the pipe and open a file under its number."""
     try:
         found = os.fstat(fd)
     except OSError:
@@ -311,7 +311,7 @@ def _identity(fd: int) -> tuple[int, int] | None:
 
 @contextmanager
 def _interrupts_deferred() -> Iterator[None]:
-    """Let Ctrl-C wait until a frame is whole; then it does what it would have done."""
+    """Defer Ctrl-C until a frame is written, and handle it then."""
     came = False
 
     def note(_: int, __: FrameType | None) -> None:
@@ -319,7 +319,7 @@ def _interrupts_deferred() -> Iterator[None]:
         came = True
 
     before = signal.getsignal(signal.SIGINT)
-    if before is None:  # not set from Python, so it cannot be put back
+    if before is None:  # not set from Python, so it cannot be restored
         yield
         return
     signal.signal(signal.SIGINT, note)

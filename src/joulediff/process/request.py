@@ -1,4 +1,4 @@
-"""What the parent asks of the child: plain data, handed over as an argument."""
+"""The recording that the parent asks the child for: plain data, passed as a command-line argument."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from joulediff.model.run import Setting
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One program to record, and how. `arguments` are the program's own."""
+    """One program to record, and how. `arguments` are the program's `sys.argv`."""
 
     program: str
     options: RecordOptions
     arguments: tuple[str, ...] = ()
     serve: bool = False
-    """Wait to be told when to record, and for more to do afterwards."""
+    """Wait for the command to record, and answer commands afterwards."""
     hold: bool = False
-    """Run the program's file and import what recording needs, and wait to be told before building the step."""
+    """Run the program's file, import everything that recording needs, and wait for the command to build the step."""
     fix: Mapping[str, Setting] = field(default_factory=dict)
-    """Settings to put in force once the program is built; it is built again where they shape a model."""
+    """Settings to apply once the program is built; it is built again if they shape a model."""
 
 
 def to_text(request: Request) -> str:
-    """Return a request as JSON. Files are named in full: a program may change its folder."""
+    """Return a request as JSON, with full paths of files: a program may change the current folder."""
     options = replace(request.options, meter=_absolute(request.options.meter))
     return json.dumps(asdict(replace(request, options=options)))
 
@@ -41,7 +41,7 @@ def from_text(text: str) -> Request:
 
 
 def file_of(program: str) -> str:
-    """Return the file of `FILE.py[:name]`, as it was written."""
+    """Return the file of `FILE.py[:name]`, as the user wrote it."""
     place, colon, name = program.rpartition(":")
     return place if colon and name.isidentifier() else program
 

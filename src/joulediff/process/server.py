@@ -1,7 +1,7 @@
-"""What the child does when it is told: its turns at being measured, and after its recording what the parent asks for.
+"""The child's side of commands: measure the step when asked, and answer commands to the recorded program.
 
-Each command is answered once. What cannot be done is answered with the reason: only the end of the program, or of
-the parent, ends the loop.
+Each command is answered once, with a reason if it cannot be done. Only the end of the program, or of the parent, ends
+the loop.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from joulediff.frameworks.jobs import LiveProgram
 from joulediff.measuring.conditions import ignore_process
 from joulediff.model.errors import JoulediffError
 from joulediff.process.protocol import Commands, Disconnected, Sender
-from joulediff.process.verbs import AGAIN, BUILD, END, GO_ON, VERBS, Message
+from joulediff.process.verbs import AGAIN, BUILD, END, GO_ON, VERBS, Payload
 from joulediff.pysource.programs import describe
 
 
 def wait_to_build(sender: Sender, commands: Commands) -> None:
-    """Tell that everything is imported, and wait until the step may be built."""
+    """Report that everything is imported, and wait for the command to build the step."""
     sender.answer({"ready": True})
     command, _ = commands.next()
     if command.get("do") != BUILD:
@@ -25,7 +25,7 @@ def wait_to_build(sender: Sender, commands: Commands) -> None:
 
 
 def wait_to_start(sender: Sender, commands: Commands) -> None:
-    """Tell that the program is built, and wait until it may be recorded."""
+    """Report that the program is built, and wait for the command to measure it."""
     sender.answer({"built": True})
     command, _ = commands.next()
     if command.get("do") == END:  # the other program failed
@@ -36,9 +36,9 @@ def wait_to_start(sender: Sender, commands: Commands) -> None:
 
 
 def measure_in_turns(measure_for: Callable[[float], None], sender: Sender, commands: Commands) -> None:
-    """Tell that the step is measured, and measure it again as often as asked, until it may be watched.
+    """Report that the step is measured, and measure it again on each command, until the command to record the rest.
 
-    What watches a program may slow it down for good: profilers of GPUs do. So turns come before.
+    A GPU profiler can leave a program slower after it is detached, so all turns come before the first profiled pass.
     """
     while True:
         sender.answer({"metered": True})
@@ -58,7 +58,7 @@ def answer_commands(program: LiveProgram, sender: Sender, commands: Commands) ->
         if command.get("do") == END:
             return
         try:
-            found = _do(program, Message(command, attached))
+            found = _do(program, Payload(command, attached))
             sender.answer({"result": found.content}, found.runs)
         except JoulediffError as error:
             sender.answer({"error": error.what})
@@ -66,7 +66,7 @@ def answer_commands(program: LiveProgram, sender: Sender, commands: Commands) ->
             sender.answer({"error": f"it raised {describe(error)}"})
 
 
-def _do(program: LiveProgram, command: Message) -> Message:
+def _do(program: LiveProgram, command: Payload) -> Payload:
     name = command.content.get("do")
     if name not in VERBS:
         raise JoulediffError(f"there is no command {str(name)[:40]}")

@@ -28,7 +28,7 @@ _Program = TypeVar("_Program", bound=LiveProgram)
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class Payload:
     """A command or a result: data that JSON can hold, and the runs it refers to by their place."""
 
     content: Any
@@ -44,15 +44,15 @@ class Verb:
     types: Mapping[str, Any]
     result: Any
 
-    def to_command(self, *args: Any, **options: Any) -> Message:
+    def to_command(self, *args: Any, **options: Any) -> Payload:
         """Return the command for a call with these arguments."""
         bound = self.signature.bind(*args, **options)
         bound.apply_defaults()
         runs: list[bytes] = []
         content = {name: _encode(self.types[name], value, runs) for name, value in bound.arguments.items()}
-        return Message({"do": self.name, **content}, runs)
+        return Payload({"do": self.name, **content}, runs)
 
-    def do(self, program: LiveProgram, command: Message) -> Message:
+    def do(self, program: LiveProgram, command: Payload) -> Payload:
         """Return the result of a command, done on a program."""
         missing = self.types.keys() - command.content.keys()
         if missing:
@@ -61,9 +61,9 @@ class Verb:
         arguments = {name: _decode(hint, given[name], name, command.runs) for name, hint in self.types.items()}
         found = getattr(program, self.name)(**arguments)
         runs: list[bytes] = []
-        return Message(_encode(self.result, found, runs), runs)
+        return Payload(_encode(self.result, found, runs), runs)
 
-    def read(self, answer: Message) -> Any:
+    def read(self, answer: Payload) -> Any:
         """Return the result in an answer; raises ArchiveError for one of another type."""
         return _decode(self.result, answer.content, self.name, answer.runs)
 
@@ -82,7 +82,7 @@ VERBS: Mapping[str, Verb] = {
 
 
 def asks_for_every_verb(kind: type[_Program]) -> type[_Program]:
-    """Give a class the methods of `LiveProgram`: each sends its command with `ask(verb, message)`."""
+    """Give a class the methods of `LiveProgram`: each sends its command with `ask`."""
     for verb in VERBS.values():
         setattr(kind, verb.name, _asking(verb))
     return kind

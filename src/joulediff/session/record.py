@@ -1,8 +1,8 @@
-"""Record a program: each pass in turn, and what they say together.
+"""Records a program in several passes.
 
-Watching changes what is watched, so energy and time come from a pass with nothing attached, kernels from
-one under the framework's profiler, operators from one that sees every tensor, and joules per operator from running
-each again alone. Whatever ends a pass, what the passes before it found is handed to `checkpoint` first.
+Instrumentation changes the energy and the time of a program. So energy and time are measured in a pass without any,
+kernels are recorded under the framework's profiler, operators in a pass that captures every tensor, and joules per
+operator by running each again alone. Each pass ends with a call of `checkpoint`, however it ends.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ def record(
 ) -> Run:
     """Return the record of one step of a program.
 
-    `seconds` bounds the metered pass, `replay_seconds` the replay of single operators, which `replay` turns off;
-    the operators that took the most time come first. `source` embeds the lines around recorded ones; `cpp` adds C++
-    frames. The user's files are named from `root` on, the current folder by default.
-    Each watched pass begins with the state the step first started from; afterwards the program has the one that the
-    metered pass left. After each pass the run so far is saved at `path` and given to `checkpoint`. Exceptions of `step`
-    pass through.
-    `between` is called after the metered pass, before anything is watched, with what measures the step again for so
-    many seconds; `then` is given the recorded program while its meters are still open.
+    `seconds` bounds the metered pass. `replay_seconds` bounds the replay of single operators, which `replay` turns off;
+    operators with the most time come first. `source` stores the lines around recorded ones; `cpp` stores C++ frames.
+    Paths of the user's files are relative to `root`, by default the current folder.
+    Each instrumented pass begins with the state that the step first started from. Afterwards the program has the state
+    that the metered pass left. After each pass the run so far is saved at `path` and passed to `checkpoint`. Exceptions
+    of `step` pass through.
+    `between` is called after the metered pass, with a function that measures the step again for a number of seconds.
+    `then` is called with the recorded program while its meters are still open.
     """
     options = RecordOptions(
         label=label,
@@ -133,18 +133,18 @@ def record_step(
     session = _Session(run, _CountedStep(step), listener or ProgressListener(), keep)
     folder = root or Path.cwd()  # before the step can change it
 
-    def open_watcher() -> Recorder | None:
+    def open_step_recorder() -> Recorder | None:
         return open_recorder(session.step, names=step, root=folder, source=options.source, cpp=options.cpp)
 
     options.check_replay()
     clock = clock or RealClock()
     with ExitStack() as stack:
         meters = meters or stack.enter_context(_open_meters(options, clock))
-        recorder = open_watcher()
+        recorder = open_step_recorder()
         begin = session.seed(recorder, stack) if recorder else _do_nothing
 
         def measure_for(limit_s: float) -> None:
-            # The resting power was found at the first turn. Heat that the other program left is what turns are for.
+            # The idle power is known from the first turn. The heat that the other program left is meant to count.
             known = session.run.measurement
             session.meter(
                 lambda keeper: measure(
@@ -162,7 +162,7 @@ def record_step(
         measure_for(options.seconds)
         if between is not None:
             between(measure_for)
-        if recorder is None and (recorder := open_watcher()) is not None:  # a step may load its framework itself
+        if recorder is None and (recorder := open_step_recorder()) is not None:  # a step may load its framework itself
             begin = stack.enter_context(recorder.seeded(ran=True))
         session.run = replace(session.run, settings=recorder.settings() if recorder else collect_settings())
         if recorder is None:
@@ -219,7 +219,7 @@ def _open_program(
 
 
 def _check_path(path: str | Path) -> Path:
-    """Return where a run can be saved, in full: the step may change the folder. Raises before anything is measured."""
+    """Return the full path to save at, since the step may change the folder; raises if it cannot be written."""
     if (why := why_unwritable(path)) is not None:
         raise JoulediffError(f"cannot write {path} ({why})", fix="give another path, in a folder that can be written")
     return Path(path).absolute()
@@ -230,7 +230,7 @@ def _do_nothing() -> None:
 
 
 class _CountedStep:
-    """Counts the calls of a step in a pass and keeps what it raised, to tell the program's failures from others."""
+    """Counts the calls of a step in a pass, and keeps the exception it raised to tell it from errors of joulediff."""
 
     def __init__(self, step: Step) -> None:
         self._step = step
@@ -267,7 +267,7 @@ class _PassListener(ProgressListener):
 
 @dataclass(slots=True)
 class _Session:
-    """A recording under way: the run so far, saved whenever a pass ends."""
+    """A recording in progress: the run so far, which each pass extends."""
 
     run: Run
     step: _CountedStep
@@ -275,7 +275,7 @@ class _Session:
     checkpoint: Checkpoint
 
     def seed(self, recorder: Recorder, stack: ExitStack) -> Callable[[], None]:
-        """Return what seeds each pass, and puts the step's state back. A step that must run once first may fail."""
+        """Return a function that restores seeds and state before a pass. The step may have to run once for it."""
         _PassListener(self.listener, "metered").stage("looking at what the step starts from")
         try:
             return stack.enter_context(recorder.seeded(ran=False))
@@ -285,7 +285,7 @@ class _Session:
             raise
 
     def meter(self, measure_step: Callable[[ProgressListener], Measurement]) -> None:
-        """Measure the step. When it was measured before, the run has the mean of both."""
+        """Measure the step; a second measurement is combined with the first."""
         keeper, begin_s = _PassListener(self.listener, "metered"), time.perf_counter()
         before, done = self.run.measurement, [each for each in self.run.passes if each.name == "metered"]
         try:
@@ -341,7 +341,7 @@ class _Session:
         *,
         so_far: Callable[[], tuple[Run, PassStatus]] | None = None,
     ) -> None:
-        """Run a pass; `so_far` returns the run, and how the pass went, when it breaks off."""
+        """Run a pass; `so_far` returns the run and the status of the pass if it is interrupted."""
         self.step.calls, begin_s = 0, time.perf_counter()
         try:
             self.run = work(self.run)
@@ -355,7 +355,7 @@ class _Session:
             if error is self.step.failure:
                 self.listener.failed(error, self.step.calls)
             elif is_ours:
-                return  # this pass cannot be had here; the others can
+                return  # this pass is not possible here; the others may be
             raise
         self._end(Pass(name, "done", time.perf_counter() - begin_s))
 
