@@ -20,7 +20,7 @@ from typing import Any
 
 from joulediff.frameworks.settings import UNREADABLE, put
 from joulediff.frameworks.torch.switches.schedule import read_schedule
-from joulediff.frameworks.torch.switches.table import BY_NAME, COMPILER, DEFAULT_DEVICE, SWITCHES, Switch
+from joulediff.frameworks.torch.switches.table import ARCHITECTURES, BY_NAME, COMPILER, DEFAULT_DEVICE, SWITCHES, Switch
 from joulediff.model.run import Setting
 
 # Functions without parameters that only read a flag.
@@ -122,7 +122,7 @@ def _put_cuda(found: dict[str, Setting]) -> None:
     import torch
 
     put(found, "torch.cuda.allocator", _call, torch, "cuda.memory.get_allocator_backend")
-    put(found, "torch.cuda.arch_list", lambda: ",".join(torch.cuda.get_arch_list()))
+    put(found, ARCHITECTURES, lambda: ",".join(torch.cuda.get_arch_list()))
     has_context = getattr(torch._C, "_cuda_hasPrimaryContext", lambda _: True)  # noqa: SLF001
     for index in range(torch.cuda.device_count()):
         if has_context(index):

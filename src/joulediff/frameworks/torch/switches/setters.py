@@ -14,6 +14,7 @@ from joulediff.frameworks.torch.switches.table import (
     PREFIX,
     RENAMED,
     SWITCHES,
+    autocast_names,
 )
 from joulediff.pysource.setting_sites import UNKNOWN, Effect, Setters, ValueOf, value_in
 
@@ -54,9 +55,11 @@ def _flags(backend: str, call: ast.Call, value_of: ValueOf, *, has_defaults: boo
 def _autocast(function: str, call: ast.Call, value_of: ValueOf) -> Iterator[tuple[str, object]]:
     fixed = re.search(r"\.(cpu|cuda)\.", function)
     kind = fixed.group(1) if fixed else value_in(call, Effect("", 0, "device_type"), value_of)
-    for each in (kind,) if kind in AUTOCAST_KINDS else AUTOCAST_KINDS:
-        yield f"torch.autocast.{each}.enabled", value_in(call, Effect("", None, "enabled", True), value_of)
-        yield f"torch.autocast.{each}.dtype", value_in(call, Effect("", None, "dtype"), value_of)
+    for each in AUTOCAST_KINDS:
+        if kind == each or kind not in AUTOCAST_KINDS:
+            enabled, dtype = autocast_names(each)
+            yield enabled, value_in(call, Effect("", None, "enabled", True), value_of)
+            yield dtype, value_in(call, Effect("", None, "dtype"), value_of)
 
 
 def _constant(name: str) -> object:

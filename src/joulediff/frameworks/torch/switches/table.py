@@ -74,11 +74,10 @@ MATMUL_WORD = "torch.float32_matmul_precision"
 MATMUL_TF32 = "torch.backends.cuda.matmul.allow_tf32"
 MKLDNN_MATMUL = "torch.backends.mkldnn.matmul.fp32_precision"
 # Recorded, and no switch.
-FACTS = ("torch.version.", "torch.cuda.arch_list", "torch.backends.cudnn.version", "torch.backends.cusparselt")
+ARCHITECTURES = "torch.cuda.arch_list"
+FACTS = ("torch.version.", ARCHITECTURES, "torch.backends.cudnn.version", "torch.backends.cusparselt")
 # How operators come about, not how they run: recorded operators are below autograd.
 MODES: dict[str, Literal["grad", "inference"]] = {GRADIENTS: "grad", INFERENCE: "inference"}
-# Attributes of PyTorch that hold a setting of another name.
-RENAMED = {"torch.utils.deterministic.fill_uninitialized_memory": "torch.deterministic.fill_uninitialized_memory"}
 _DEBUG_MODE = Setter("set_deterministic_debug_mode", None)
 AUTOCAST_KINDS = ("cpu", "cuda")
 # `sdp_kernel()` of torch.backends.cuda takes them in this order.
@@ -112,10 +111,16 @@ def _precision(name: str, key: PrecisionKey, rank: int, *, is_tracked: bool = Fa
     return Switch(name, "precision", key=key, rank=rank, is_tracked=is_tracked)
 
 
+def autocast_names(kind: str) -> tuple[str, str]:
+    """Return the settings of autocast for a device: whether it is on, and its type."""
+    return f"torch.autocast.{kind}.enabled", f"torch.autocast.{kind}.dtype"
+
+
 def _autocast(kind: str) -> tuple[Switch, Switch]:
+    enabled, dtype = autocast_names(kind)
     return (
-        Switch(f"torch.autocast.{kind}.enabled", getter="is_autocast_enabled", argument=kind),
-        Switch(f"torch.autocast.{kind}.dtype", getter="get_autocast_dtype", argument=kind),
+        Switch(enabled, getter="is_autocast_enabled", argument=kind),
+        Switch(dtype, getter="get_autocast_dtype", argument=kind),
     )
 
 
@@ -262,6 +267,8 @@ SWITCHES: tuple[Switch, ...] = (
     Switch("torch.backends.cusparselt.version", getter="backends.cusparselt.version", needs_cuda=True),
 )
 BY_NAME = {switch.name: switch for switch in SWITCHES}
+# Attributes that hold a setting of another name.
+RENAMED = {PREFIX + switch.attribute: switch.name for switch in SWITCHES if switch.attribute is not None}
 # `read` has its own code for it: the getter would create a tensor.
 DEFAULT_DEVICE = "torch.default_device"
 DEFAULT_DEVICE_SETTER = Setter("set_default_device", 0, "device")
