@@ -15,6 +15,7 @@ import pytest
 from joulediff.diagnosis.evidence.key_variable import KeyVariable, find_key_variable
 from joulediff.frameworks.framework import source_hints
 from joulediff.model.place import Place
+from joulediff.pysource.framework_hints import NO_HINTS
 from joulediff.pysource.line_trace import TraceLine, TraceStep
 from joulediff.pysource.line_tracer import LineTrace, Target, watch_lines
 
@@ -297,8 +298,8 @@ def load(folder: Path, text: str) -> ModuleType:
 def test_two_versions_of_a_file_are_compared_by_their_text(tmp_path: Path) -> None:
     old, new = load(tmp_path / "old", OLD), load(tmp_path / "new", NEW)
     target = Target("library.py", "work")
-    a = watch_lines(lambda: old.work(1, "slow"), target, root=tmp_path / "old")
-    b = watch_lines(lambda: new.work(1, "fast"), target, root=tmp_path / "new")
+    a = watch_lines(lambda: old.work(1, "slow"), target, root=tmp_path / "old", hints=NO_HINTS)
+    b = watch_lines(lambda: new.work(1, "fast"), target, root=tmp_path / "new", hints=NO_HINTS)
     assert a is not None and b is not None
     found = find_key_variable(a, b)
     assert found is not None

@@ -15,6 +15,7 @@ import pytest
 
 from joulediff.archive.codec import from_plain, to_plain
 from joulediff.frameworks.framework import source_hints
+from joulediff.pysource.framework_hints import NO_HINTS
 from joulediff.pysource.line_trace import TraceStep
 from joulediff.pysource.line_tracer import LineTrace, Target, watch_lines
 
@@ -212,9 +213,10 @@ def line_in(function: Any, text: str) -> int:
 
 
 def test_no_call_is_none() -> None:
-    assert watch_lines(lambda: None, Target(HERE.name, "pick"), root=HERE.parent) is None
-    assert watch_lines(lambda: pick(1), Target("other.py", "pick"), root=HERE.parent) is None
-    assert watch_lines(lambda: pick(1, "fast"), Target(HERE.name, "pick", line_in(pick, "y = x * 2"))) is None
+    assert watch_lines(lambda: None, Target(HERE.name, "pick"), root=HERE.parent, hints=NO_HINTS) is None
+    assert watch_lines(lambda: pick(1), Target("other.py", "pick"), root=HERE.parent, hints=NO_HINTS) is None
+    target = Target(HERE.name, "pick", line_in(pick, "y = x * 2"))
+    assert watch_lines(lambda: pick(1, "fast"), target, hints=NO_HINTS) is None
 
 
 def environment() -> str:
@@ -318,7 +320,7 @@ def test_a_tracer_from_before_comes_back_and_sees_nothing_of_it() -> None:
     before = sys.gettrace()
     sys.settrace(tracer)
     try:
-        trace = watch_lines(lambda: pick(1), Target(HERE.name, "pick"), root=HERE.parent)
+        trace = watch_lines(lambda: pick(1), Target(HERE.name, "pick"), root=HERE.parent, hints=NO_HINTS)
         after = sys.gettrace()
         pick(2)
     finally:
@@ -378,7 +380,7 @@ def test_other_threads_are_not_watched() -> None:
         thread.start()
         thread.join()
 
-    assert watch_lines(step, Target(HERE.name, "pick"), root=HERE.parent) is None
+    assert watch_lines(step, Target(HERE.name, "pick"), root=HERE.parent, hints=NO_HINTS) is None
     assert seen == [threading.gettrace()]
 
 

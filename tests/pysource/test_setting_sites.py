@@ -13,6 +13,7 @@ import pytest
 from joulediff.frameworks.torch.switches.setters import SETTERS
 from joulediff.model.place import Place
 from joulediff.model.run import Frame, Setting
+from joulediff.pysource.framework_hints import NO_HINTS
 from joulediff.pysource.setting_sites import find_places, own_files
 
 CUDA = "torch.backends.cuda"
@@ -204,7 +205,7 @@ def test_own_files_are_those_of_frames_and_modules_below_the_root(
             module.__file__ = str(path.resolve())
             monkeypatch.setitem(sys.modules, module.__name__, module)
     frames = [Frame("step.py", 1, "step", None, None), Frame("torch/nn.py", 1, "f", "torch", 0)]
-    found = own_files(frames, {"step.py": str(root / "step.py"), "torch/nn.py": "/nowhere/nn.py"}, root)
+    found = own_files(frames, {"step.py": str(root / "step.py"), "torch/nn.py": "/nowhere/nn.py"}, root, NO_HINTS)
     assert [*found.items()] == [("helper.py", root / "helper.py"), ("step.py", root / "step.py")]
 
 

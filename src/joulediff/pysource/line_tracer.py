@@ -17,7 +17,7 @@ from typing import Any
 
 from joulediff.pysource.call_path import name_file
 from joulediff.pysource.expression_reads import atoms_of
-from joulediff.pysource.framework_hints import NO_HINTS, FrameworkHints
+from joulediff.pysource.framework_hints import FrameworkHints
 from joulediff.pysource.line_trace import LineTrace, Target, TraceLine
 from joulediff.pysource.scopes import FrameScope, function_name
 from joulediff.pysource.statements import FunctionNode, Statement, first_line, function_of, statement_at
@@ -36,10 +36,10 @@ def watch_lines(
     step: Callable[[], object],
     target: Target,
     *,
+    hints: FrameworkHints,
     begin: Callable[[], None] | None = None,
     root: Path | None = None,
     calls: int = 1,
-    hints: FrameworkHints = NO_HINTS,
 ) -> LineTrace | None:
     """Run `step` once and return the trace of one call of the target; None if there was no such call.
 

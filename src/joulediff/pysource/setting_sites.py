@@ -20,7 +20,7 @@ from joulediff.model.place import Place
 from joulediff.model.run import Frame, Setting
 from joulediff.pysource.call_path import name_file
 from joulediff.pysource.code_owner import is_ours, name_case_file
-from joulediff.pysource.framework_hints import NO_HINTS, FrameworkHints
+from joulediff.pysource.framework_hints import FrameworkHints
 
 MAX_FILES = 200
 MAX_FILE_BYTES = 1_000_000
@@ -103,9 +103,7 @@ def find_places(settings: Mapping[str, Setting], files: Mapping[str, Path], sett
     return {name: best[name].place for name in settings if name in best}
 
 
-def own_files(
-    frames: Iterable[Frame], files: Mapping[str, str], root: Path, hints: FrameworkHints = NO_HINTS
-) -> dict[str, Path]:
+def own_files(frames: Iterable[Frame], files: Mapping[str, str], root: Path, hints: FrameworkHints) -> dict[str, Path]:
     """Return the program's own source files by shown name: those of its frames, and modules below `root` or of a case.
 
     `files` has the real paths of the frames' files. The file of the step comes last, since it imports the others.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from joulediff.energy.load_energy import LoadMeter
+from joulediff.frameworks.framework import source_hints
 from joulediff.frameworks.jobs import WINDOW_S, Job, JobCost, LiveProgram, TrialRunner
 from joulediff.measuring.meters import MeterSet
 from joulediff.measuring.meters.meter import Clock
@@ -105,7 +106,7 @@ class LocalProgram(LiveProgram):
         self.trial_runner.import_tensors(path)
 
     def trace_lines(self, target: Target) -> LineTrace | None:
-        return watch_lines(self.step, target, begin=self.begin, root=self.root)
+        return watch_lines(self.step, target, begin=self.begin, root=self.root, hints=source_hints())
 
     def _gross(self, rows: list[Replay], time_s: float) -> Energy | None:
         """Return the joules in the counted domains, with the idle power over the time."""
