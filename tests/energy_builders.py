@@ -1,4 +1,4 @@
-"""Runs with replays for the tests of the books, by hand and for Hypothesis."""
+"""Runs with replays for the tests of the ledger, by hand and for Hypothesis."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def replay(op: int, joules: float | None, domain: str = "gpu0", *, share: float 
 
 
 def with_replays(run: Run, *replays: Replay, calls: dict[int, int]) -> Run:
-    """Return the run with replays; `calls` says of which of them each operator is a call."""
+    """Return the run with replays; `calls` gives the replay of each operator."""
     ops = tuple(replace(op, replay=calls.get(op.id)) for op in run.ops)
     return replace(run, ops=ops, replays=replays)
 
@@ -57,7 +57,7 @@ DOMAINS = ("gpu0", "gpu1", "cpu", "dram0", "psys")
 
 @st.composite
 def runs(draw: st.DrawFn) -> Run:
-    """Any sound run: streams that overlap, several devices, some operators replayed and some not."""
+    """Any valid run: streams that overlap, several devices, some operators replayed and some not."""
     made = RunBuilder()
     for _ in range(draw(st.integers(0, 6))):
         made.op("aten::mm", device=draw(st.sampled_from(["cuda:0", "cuda:1", "cpu"])))
@@ -78,7 +78,7 @@ def runs(draw: st.DrawFn) -> Run:
 
 @st.composite
 def measurements(draw: st.DrawFn) -> Measurement:
-    """What the meters of a machine with two GPUs and a CPU say."""
+    """A measurement of a machine with two GPUs and a CPU."""
     names = draw(st.sets(st.sampled_from(DOMAINS), min_size=1))
     domains = {
         name: domain_energy(
@@ -131,7 +131,7 @@ ODD = st.floats() | st.sampled_from([0.0, -1.0, 1.0, 1e308, -1e308, 5e-324, floa
 
 @st.composite
 def odd_runs(draw: st.DrawFn) -> Run:
-    """A run as a broken or hostile file may hold it: any number anywhere."""
+    """A run from a broken or hostile file: any number anywhere."""
     run: Run = draw(runs())
     kernels = tuple(
         replace(kernel, start_s=draw(ODD), duration_s=draw(ODD)) if draw(st.booleans()) else kernel

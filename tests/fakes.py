@@ -57,7 +57,7 @@ def power_readings(curve, stamps_s, *, name="gpu0"):
 
 
 def counter_readings(curve, ticks_s, reads_s, *, unit_j=1e-3, wrap_j=None, call_s=0.0, name="gpu0", start_j=0.0):
-    """What a counter that ticks at `ticks_s` shows when read at `reads_s`, each read taking `call_s`."""
+    """Return the readings of a counter that ticks at `ticks_s` and is read at `reads_s`; a read takes `call_s`."""
     ticks_s = np.asarray(ticks_s)
     found = []
     for end_s in reads_s:
@@ -69,7 +69,7 @@ def counter_readings(curve, ticks_s, reads_s, *, unit_j=1e-3, wrap_j=None, call_
 
 
 class FakeDevice:
-    """A device whose power depends on whether work runs, and that knows its exact energy."""
+    """A device whose power depends on the work that runs, and that knows its exact energy."""
 
     def __init__(self, clock: FakeClock, *, idle_w=100.0):
         self.clock, self.idle_w = clock, idle_w

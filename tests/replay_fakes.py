@@ -1,4 +1,4 @@
-"""A card that knows the energy of every call, and operators and programs to run on it: replay without a device.
+"""A simulated GPU that knows the energy of every call, and programs to run on it: replay without a device.
 
 At full clock a call draws its watts for its seconds. A governor lowers the clock where the mean power exceeds the
 limit: a call then takes longer, and its energy above rest falls with the clock.
@@ -34,7 +34,7 @@ KEPT_SAMPLES = 119
 
 @dataclass(frozen=True)
 class Work:
-    """One call: watts and seconds at full clock; its energy goes with the clock to the power of `follows`."""
+    """One call: watts and seconds at full clock; its energy is proportional to the clock to the power of `follows`."""
 
     power_w: float
     call_s: float
@@ -157,7 +157,7 @@ class FakeLoad:
 
 
 class FakeReplayer:
-    """Runs the operators of a run again, each as the model says. What goes wrong is set on it, by operator."""
+    """Replays the operators of a run on simulated devices. Failures are set on it, by operator."""
 
     def __init__(self, run: Run, works: Mapping[str, Work], cards: Mapping[str, FakeCard]) -> None:
         self.run, self._works, self.cards = run, works, cards
@@ -263,7 +263,7 @@ def make_program(
     traced_mhz: float = FULL_MHZ,
     **facts: Any,
 ) -> Run:
-    """A run of operators by name, one after the other, metered as the model says; `gap_s` is the idle part of it."""
+    """Return a run of operators by name, in order, with its simulated energy; `gap_s` is the idle part of the step."""
     made, clock_mhz = RunBuilder(), program_clock([works[name] for name in calls], gap_s, limit_w)
     for name in calls:
         op = made.op(name, inputs=[made.value()], outputs=[made.value()])
@@ -276,7 +276,7 @@ def make_program(
 
 
 def replay_of(run: Run, name: str) -> Replay:
-    """Return what was measured, or not, of the operator of that name."""
+    """Return the replay of the operator of that name."""
     (found,) = {op.replay for op in run.ops if op.name == name}
     assert found is not None
     return run.replays[found]
@@ -289,6 +289,6 @@ def holds(found: Replay, joules: float, *, times: float = 1.0) -> bool:
 
 
 def with_domains(run: Run, domains: Mapping[str, DomainEnergy]) -> Run:
-    """The same run, with what other meters saw."""
+    """Return the same run with the domains of other meters."""
     assert isinstance(run.measurement, Measurement)
     return replace(run, measurement=replace(run.measurement, domains=domains))

@@ -1,4 +1,4 @@
-"""Power × time: what a meter alone can say of a kernel."""
+"""Attribution: the energy of a kernel by power × time."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_traced_times_too_long_for_the_step_leave_the_replayed_ones_alone(
     assert work.idle_s == pytest.approx(0.0)
 
 
-def test_what_cannot_be_told_is_no_work() -> None:
+def test_a_domain_that_the_recording_does_not_show_has_no_work() -> None:
     run = gpu_run(("k", 1e-3, 0))
     assert has_trace(run)
     assert find_work(replace(run, kernels=(), traced_s=None), "gpu0") is None
@@ -188,7 +188,7 @@ def test_the_parts_of_a_long_step_have_their_own_power() -> None:
 
 
 @pytest.mark.parametrize("bad", [(), (math.nan, 1.0), (-1.0, 1.0), (0.0, 0.0), (math.inf, 1.0)])
-def test_a_profile_that_tells_nothing_is_left_alone(bad: tuple[float, ...]) -> None:
+def test_a_profile_without_valid_powers_is_ignored(bad: tuple[float, ...]) -> None:
     run = gpu_run(("a", 1e-3, None), ("b", 3e-3, None))
     assert run.measurement is not None
     odd = replace(run, measurement=replace(run.measurement, profiles={"gpu0": bad}))
@@ -196,7 +196,7 @@ def test_a_profile_that_tells_nothing_is_left_alone(bad: tuple[float, ...]) -> N
 
 
 def test_an_operator_that_began_at_no_time_has_no_part_of_the_profile() -> None:
-    """Its replay knows how long it takes."""
+    """Its replay has the time it takes."""
     run = with_replays(cpu_run(1e-3), replay(0, 0.1, "cpu", call_s=1e-3), calls={0: 0})
     lost = replace(run, traced_s=4e-3, kernels=tuple(replace(each, start_s=math.nan) for each in run.kernels))
     assert lost.measurement is not None

@@ -1,4 +1,4 @@
-"""The burst_meter on a card that knows the truth: energy above rest, whatever the pace, the meter and the gaps."""
+"""The burst meter on a simulated GPU: energy above rest, for any rests, meters and gaps."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_readings_that_come_late_are_waited_for() -> None:
 
 
 class Stalled(BurstMeter):
-    """A burst_meter on a machine that stops now and then: the first windows are lost."""
+    """A burst meter on a machine that stops now and then: the first windows are lost."""
 
     lost = 1
 
@@ -98,7 +98,7 @@ def test_what_the_meter_did_not_cover_is_measured_once_more_and_for_longer() -> 
     assert again.bursts > 2 * once.bursts
 
 
-def test_what_is_never_covered_says_so() -> None:
+def test_windows_that_are_never_covered_are_an_error() -> None:
     setup = ReplaySetup()
     setup.burst_meter = Stalled([setup.meter], clock=setup.clock)
     setup.burst_meter.lost = 2
@@ -123,7 +123,7 @@ def test_a_counter_that_ticks_every_100_ms(rest_share: float) -> None:
     assert abs(joules - ADD.energy_j()) <= half_j
 
 
-def test_a_shot_tells_its_clock_its_bursts_and_its_cpu_time() -> None:
+def test_clock_bursts_and_cpu_time_of_a_measurement() -> None:
     setup = ReplaySetup()
     burst_meter = BurstMeter([setup.meter], clock=setup.clock, cpu_s=lambda: 0.25 * setup.clock.now())
     load = setup.load(ADD)
@@ -151,7 +151,7 @@ def test_heavy_work_without_rests_loses_its_clock() -> None:
     assert energy_of(found, load)[0] == pytest.approx(MM.energy_j(found.clocks_mhz["gpu0"]), rel=0.01)
 
 
-def test_company_on_the_card_is_a_doubt() -> None:
+def test_another_process_on_the_gpu_is_a_warning() -> None:
     setup = ReplaySetup()
     setup.card.others = (NOBODY,)
     (doubt,) = measure(setup, setup.load(ADD)).warnings
@@ -166,14 +166,14 @@ def test_a_domain_that_no_meter_sees() -> None:
     assert load.rests_s == []
 
 
-def test_a_meter_that_dies_says_so() -> None:
+def test_a_meter_that_fails_is_an_error() -> None:
     setup = ReplaySetup(dies_at_s=0.0)
     with pytest.raises(MeterFailed, match="unplugged"):
         measure(setup, setup.load(ADD))
 
 
 @pytest.mark.parametrize("look", ["measure", "probe"])
-def test_what_a_device_raises_is_told_in_one_line(look: str) -> None:
+def test_an_exception_of_the_device_is_one_line(look: str) -> None:
     setup = ReplaySetup()
     load = setup.load(ADD, fails=RuntimeError("CUDA error: an illegal memory access\nCompile with TORCH_USE_CUDA_DSA"))
     with pytest.raises(JoulediffError, match=r"illegal memory access$"):
@@ -196,7 +196,7 @@ def test_an_interrupt_passes_and_sampling_ends(look: str) -> None:
 
 
 @pytest.mark.parametrize("work", [ADD, MM])
-def test_a_probe_tells_power_and_clock(work: Work) -> None:
+def test_a_probe_finds_power_and_clock(work: Work) -> None:
     setup = ReplaySetup()
     load = setup.load(work)
     power_w, clock_mhz = setup.burst_meter.probe(lambda: load.run(load.burst_s), "gpu0")
@@ -205,7 +205,7 @@ def test_a_probe_tells_power_and_clock(work: Work) -> None:
 
 
 @pytest.mark.parametrize("domain", [counter_domain(0.1), counter_domain(0.001), replace(GPU, period_s=0.1)])
-def test_a_probe_with_a_slow_meter_tells_the_clock_alone(domain: object) -> None:
+def test_a_probe_with_a_slow_meter_finds_only_the_clock(domain: object) -> None:
     setup = ReplaySetup(domain)  # type: ignore[arg-type]
     load = setup.load(ADD)
     assert setup.burst_meter.probe(lambda: load.run(0.0), "gpu0") == (None, FULL_MHZ)

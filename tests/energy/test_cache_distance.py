@@ -1,4 +1,4 @@
-"""Reuse distances: how much a program reads and writes before it touches a piece of memory again."""
+"""Reuse distances: the bytes a program reads and writes before it touches the same memory again."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_traffic_counts_each_tensor_once() -> None:
 
 @st.composite
 def chains(draw: st.DrawFn) -> tuple[Run, list[int]]:
-    """Any operators on any values, with memory that is given back and taken again."""
+    """Any operators on any values, with memory that is freed and allocated again."""
     made = Chain()
     for _ in range(draw(st.integers(1, 8))):
         made.value((draw(st.integers(0, 9)),), storage=draw(st.integers(0, 9)))

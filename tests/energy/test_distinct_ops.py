@@ -1,4 +1,4 @@
-"""Distinct operators: what makes two calls the same work, and which call stands for them."""
+"""Distinct operators: which calls do the same work, and which of them is replayed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Changes = dict[str, Any]
 
 
 def count_kinds(*, value: Changes | None = None, op: Changes | None = None, kernel: Changes | None = None) -> int:
-    """Return how many kinds two calls are, the second with these changes."""
+    """Return the number of distinct operators of two calls, the second with these changes."""
     made = RunBuilder()
     for of_value, of_op, of_kernel in (({}, {}, {}), (value or {}, op or {}, kernel or {})):
         made.values.append(replace(made.values[made.value((64, 32))], **of_value, id=len(made.values)))

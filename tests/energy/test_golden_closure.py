@@ -72,7 +72,7 @@ def test_replays_ran_at_the_programs_clock_or_are_marked(run: Run) -> None:
 
 
 def test_power_times_time_misjudges_single_operators(run: Run, books: Books) -> None:
-    """The check that replay is worth its time: the meter alone is far off for the heaviest and the lightest."""
+    """Attribution alone is far off for the operators with the highest and the lowest power."""
     naive, found = attribute(run, "gpu0"), books.kernels["gpu0"]
     ratios = [
         a.joules / b.joules

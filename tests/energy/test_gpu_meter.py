@@ -1,4 +1,4 @@
-"""A card under replay: at rest, at the program's clock, and as near to it as can be had."""
+"""Loads on a simulated GPU: at rest, at the program's clock, and as near to it as possible."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_without_known_clocks_nothing_is_corrected_or_marked(facts: dict[str, An
     assert found.note is None
 
 
-def test_a_clock_that_is_no_longer_told_ends_the_search() -> None:
+def test_a_clock_that_is_no_longer_reported_ends_the_search() -> None:
     setup, told = ReplaySetup(), iter([{"gpu0": FULL_MHZ}] * 20)
     setup.meter.clocks = lambda: next(told, {})  # type: ignore[method-assign]
     found = setup.gpu_meter(clock_mhz=0.9 * FULL_MHZ, power_w=LIMIT_W).measure(0, setup.load(MM), WINDOW_S)
@@ -233,7 +233,7 @@ def test_time_that_the_programs_clock_explains_is_not_the_caches() -> None:
     assert joules_of(found) == pytest.approx(MM.energy_j(program_mhz), rel=0.01)
 
 
-def test_company_that_stays_is_marked_after_a_second_look() -> None:
+def test_another_process_that_stays_is_a_warning_after_a_second_measurement() -> None:
     setup = ReplaySetup()
     setup.card.others = (NOBODY,)
     before = setup.meter.looks
@@ -243,7 +243,7 @@ def test_company_that_stays_is_marked_after_a_second_look() -> None:
     assert setup.meter.looks - before == 6
 
 
-def test_company_that_goes_is_not_marked() -> None:
+def test_another_process_that_ends_is_no_warning() -> None:
     setup = ReplaySetup()
     meter = setup.gpu_meter()
     meter.measure(0, setup.load(ADD), WINDOW_S)

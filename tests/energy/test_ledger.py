@@ -1,4 +1,4 @@
-"""The books of a run: the parts of each domain sum to what was metered."""
+"""The books of a run: the parts of each domain sum to the metered energy."""
 
 from __future__ import annotations
 
@@ -362,7 +362,7 @@ def test_a_step_of_many_kernels() -> None:
 
 
 def test_the_sum_of_replayed_operators_is_less_sure_than_they_are_alone() -> None:
-    """In a program they run side by side; an attributed sum fits the meter and needs no such doubt."""
+    """In a program they run side by side; an attributed sum is fitted to the meter and has no such error."""
     run = with_replays(gpu_run(("gemm", 2e-3, 0), joules=3.1), replay(0, 1.0), calls={0: 0})
     account = only(open_books(run))
     assert account.operators is not None and account.unexplained is not None

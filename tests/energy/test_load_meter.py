@@ -1,4 +1,4 @@
-"""Which domains see a device."""
+"""The domains that measure a device."""
 
 from __future__ import annotations
 

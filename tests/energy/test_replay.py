@@ -1,4 +1,4 @@
-"""A whole replay on a card that knows the truth: what is measured, what is noted, and what every failure leaves."""
+"""A whole replay on a simulated GPU: measured operators, notes, and results after failures."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ VALUE_BYTES = 8 * 128 * 768 * 4
 
 
 def replayed(run: Run | None = None, *, setup: ReplaySetup | None = None, **options: Any) -> tuple[Run, FakeReplayer]:
-    """Return a program replayed to its end, and what replayed it."""
+    """Return a program after its replay, and the replayer."""
     run = run or make_program(CALLS, WORKS, gap_s=1e-3)
     going, replayer = (setup or ReplaySetup()).replay(run, WORKS, **options)
     going.go()
@@ -264,7 +264,7 @@ def test_an_operator_of_next_to_no_time_is_not_worth_it() -> None:
 
 
 @pytest.mark.parametrize("facts", [{"clocks_mhz": {}}, {"states": ()}, {"clocks_mhz": {}, "states": ()}])
-def test_a_driver_that_tells_little(facts: dict[str, Any]) -> None:
+def test_a_driver_that_reports_little(facts: dict[str, Any]) -> None:
     run, _ = replayed(make_program(CALLS, WORKS, gap_s=1e-3, **facts))
     for name, work in WORKS.items():
         assert holds(replay_of(run, name), work.energy_j())
@@ -277,7 +277,7 @@ def test_a_counter_of_100_ms() -> None:
         assert holds(replay_of(run, name), work.energy_j())
 
 
-def test_company_is_marked() -> None:
+def test_another_process_is_a_warning() -> None:
     setup = ReplaySetup()
     setup.card.others = (2**30,)
     run, _ = replayed(setup=setup)

@@ -1,4 +1,4 @@
-"""Replay and the books end to end: what a fake card ran, replayed on it, sums to what its meter counted."""
+"""Replay and the books on a simulated GPU: replayed operators and idle sum to its metered energy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def only(books: Books) -> Account:
     return account
 
 
-def test_each_kernel_costs_what_the_model_says() -> None:
+def test_each_kernel_costs_its_simulated_energy() -> None:
     run = make_program(CALLS, WORKS, gap_s=1e-3)
     books = books_of(run, WORKS)
     for name, found in zip(CALLS, books.kernels["gpu0"], strict=True):
@@ -44,7 +44,7 @@ def test_books_close_when_the_time_for_replay_was_short() -> None:
 
 
 def test_replay_at_the_power_limit_does_not_fake_closed_books() -> None:
-    """A program below the limit, replayed without rests: what is lost is shown."""
+    """A program below the limit, replayed without rests: the difference is unexplained."""
     run = make_program(["mm"] * 4, WORKS, gap_s=2e-3)
     assert run.measurement is not None and run.measurement.clocks_mhz == {"gpu0": FULL_MHZ}
     paced, forced = (only(books_of(run, WORKS, rest_share=share)).unexplained for share in (None, 0.0))

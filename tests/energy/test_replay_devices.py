@@ -1,4 +1,4 @@
-"""Replay on the host and on several cards: each operator in the domains that see its device."""
+"""Replay on the host and on several GPUs: each operator in the domains that measure its device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOST_REST_W = 20.0
 
 
 def replay_on_host(**facts: Any) -> tuple[Run, int]:
-    """Return three calls of one operator replayed on a host that two meters see, and how many were measured."""
+    """Return three calls of one operator replayed on a host with two meters, and the number of measured operators."""
     clock, made = FakeClock(), RunBuilder("cpu")
     host = FakeCard(clock, limit_w=None, rest_w=HOST_REST_W)
     for _ in range(3):

@@ -63,7 +63,7 @@ def test_another_program_on_the_device_is_named() -> None:
     assert "its energy is measured with yours" in str(found.advice)
 
 
-def test_our_own_process_and_its_children_are_no_company() -> None:
+def test_our_own_process_and_its_children_are_not_other_programs() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         ours = at_rest(other_pids=(os.getpid(), child.pid))
         found = judge(ours, ours)["other programs on the device"]
@@ -94,7 +94,7 @@ def test_at_work_temperature_and_clock_may_move() -> None:
     assert set(found) == {"throttling", "other programs on the device"}
 
 
-def test_what_a_driver_does_not_tell_is_not_judged() -> None:
+def test_what_a_driver_does_not_report_is_not_judged() -> None:
     silent = DeviceState("gpu0")
     assert set(judge(silent, silent)) == {"throttling", "other programs on the device"}
 

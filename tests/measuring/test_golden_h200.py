@@ -1,4 +1,4 @@
-"""Real traces of an H200 (`tests/golden/h200_operators.json`): the estimator on what a sensor really says."""
+"""Real traces of an H200 (`tests/golden/h200_operators.json`): the estimator on readings of a real sensor."""
 
 import json
 from dataclasses import replace
@@ -54,7 +54,7 @@ def test_less_than_a_second_is_within_two_percent_of_four(name):
 
 
 def test_a_plain_window_from_rest_is_far_too_low():
-    """Why this is done at all: counter before, 0.2 s of work, counter after."""
+    """The error of a plain window: counter before, 0.2 s of work, counter after."""
     ratios = []
     for runs in TRACES.values():
         reference_j = joules_per_step(sample_curve(runs[0]), log_of(runs[0]), [[0.5, 4.5]]).energy.joules

@@ -1,4 +1,4 @@
-"""The idle power comes from the very window that was judged, and the wait ends."""
+"""The idle power comes from the same window that was judged, and the wait ends."""
 
 import pytest
 
@@ -28,7 +28,7 @@ class Settling(FakeDevice):
 
 
 class Restless(FakeDevice):
-    """A card that somebody else uses every now and then."""
+    """A card that another program uses now and then."""
 
     def power_at(self, at_s):
         return 300.0 if at_s % 0.7 < 0.3 else 120.0
@@ -80,7 +80,7 @@ def test_a_dead_meter_does_not_hold_up_the_verdict():
     assert any("unplugged" in text for text in verdict.advice)
 
 
-def test_company_on_the_card_is_named():
+def test_another_process_on_the_gpu_is_named():
     clock = FakeClock()
     busy = DeviceState("gpu0", other_pids=(999999,))
     verdict = quiet_after(FakeDevice(clock), clock, wait_s=0, states=[busy])

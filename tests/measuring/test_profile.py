@@ -59,7 +59,7 @@ def test_steps_of_different_lengths_are_folded_by_their_phase():
     ("step_s", "period_s", "parts"),
     [(0.2, 0.02, 10), (0.199, 0.02, None), (1.0, 0.1, 10), (0.5, 0.02, 25), (30.0, 0.02, MAX_PARTS), (0.5, 0.1, None)],
 )
-def test_as_many_parts_as_the_meter_can_tell_apart(step_s, period_s, parts):
+def test_as_many_parts_as_the_meter_resolves(step_s, period_s, parts):
     power = PowerCurve([-2, 100], [300, 300])
     found = fold(sampled(power, 3 * step_s, period_s), marks(step_s, 3), [[0.0, 3 * step_s]], step_s=step_s, energy_j=7)
     assert (found and len(found)) == parts
@@ -89,7 +89,7 @@ def test_steps_with_lost_samples_are_left_out():
     assert fold(holey, alone, [[1.0, 2.0]], **options) is None
 
 
-def test_a_meter_that_fell_silent_leaves_the_steps_it_saw():
+def test_a_meter_that_stops_leaves_the_steps_it_covered():
     curve = sampled(two_levels(1.0, 5), 2.2)
     options = {"step_s": 1.0, "energy_j": 400.0}
     assert fold(curve, marks(1.0, 5), [[0.0, 5.0]], **options) == fold(

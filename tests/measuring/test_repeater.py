@@ -8,7 +8,7 @@ from joulediff.model.errors import JoulediffError
 
 
 class QueuedDevice:
-    """Runs steps one after the other, later than they were queued. `mark` is its fence."""
+    """Runs steps one after the other, later than they were queued. `mark` is its synchronization."""
 
     def __init__(self, clock, step_s, launch_s):
         self.clock, self.step_s, self.launch_s = clock, step_s, launch_s
@@ -36,7 +36,7 @@ def make_repeater(monkeypatch, step_s, launch_s):
 
 
 @pytest.mark.parametrize(("step_s", "launch_s"), [(5e-5, 5e-6), (1e-3, 1e-5), (0.2, 1e-4), (2e-5, 8e-5)])
-def test_marks_tell_when_the_device_was_done(monkeypatch, step_s, launch_s):
+def test_marks_show_when_the_device_was_done(monkeypatch, step_s, launch_s):
     clock, device, repeater = make_repeater(monkeypatch, step_s, launch_s)
     warm = len(device.done_at_s) - 1
     repeater.run_until(clock.now() + 1.0)

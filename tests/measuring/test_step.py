@@ -1,4 +1,4 @@
-"""`measure` on a fake device that knows the truth: random loads, imperfect sensors, and every way to break."""
+"""`measure` on a fake device that knows its exact energy: random loads, imperfect sensors, and failures."""
 
 import math
 import time
@@ -22,7 +22,7 @@ from joulediff.model.progress import ProgressListener
 
 @pytest.fixture(autouse=True)
 def _still_cpu(monkeypatch):
-    """The CPU of the machine the tests run on is none of their business."""
+    """Ignore other programs on the machine that runs the tests."""
     monkeypatch.setattr("joulediff.measuring.idle.read_cpu_use", lambda: CpuUse(0.0, 0.0, 0.0))
 
 
@@ -242,7 +242,7 @@ def test_estimates_are_never_added_to_measurements():
     assert any("cpu is estimated, not measured" in w for w in found.warnings)
 
 
-def test_an_estimate_alone_is_a_total_and_says_so():
+def test_an_estimate_alone_is_the_total_with_a_warning():
     cpu = counter_domain(0.001, unit_j=1e-5, name="cpu", source="estimated", note="assumed")
     found = run(*fake_step(domains=[cpu]))
     assert found.energy.source == "estimated"
@@ -257,7 +257,7 @@ def test_a_domain_that_covers_others_is_not_added():
     assert only.energy.joules == pytest.approx(1.5, rel=0.01)
 
 
-def test_instruments_that_disagree_are_told():
+def test_sensors_that_disagree_are_a_warning():
     both = [GPU, counter_domain(0.1)]
     agree = run(*fake_step(domains=both))
     assert agree.trustworthy
@@ -276,7 +276,7 @@ def test_the_power_limit_is_a_remark_and_thermal_throttling_a_doubt():
     assert not run(step, meters, clock, wait_s=0).trustworthy
 
 
-def test_work_that_cannot_be_told_from_rest_says_so():
+def test_work_whose_power_does_not_differ_from_idle_is_a_warning():
     found = run(*fake_step(busy_w=100.0, idle_w=100.0))
     assert found.net_energy.low <= 0 <= found.net_energy.high
     assert any("does not differ from idle" in w for w in found.warnings)
@@ -319,7 +319,7 @@ def test_steps_longer_than_a_window_are_measured_whole(step_s):
 
 
 def test_net_energy_is_of_the_same_time_as_the_energy():
-    """A meter that dies early saw other steps than the ones after it: its idle time is that of its own steps."""
+    """The net energy of a meter that fails early uses the duration of the steps it covered."""
     step, meters, clock = fake_step(step_s=0.01, busy_w=100.0, idle_w=100.0, dies_at_s=3.0)
     slow = step.step_s
 
@@ -337,7 +337,7 @@ def test_windows_that_are_too_short_for_a_sensor_are_not_trusted():
     assert any("too short for gpu0: give --seconds 0.7" in w for w in found.warnings)
 
 
-def test_cards_that_rest_are_left_out_and_their_company_ignored():
+def test_gpus_that_rest_are_left_out_and_other_processes_on_them_ignored():
     clock = FakeClock()
     device, spare = FakeDevice(clock), FakeDevice(clock, idle_w=80.0)
     busy = DeviceMeter(device, [GPU])
@@ -379,7 +379,7 @@ def test_clocks_are_the_mean_over_the_edges_of_the_windows():
 
 
 def test_clocks_are_read_while_the_device_is_at_work():
-    """At rest the clock falls: looks before the first window and after the last would show it."""
+    """At rest the clock falls: reads before the first window and after the last would show it."""
     step, meters, clock = fake_step(clocks=lambda: {"gpu0": 1980.0 if step.calls > 20 else 300.0})
     assert run(step, meters, clock).clocks_mhz == {"gpu0": 1980.0}
 

@@ -171,7 +171,7 @@ def test_without_a_counter_power_is_polled(energy: dict[str, Any] | None) -> Non
         ({"socket_power": 0, "current_socket_power": 0xFFFFFFFF, "average_socket_power": 122}, 122.0),
     ],
 )
-def test_the_first_power_that_is_told(power: dict[str, Any], power_w: float) -> None:
+def test_the_first_power_that_is_reported(power: dict[str, Any], power_w: float) -> None:
     (reading,) = open_amdsmi(driver=ScriptedDriver(ScriptedCard(energy=None, power=power)), env={}).poll()
     assert reading.value == power_w
 
@@ -185,7 +185,7 @@ def test_neither_energy_nor_power(power: dict[str, Any] | None) -> None:
     assert not driver.is_open
 
 
-def test_the_first_die_of_an_mi250_speaks_for_both() -> None:
+def test_the_first_die_of_an_mi250_includes_both() -> None:
     name = "AMD Instinct MI250X"
     driver = ScriptedDriver(ScriptedCard(model=name), silent(name), ScriptedCard(model=name), silent(name))
     meter = open_amdsmi(driver=driver, env={})
@@ -250,14 +250,14 @@ def test_states() -> None:
     assert (state.temperature_c, state.power_limit_w, state.other_pids) == (55.0, 750.0, (77,))
 
 
-def test_states_where_the_driver_does_not_tell() -> None:
+def test_states_that_the_driver_does_not_report() -> None:
     card = ScriptedCard(clock=None, cap=None, temperatures={}, processes=None)
     (state,) = open_amdsmi(driver=ScriptedDriver(card), env={}).states()
     assert state.clock_mhz is state.clock_max_mhz is state.temperature_c is state.power_limit_w is None
     assert state.other_pids == ()
 
 
-def test_clocks_of_the_cards_that_tell() -> None:
+def test_clocks_of_the_cards_that_report_them() -> None:
     cards = ScriptedCard(), ScriptedCard(clock={"clk": "N/A"}), ScriptedCard(clock=None)
     assert open_amdsmi(driver=ScriptedDriver(*cards), env={}).clocks() == {"gpu0": 1300.0}
 

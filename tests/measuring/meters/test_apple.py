@@ -50,7 +50,7 @@ def test_reads_every_domain_in_joules() -> None:
     assert readings[0].within_s == pytest.approx(0.001)
 
 
-def test_says_that_it_is_a_model() -> None:
+def test_the_domain_is_labelled_as_a_model() -> None:
     meter = open_apple(monitor=ScriptedMonitor())
     assert {d.source for d in meter.domains} == {"estimated"}
     assert all(d.note and "model" in d.note for d in meter.domains)

@@ -28,7 +28,7 @@ def pretend_cpu(monkeypatch: pytest.MonkeyPatch, model: str) -> None:
     monkeypatch.setattr(estimated, "cpu_model", lambda: model)
 
 
-def test_one_counter_that_says_what_it_is() -> None:
+def test_one_counter_labelled_as_an_estimate() -> None:
     clock = FakeClock(3.0)
     meter = open_estimated(watts=5.0, clock=clock, cpu_s=lambda: 2.0)
     (domain,) = meter.domains

@@ -397,7 +397,7 @@ def test_the_library_is_imported_by_its_own_name(monkeypatch: pytest.MonkeyPatch
     assert [d.name for d in open_nvml(env={}).domains] == ["gpu0", "gpu0"]
 
 
-def test_a_card_in_instances_is_measured_whole_and_says_so() -> None:
+def test_a_card_in_instances_is_measured_whole_with_a_note() -> None:
     card = ScriptedCard(mig_slots=["MIG-1", None, "MIG-2"])
     meter = open_scripted(ScriptedDriver(card, ScriptedCard(uuid="GPU-bb22", mig_slots=[None, None])))
     notes = {(d.name, d.kind): d.note for d in meter.domains}
@@ -467,14 +467,14 @@ def test_states() -> None:
     assert state.other_pids == (77,)
 
 
-def test_states_where_the_driver_does_not_tell() -> None:
+def test_states_that_the_driver_does_not_report() -> None:
     card = ScriptedCard(throttle=None, pids=None, limit_mw=None, clock_mhz=None, temperature_c=None)
     (state,) = open_scripted(ScriptedDriver(card)).states()
     assert state.clock_mhz is state.clock_max_mhz is state.temperature_c is state.power_limit_w is None
     assert state.throttle == state.other_pids == ()
 
 
-def test_clocks_of_the_cards_that_tell() -> None:
+def test_clocks_of_the_cards_that_report_them() -> None:
     cards = ScriptedCard(uuid="GPU-a"), ScriptedCard(uuid="GPU-b", clock_mhz=None), ScriptedCard(uuid="GPU-c")
     driver = ScriptedDriver(*cards)
     meter = open_scripted(driver)

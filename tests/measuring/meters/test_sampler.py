@@ -116,7 +116,7 @@ def test_a_meter_that_dies_is_noted_and_the_others_go_on() -> None:
         assert sampler.curve(dying.domains[0]).energy_j[-1] == pytest.approx(40.8)
 
 
-def test_a_meter_that_died_before_it_made_a_curve_says_why() -> None:
+def test_a_meter_that_failed_before_it_made_a_curve_gives_the_reason() -> None:
     clock = FakeClock()
     dying, living = power_meter(clock, dies_at_s=0.05), power_meter(clock, name="two", seen=domain("gpu1"))
     with Sampler([dying, living], clock=clock) as sampler:
@@ -199,7 +199,7 @@ def test_catch_up_returns_when_the_time_is_covered() -> None:
 
 
 @pytest.mark.parametrize(("late_s", "at_most_s"), [(0.0, 0.4), (3.0, 3.0)])
-def test_catch_up_gives_up_on_a_meter_that_is_silent(late_s: float, at_most_s: float) -> None:
+def test_catch_up_gives_up_on_a_meter_without_readings(late_s: float, at_most_s: float) -> None:
     clock = FakeClock()
     readings = [Reading("gpu0", "power", time_s, 1.0) for time_s in (0.0, 0.1, 1000.0)]
     meter = ScriptedMeter([domain()], readings, clock=clock)
