@@ -29,7 +29,7 @@ from joulediff.model.place import Place
 from joulediff.report.render import render
 from joulediff.report.terminal.diff import print_diff
 from joulediff.report.views.amounts import ratio_text
-from joulediff.report.views.diff_sentences import headline
+from joulediff.report.views.diff_sentences import headline, note_texts, warning_texts
 from joulediff.report.views.diff_table import diff_table
 from joulediff.report.views.finding_sentences import cause_text, finding_facts, pays_text
 
@@ -111,6 +111,35 @@ def test_more_findings_than_asked_for_are_counted() -> None:
 def test_the_headline(ratio: tuple[float, ...], delta: tuple[float | None, ...], told: str) -> None:
     changes = dict(zip(("delta_j", "delta_low_j", "delta_high_j"), delta, strict=True))
     assert headline(gpt2_diff(ratio=Ratio(*ratio), **changes)) == told
+
+
+def with_sides(**changes: tuple[object, object]) -> Diff:
+    """Return a diff whose sides A and B have these fields."""
+    made = same_diff()
+    a = replace(made.a, **{name: values[0] for name, values in changes.items()})  # type: ignore[arg-type]
+    b = replace(made.b, **{name: values[1] for name, values in changes.items()})  # type: ignore[arg-type]
+    return replace(made, a=a, b=b)
+
+
+def test_warnings_that_differ_only_in_numbers_are_one() -> None:
+    made = with_sides(
+        warnings=(("±7% after 4.6 s", "hot"), ("±9% after 2.1 s",)), trustworthy=(False, False), notes=((), ())
+    )
+    assert warning_texts(made) == ["A and B: ±7% after 4.6 s", "A: hot"]
+
+
+def test_a_side_that_is_not_trustworthy_without_a_warning_has_a_sentence() -> None:
+    made = with_sides(warnings=(("hot",), ()), trustworthy=(False, False))
+    assert [text.partition(";")[0] for text in warning_texts(made)] == [
+        "B: the measurement failed its checks, and the recording does not say which",
+        "A: hot",
+    ]
+    assert warning_texts(with_sides(warnings=((), ()), trustworthy=(True, True))) == []
+
+
+def test_notes_of_both_sides_are_one_only_if_they_are_equal() -> None:
+    made = with_sides(notes=(("op 1 differs", "slow"), ("op 2 differs", "slow")), unmatched=(0, 0))
+    assert note_texts(made) == ["A: op 1 differs", "A and B: slow", "B: op 2 differs"]
 
 
 def test_without_findings_it_says_so() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from joulediff.model.diff import ConditionDifference, Diff, DiffSide, Ledger, Ratio, Row, RowKind
 from joulediff.model.units import format_share, format_time
@@ -110,27 +110,31 @@ def condition_text(found: ConditionDifference) -> str:
 
 
 def warning_texts(diff: Diff) -> list[str]:
-    """Return the warnings of both measurements; one that both have is shown once, with the numbers of A.
-
-    A measurement that is not trustworthy has a warning that says why.
-    """
-    alike: dict[str, list[tuple[str, str]]] = {}
-    for letter, side in (("A", diff.a), ("B", diff.b)):
-        for warning in side.warnings:
-            same = alike.setdefault(_DIGITS.sub("0", warning), [])
-            if letter not in (each for each, _ in same):
-                same.append((letter, warning))
-    found = [f"{' and '.join(letter for letter, _ in same)}: {same[0][1]}" for same in alike.values()]
+    """Return the warnings of both measurements. A measurement that is not trustworthy has one that says why."""
+    found = _merge_sides(diff.a.warnings, diff.b.warnings, key=_without_numbers)
     silent = [letter for letter, side in (("A", diff.a), ("B", diff.b)) if not side.trustworthy and not side.warnings]
-    if silent:
-        found.insert(0, f"{' and '.join(silent)}: {_NO_REASON}")
-    return found
+    return [f"{' and '.join(silent)}: {_NO_REASON}", *found] if silent else found
 
 
 def note_texts(diff: Diff) -> list[str]:
     """Return the notes of the diff and of both sides, and the operators without a counterpart."""
-    sides = [f"{letter}: {note}" for letter, side in (("A", diff.a), ("B", diff.b)) for note in side.notes]
-    return [*diff.notes, *filter(None, (_unmatched("A", diff.a), _unmatched("B", diff.b))), *sides]
+    unmatched = [_unmatched("A", diff.a), _unmatched("B", diff.b)]
+    return [*diff.notes, *filter(None, unmatched), *_merge_sides(diff.a.notes, diff.b.notes, key=str)]
+
+
+def _merge_sides(texts_a: Sequence[str], texts_b: Sequence[str], *, key: Callable[[str], str]) -> list[str]:
+    """Return sentences with their side. Sentences with the same key are one, in the words of A."""
+    alike: dict[str, list[tuple[str, str]]] = {}
+    for letter, texts in (("A", texts_a), ("B", texts_b)):
+        for text in texts:
+            same = alike.setdefault(key(text), [])
+            if letter not in (each for each, _ in same):
+                same.append((letter, text))
+    return [f"{' and '.join(letter for letter, _ in same)}: {same[0][1]}" for same in alike.values()]
+
+
+def _without_numbers(text: str) -> str:
+    return _DIGITS.sub("0", text)
 
 
 def books_text(diff: Diff) -> str:
