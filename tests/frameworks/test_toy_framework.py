@@ -11,12 +11,14 @@ import pytest
 
 import joulediff
 import toyframework as toy
+from joulediff.diagnosis.compare import diagnose
 from joulediff.frameworks.framework import framework_of, register, short_name, switches_of, unregister
 from joulediff.measuring.meters import MeterSet
 from joulediff.model.diff import Diff
 from joulediff.model.run import Run
+from joulediff.session.live_program import LocalProgram
 from replay_fakes import CardMeter
-from toyframework.support import FAST_MATH, FRAMEWORK
+from toyframework.support import FAST_MATH, FRAMEWORK, changed
 
 HERE = Path(__file__)
 Step = Callable[[], Any]
@@ -44,10 +46,11 @@ def build_lean() -> Step:
     return lambda: toy.exp(toy.add(toy.matmul(x, weight), bias))
 
 
-def record(build: Callable[[], Step]) -> Run:
+def record(build: Callable[[], Step], **options: Any) -> Run:
+    facts = {"label": build.__name__, "clock": toy.clock, "root": HERE.parent, "seconds": 2, **options}
     step = build()
     with MeterSet([CardMeter(toy.card)]) as meters:
-        return joulediff.record(step, label=build.__name__, meter=meters, clock=toy.clock, root=HERE.parent, seconds=2)
+        return joulediff.record(step, meter=meters, **facts)
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +60,20 @@ def diff() -> Diff:
         return joulediff.diff(record(build_wasteful), record(build_lean))
     finally:
         unregister(FRAMEWORK)
+
+
+class InMode:
+    """A program whose own `fast_math` holds while it is tried: both share this process."""
+
+    def __init__(self, program: LocalProgram, fast_math: bool) -> None:
+        self._program, self._settings = program, {FAST_MATH: fast_math}
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
+            with changed(self._settings):
+                return getattr(self._program, name)(*args, **options)
+
+        return call
 
 
 def line_with(text: str) -> int:
@@ -101,6 +118,20 @@ def test_a_switch_and_the_line_that_sets_it_are_found(diff: Diff) -> None:
 def test_work_that_is_the_same_is_no_finding(diff: Diff) -> None:
     assert len(diff.findings) == 2
     assert "add" not in {found.region for found in diff.findings}
+
+
+def test_causes_are_confirmed_by_trials() -> None:
+    found: list[Diff] = []
+
+    def compare(a: LocalProgram, b: LocalProgram) -> None:
+        a.take_other(b.run)
+        b.take_other(a.run)
+        found.append(diagnose(a.run, b.run, live={"a": InMode(a, False), "b": InMode(b, True)}))
+
+    record(build_wasteful, then=lambda a: record(build_lean, then=lambda b: compare(a, b)))
+    for finding in found[0].findings:
+        assert finding.proof.confirmed, finding.proof.confirmation
+    assert {finding.cause.type for finding in found[0].findings} == {"layout", "setting"}
 
 
 def test_names_of_a_framework_are_known_while_it_is_registered() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ import numpy as np
 
 import toyframework as toy
 from joulediff.frameworks.framework import Framework, Operators, Switches, source_hints
+from joulediff.frameworks.jobs import OTHER, OWN, Dataflow, Feed, Job
 from joulediff.frameworks.settings import collect_settings
 from joulediff.model.errors import JoulediffError
-from joulediff.model.run import Kernel, Op, Run, Setting, Value
+from joulediff.model.run import How, Inputs, Kernel, Op, Run, Setting, Value
 from joulediff.model.signature import Signature
 from joulediff.pysource.call_path import CallPaths, read_sources
 from joulediff.pysource.setting_sites import Effect, Setters, find_places, own_files
@@ -33,6 +34,7 @@ class Recorder:
         self._step = step
         self._root = root
         self._calls: list[toy.Call] = []
+        self._arrays: dict[int, toy.Array] = {}
 
     @contextmanager
     def seeded(self, *, ran: bool) -> Iterator[Callable[[], None]]:
@@ -69,7 +71,7 @@ class Recorder:
             found.call(self._step)
         own = own_files(found.paths.frames, found.paths.files, self._root, source_hints())
         places = find_places(run.settings, own, SETTERS)
-        self._calls = found.calls
+        self._calls, self._arrays = found.calls, found.arrays
         return replace(
             run,
             ops=tuple(found.ops),
@@ -83,11 +85,24 @@ class Recorder:
     def replayer(self, run: Run, begin: Callable[[], None]) -> Replayer:
         return Replayer(self._calls)
 
-    def trial_runner(self, run: Run, begin: Callable[[], None]) -> Any:
-        raise JoulediffError("the toy framework has no trials")
+    def trial_runner(self, run: Run, begin: Callable[[], None]) -> Trials:
+        return Trials(self, run, self._arrays)
 
     def changed(self, settings: Mapping[str, Setting]) -> AbstractContextManager[None]:
-        raise JoulediffError("the toy framework has no trials")
+        return changed(settings)
+
+
+@contextmanager
+def changed(settings: Mapping[str, Setting]) -> Iterator[None]:
+    """Change `fast_math` within the context."""
+    if settings.keys() - {FAST_MATH}:
+        raise JoulediffError(f"{', '.join(settings)} cannot be changed")
+    before = toy.fast_math
+    toy.set_fast_math(bool(settings.get(FAST_MATH, before)))
+    try:
+        yield
+    finally:
+        toy.set_fast_math(before)
 
 
 class _Capture:
@@ -99,6 +114,7 @@ class _Capture:
         self.ops: list[Op] = []
         self.values: list[Value] = []
         self.signatures: list[Signature] = []
+        self.arrays: dict[int, toy.Array] = {}
         self._known: dict[int, int] = {}
         self._storages: dict[int, int] = {}
 
@@ -145,6 +161,7 @@ class _Capture:
             storage = self._storages.setdefault(id(base), len(self._storages))
             kind: Any = "input" if producer is None else "produced"
             self._known[id(array)] = number = len(self.values)
+            self.arrays[number] = array
             self.values.append(
                 Value(
                     id=number,
@@ -206,6 +223,95 @@ class Replayer:
 
     def close(self) -> None:
         pass
+
+
+class SequenceLoad:
+    """Operators run one after the other."""
+
+    how: How = "launches"
+    inputs: Inputs = "real"
+    copies = calls = 1
+    aim_s = None
+
+    def __init__(self, run_once: Callable[[], object]) -> None:
+        self._run_once = run_once
+        begin_s = toy.clock.now()
+        run_once()
+        self.burst_s = self.call_s = toy.clock.now() - begin_s
+
+    def run(self, rest_s: float) -> None:
+        self._run_once()
+        toy.clock.advance(rest_s)
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class Piece:
+    """A job ready to be measured."""
+
+    load: SequenceLoad
+    kernels: tuple[str, ...]
+    difference: float | None
+    device: str = toy.DEVICE
+
+    def close(self) -> None:
+        pass
+
+
+class Trials:
+    """Runs operators of a recording again, on the arrays of its capture."""
+
+    def __init__(self, recorder: Recorder, run: Run, arrays: Mapping[int, toy.Array]) -> None:
+        self._recorder, self._runs, self._arrays = recorder, {OWN: run}, arrays
+
+    def take_other(self, run: Run) -> None:
+        self._runs[OTHER] = run
+
+    def capture(self, settings: Mapping[str, Setting]) -> tuple[str, Run]:
+        with changed(settings):
+            run = self._recorder.trace(self._runs[OWN], lambda: None)
+            self._runs["changed"] = self._recorder.capture(run, lambda: None)
+        return "changed", self._runs["changed"]
+
+    def export_tensors(self, ops: Sequence[int], values: Sequence[int], path: Path) -> None:
+        raise JoulediffError("the toy framework transfers no arrays")
+
+    def import_tensors(self, path: Path) -> None:
+        raise JoulediffError("the toy framework transfers no arrays")
+
+    def without_sync(self, step: Step, *, file: str, line: int) -> AbstractContextManager[Step]:
+        raise JoulediffError("the toy framework never waits")
+
+    def open_piece(self, job: Job) -> Piece:
+        run = self._runs[job.run]
+        flow = Dataflow(run, job.ops)
+        feeds = {feed.value: feed for feed in job.feeds}
+        given = {value: self._given(value, feeds.get(value)) for value in flow.needed}
+
+        def run_once() -> dict[int, toy.Array]:
+            found = dict(given)
+            for op, sources in zip(job.ops, flow.sources, strict=True):
+                function = getattr(toy, run.ops[op].name.removeprefix("toy::"))
+                found[run.ops[op].outputs[0]] = function(*(found[value] for value in sources))
+            return found
+
+        calls: list[toy.Call] = []
+        with changed(job.settings), toy.listening(calls.append):
+            load, outputs = SequenceLoad(run_once), run_once()
+        pairs = [(outputs[mine].data, self._arrays[own].data) for mine, own in job.compare]
+        differences = [float(np.abs(mine - own).max() / np.abs(own).max()) for mine, own in pairs]
+        kernels = tuple(dict.fromkeys(call.kernel for call in calls if call.kernel is not None))
+        return Piece(load, kernels, max(differences, default=None))
+
+    def _given(self, value: int, feed: Feed | None) -> toy.Array:
+        array = self._arrays[value if feed is None else feed.own]
+        if feed is None or feed.form is None:
+            return array
+        order = np.argsort([-stride for stride in feed.form.strides], kind="stable")
+        dense = np.ascontiguousarray(array.data.transpose(order))
+        return toy.array(dense.transpose(np.argsort(order)))
 
 
 def _read_settings(found: dict[str, Setting]) -> None:
