@@ -140,11 +140,12 @@ def _find_nearest_anchors(
 ) -> tuple[set[int], set[int]] | None:
     """Return the nearest anchors in one direction, and the entities without an anchor on the paths to them."""
     found, seen, waiting = set[int](), {entity}, [entity]
+    anchor_of = joint.anchor_of
     while waiting:
         for op in ops[waiting.pop()]:
             for each in entities[op]:
-                if joint.anchor_of[each] >= 0:
-                    found.add(joint.anchor_of[each])
+                if anchor_of[each] >= 0:
+                    found.add(anchor_of[each])
                 elif each not in seen:
                     seen.add(each)
                     waiting.append(each)
@@ -181,8 +182,8 @@ def add_weak_anchors(joint: JointGraph, tolerance: float) -> None:
 
 
 def _origin(joint: JointGraph, entity: int) -> frozenset[int]:
-    found = find_origin(joint, entity)
-    return frozenset() if found is None else found.anchors
+    found = _find_nearest_anchors(joint, entity, joint.makers, joint.reads)
+    return frozenset() if found is None else frozenset(found[0])
 
 
 def _pair_equal(joint: JointGraph, ours: list[int], theirs: list[int], tolerance: float) -> Iterator[tuple[int, int]]:
