@@ -89,7 +89,15 @@ class Books:
         indices = list(kernels)
         parts: list[tuple[object, Energy]] = []
         for name in self._counted():
-            found = [(self._measured_by(name, i), e) for i in indices if (e := self._energy(name, i)) is not None]
+            energies = self.kernels.get(name)
+            if energies is None:
+                continue
+            replays = self.replays[name]
+            found = [
+                (_ATTRIBUTED if replays[i] is None else (name, replays[i]), energy)
+                for i in indices
+                if (energy := energies[i]) is not None
+            ]
             parts += self._conserve(name, found) if found and name in self.attributed else found
         return add(parts)
 
@@ -110,10 +118,6 @@ class Books:
     def _energy(self, domain: str, kernel: int) -> Energy | None:
         found = self.kernels.get(domain)
         return None if found is None else found[kernel]
-
-    def _measured_by(self, domain: str, kernel: int) -> object:
-        replay = self.replays[domain][kernel]
-        return _ATTRIBUTED if replay is None else (domain, replay)
 
     def _conserve(self, domain: str, found: Sequence[tuple[object, Energy]]) -> list[tuple[object, Energy]]:
         """Return the sum of attributed energies with its interval limited: all of the domain sum to a known energy."""

@@ -87,9 +87,10 @@ def add(parts: Iterable[tuple[Hashable, Energy]]) -> Energy | None:
     known = [energy for group in groups.values() for energy in group]
     if not known:
         return None
-    joules = sum(e.joules for e in known)
-    below_j = math.hypot(*(sum(e.below_j for e in group) for group in groups.values()))
-    above_j = math.hypot(*(sum(e.above_j for e in group) for group in groups.values()))
+    joules = sum([e.joules for e in known])
+    # Without the properties: an offline diff adds the energies of many thousand kernels.
+    below_j = math.hypot(*(sum([e.joules - e.low for e in group]) for group in groups.values()))
+    above_j = math.hypot(*(sum([e.high - e.joules for e in group]) for group in groups.values()))
     return to_energy(joules, joules - below_j, joules + above_j, weakest(known))
 
 
@@ -148,4 +149,4 @@ def mean(first: Energy, second: Energy) -> Energy | None:
 
 def weakest(energies: Iterable[Energy]) -> Source:
     """Return the weakest source of some energies: the one that their sum can claim."""
-    return max((energy.source for energy in energies), key=_SOURCES.index)
+    return max({energy.source for energy in energies}, key=_SOURCES.index)
