@@ -8,6 +8,8 @@ Every figure leaves out `cases/library`: those files are programs that the tool 
 - files, lines: `*.py` under `src`.
 - modules with one importer: a module M counts if exactly one other module has `from M import ...`, `import M` or
   `from PACKAGE import M`. A package is counted by the imports from its `__init__`.
+- of them, alone: without the entries of a list, which are four or more such modules of one folder with the same
+  importer (meters, kinds of evidence, commands). There one file for each entry is meant.
 - folders over 15 files: folders that hold more than 15 `*.py` files themselves.
 - forms of an energy with an uncertainty: classes other than `Energy` with a float field of joules (`joules` or
   `*_j`) and beside it both ends of an interval (`low` and `high`) or a half width (`half`, `doubt`, `sigma`, `err`,
@@ -36,6 +38,7 @@ PACKAGE = "joulediff"
 PROGRAMS = "cases/library/"
 DIFF = f"{PACKAGE}.cli.diff"
 MOST_FILES = 15
+LIST_ENTRIES = 4
 SUMS = ("sum_x", "sum_abs", "sum_x2", "sum_x3", "sum_x4")
 SUMS_OF_ONE = 3
 JOULE_FIELDS = ("joules", "energy_j", "low_j", "high_j", "half_j", "doubt_j")
@@ -97,6 +100,22 @@ def _base_of(node: ast.ImportFrom, module: Module) -> str:
 def find_single_importers(tree: Tree) -> list[str]:
     counts = Counter(target for targets in find_imports(tree).values() for target in targets)
     return [name for name in tree if counts[name] == 1]
+
+
+def find_lone_importers(tree: Tree) -> list[str]:
+    single = set(find_single_importers(tree))
+    lists = Counter(
+        (importer, tree[target].path.parent)
+        for importer, targets in find_imports(tree).items()
+        for target in targets & single
+    )
+    entries = {
+        target
+        for importer, targets in find_imports(tree).items()
+        for target in targets & single
+        if lists[importer, tree[target].path.parent] >= LIST_ENTRIES
+    }
+    return sorted(single - entries)
 
 
 def find_large_folders(tree: Tree) -> list[str]:
@@ -173,6 +192,7 @@ def _unpacks_joules(module: Module) -> bool:
 
 COUNTS: dict[str, Callable[[Tree], list[str]]] = {
     "modules with one importer": find_single_importers,
+    "  of them, alone": find_lone_importers,
     f"folders over {MOST_FILES} files": find_large_folders,
     "forms of an energy with an uncertainty": find_energy_forms,
     "rules for equal signatures": find_signature_rules,

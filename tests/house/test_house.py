@@ -77,6 +77,19 @@ def test_every_way_to_import_a_module_counts(house: ModuleType, tree: dict[str, 
     assert house.find_single_importers(tree) == ["joulediff.energy.ledger"]
 
 
+def test_entries_of_a_list_are_not_alone(house: ModuleType, tmp_path: Path) -> None:
+    folder = tmp_path / "src" / "joulediff"
+    (folder / "meters").mkdir(parents=True)
+    names = [f"m{number}" for number in range(house.LIST_ENTRIES)]
+    for name in names:
+        (folder / "meters" / f"{name}.py").write_text("")
+    (folder / "other.py").write_text("")
+    (folder / "main.py").write_text(f"from joulediff.meters import {', '.join(names)}\nimport joulediff.other")
+    tree = house.read_tree(tmp_path)
+    assert len(house.find_single_importers(tree)) == len(names) + 1
+    assert house.find_lone_importers(tree) == ["joulediff.other"]
+
+
 def test_forms_of_an_energy_are_found_by_their_fields(house: ModuleType, tree: dict[str, object]) -> None:
     assert [name.rpartition(".")[2] for name in house.find_energy_forms(tree)] == ["Half", "Shot", "Span"]
 
