@@ -60,7 +60,7 @@ def make_case(folder: Path, **changes: Any) -> Case:
 
 
 def write_copies(folder: Path) -> Path:
-    """Write a case that runs anywhere in a moment: a copy that nobody needs."""
+    """Write a case that runs anywhere in moments: a copy that is not needed."""
     write_case(folder, title="A copy that nobody needs", kind="redundant", keys=["contiguous"], origin="ours")
     for name, text in (("shared.py", SHARED), ("wasteful.py", COPIES), ("lean.py", LEAN)):
         (folder / name).write_text(textwrap.dedent(text), encoding="utf-8")

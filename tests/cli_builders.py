@@ -1,4 +1,4 @@
-"""Things that tests are made of: sensors, power curves on file, programs, and a machine at rest."""
+"""Builders for tests of commands: sensors, power curves in files, programs, and an idle machine."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def rising(power_w: float, rise_w: float = 2.0) -> Callable[[np.ndarray], np.nda
 
 
 def noisy(low_w: float, high_w: float, *, seed: int = 5) -> Callable[[np.ndarray], np.ndarray]:
-    """Power that jumps anywhere between two values, anew every other sample."""
+    """Power that changes randomly between two values at every other sample."""
     draw = np.random.default_rng(seed)
     return lambda time_s: draw.uniform(low_w, high_w, len(time_s) // 2 + 1).repeat(2)[: len(time_s)]
 
 
 def write_script(path: Path, *curves: tuple[Domain, Callable[[np.ndarray], np.ndarray]], seconds: float = 60.0) -> str:
-    """Write a script with each domain's power over `seconds` and return what `--meter` calls it."""
+    """Write a script with each domain's power over `seconds` and return its name for `--meter`."""
     time_s = np.arange(0.0, seconds, SAMPLE_S)
     readings = [
         Reading(domain.name, "power", float(at_s), float(power_w))
@@ -65,7 +65,7 @@ def write_program(path: Path, text: str) -> str:
 
 
 def forget_programs(folder: Path, before: set[str]) -> None:
-    """Drop the modules that came from `folder`, so that the next test's programs of that name are loaded anew."""
+    """Drop the modules that came from `folder`, so that the next test loads its own programs of that name."""
     for name in set(sys.modules) - before:
         if str(getattr(sys.modules[name], "__file__", None)).startswith(str(folder)):
             del sys.modules[name]

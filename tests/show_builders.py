@@ -19,7 +19,7 @@ def complete() -> Run:
 
 
 def compiled() -> Run:
-    """Layers compiled, kernels that nobody claims, two cards of which one is at work, and much to say about it."""
+    """A run with compiled layers, kernels without an operator, two GPUs, and many warnings."""
     made = Gpt2(layers=0)
     for layer in range(6):
         at = f"transformer.h.{layer}"

@@ -1,4 +1,4 @@
-"""Cases in folders: what is read of them, what is refused, and which can run here."""
+"""Cases in folders: their entries, entries that are refused, and which cases can run here."""
 
 from __future__ import annotations
 

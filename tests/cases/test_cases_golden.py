@@ -1,4 +1,4 @@
-"""Recordings of the cases: what a diff finds in them without a device, against what it found beside the programs."""
+"""Recordings of the cases: a diff without a device finds the same as the diff of the programs."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from joulediff.report.json.diff import diff_from_json
 
 CASES = {case.id: case for case in find_cases(None)}
 KEPT = {f"{path.parent.parent.name}-{path.parent.name}": path.parent for path in find_golden(f"cases/*/*/{DIFF}")}
-# What two recordings do not tell: it takes both programs in turns, or operators weighed at the host's pace.
+# Found only with both programs: these need measurements in turns, or operators replayed at the host's pace.
 LIVE = ("pytorch-181115", "sglang-5128")
 TELLING = {name: folder for name, folder in KEPT.items() if folder.name not in LIVE}
-# Whose argument it is takes the programs, line by line; the recordings tell the call.
+# The argument is found only by tracing the programs line by line; the recordings have the call.
 WITHOUT_PROGRAMS = {"hf-38977": "GPT2LMHeadModel"}
 PAIR_BYTES, ALL_BYTES = 1_000_000, 20_000_000
 
@@ -59,7 +59,7 @@ def test_what_was_found_beside_the_programs_is_right(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", TELLING.values(), ids=TELLING)
-def test_the_recordings_alone_tell_the_same_kind_and_key(folder: Path) -> None:
+def test_the_recordings_alone_give_the_same_kind_and_key(folder: Path) -> None:
     before = judge_diff(case_of(folder), folder)
     judged = judge(case_of(folder), offline(folder), run_of(folder, "a"), None)
     key_right = judged.key_right or judged.told_key == WITHOUT_PROGRAMS.get(folder.name, "")
@@ -73,7 +73,7 @@ def test_the_recordings_alone_tell_the_same_kind_and_key(folder: Path) -> None:
 
 
 @kept
-def test_the_recordings_alone_tell_the_same_energy(folder: Path) -> None:
+def test_the_recordings_alone_give_the_same_energy(folder: Path) -> None:
     now, before = offline(folder), saved(folder)
     assert now.ratio is not None and before.ratio is not None
     assert now.ratio.value == pytest.approx(before.ratio.value)
@@ -104,7 +104,7 @@ def test_a_program_of_a_case_differs_in_nothing_from_itself(folder: Path, side: 
 
 
 @kept
-def test_no_recording_tells_where_it_was_made(folder: Path) -> None:
+def test_no_recording_has_paths_of_its_machine(folder: Path) -> None:
     text = (folder / DIFF).read_text(encoding="utf-8")
     paths = {path for side in RUNS for path in frame_files(run_of(folder, side))}
     assert not [path for path in paths if path.startswith(("/", "~"))]
@@ -112,12 +112,12 @@ def test_no_recording_tells_where_it_was_made(folder: Path) -> None:
 
 
 def same_parts(finding: Finding) -> tuple[object, ...]:
-    """Return what tells whether two findings are about the same joules: trials may count in those of an idle device."""
+    """Return a key that is equal for findings of the same energy; trials may add the energy of an idle device."""
     return finding.cause.key, finding.region, any("is counted in" in text for text in finding.cause.evidence)
 
 
 def joules_of(ledger: Ledger) -> list[float]:
-    """Return all that a ledger tells, domain by domain; NaN is what it does not know."""
+    """Return all energies of a ledger, domain by domain; NaN is unknown."""
     rows = ((row.metered, row.operators, row.idle, row.host, row.waits, row.unexplained) for row in ledger.domains)
     return [nan if energy is None else energy.joules for row in rows for energy in row]
 

@@ -1,4 +1,4 @@
-"""A case held against a diff: every outcome, which finding is judged, and where it stands in the profile."""
+"""The judgement of a case: every outcome, the judged finding, and its rank in the profile."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def case(tmp_path: Path) -> Case:
     return make_case(tmp_path / "tf32", needs={"torch": "2.4", "transformers": "5"})
 
 
-def told(number: int, kind: Any, key: str | None, **changes: Any) -> Finding:
+def finding_of(number: int, kind: Any, key: str | None, **changes: Any) -> Finding:
     changes.setdefault("confirmed", True)
     return finding(
         number,
@@ -53,7 +53,7 @@ def test_a_waste_that_is_found(case: Case) -> None:
     assert (judged.seconds, judged.device, judged.versions) == (31.0, "NVIDIA H200", "")
 
 
-def test_the_saving_of_the_whole_program_is_told(tmp_path: Path) -> None:
+def test_the_saving_of_the_whole_program_is_stored(tmp_path: Path) -> None:
     case = make_case(tmp_path / "gelu", kind="api_misuse", keys=["config.activation_function"])
     judged = judge(case, gpt2_diff(), None, None)
     assert (judged.outcome, judged.finding) == ("found", "f1")
@@ -71,7 +71,7 @@ def test_the_saving_of_the_whole_program_is_told(tmp_path: Path) -> None:
 )
 def test_a_key_is_right_with_and_without_config(tmp_path: Path, wanted: str, said: str | None, right: bool) -> None:
     case = make_case(tmp_path / "x", keys=["other", wanted])
-    judged = judge(case, gpt2_diff(findings=(told(1, "misconfiguration", said),)), None, None)
+    judged = judge(case, gpt2_diff(findings=(finding_of(1, "misconfiguration", said),)), None, None)
     assert judged.key_right == right
     assert judged.outcome == ("found" if right else "partly")
 
@@ -79,22 +79,22 @@ def test_a_key_is_right_with_and_without_config(tmp_path: Path, wanted: str, sai
 @pytest.mark.parametrize(
     ("findings", "outcome", "which", "note"),
     [
-        ((told(1, "redundant", "x"), told(2, "misconfiguration", "allow_tf32")), "found", "2", ""),
-        ((told(1, "misconfiguration", "allow_tf32", confirmed=False),), "partly", "1", "not confirmed"),
+        ((finding_of(1, "redundant", "x"), finding_of(2, "misconfiguration", "allow_tf32")), "found", "2", ""),
+        ((finding_of(1, "misconfiguration", "allow_tf32", confirmed=False),), "partly", "1", "not confirmed"),
         (
-            (told(1, "redundant", "contiguous"), told(2, "misconfiguration", "x")),
+            (finding_of(1, "redundant", "contiguous"), finding_of(2, "misconfiguration", "x")),
             "partly",
             "1",
             "reported redundant: contiguous; expected misconfiguration: allow_tf32 or torch.float32_matmul_precision",
         ),
         (
-            (told(1, "api_misuse", None),),
+            (finding_of(1, "api_misuse", None),),
             "partly",
             "1",
             "reported API misuse: no key; expected misconfiguration: allow_tf32 or torch.float32_matmul_precision",
         ),
         (
-            (told(1, "misconfiguration", "allow_tf32", energies=(1.0, 2.0)),),
+            (finding_of(1, "misconfiguration", "allow_tf32", energies=(1.0, 2.0)),),
             "missed",
             None,
             "a difference without a finding: 1.24x (1.22 .. 1.26)",
@@ -121,13 +121,13 @@ def test_which_finding_is_judged(
 )
 def test_a_kind_may_be_another_right_one(tmp_path: Path, kind: str, also: list[str], outcome: str) -> None:
     case = make_case(tmp_path / "x", also=also)
-    judged = judge(case, gpt2_diff(findings=(told(1, kind, "allow_tf32"),)), None, None)
+    judged = judge(case, gpt2_diff(findings=(finding_of(1, kind, "allow_tf32"),)), None, None)
     assert (judged.outcome, judged.kind_right, judged.told_kind) == (outcome, outcome == "found", kind)
 
 
 def test_another_right_kind_needs_a_right_key_and_comes_before_a_wrong_one(tmp_path: Path) -> None:
     case = make_case(tmp_path / "x", also=["redundant"])
-    wrong, right = told(1, "redundant", "contiguous"), told(2, "redundant", "allow_tf32")
+    wrong, right = finding_of(1, "redundant", "contiguous"), finding_of(2, "redundant", "allow_tf32")
     assert judge(case, gpt2_diff(findings=(wrong,)), None, None).outcome == "partly"
     judged = judge(case, gpt2_diff(findings=(wrong, right)), None, None)
     assert (judged.outcome, judged.finding) == ("found", "2")
@@ -148,8 +148,8 @@ def test_nothing_measured_is_missed(case: Case) -> None:
     assert (judged.outcome, judged.note) == ("missed", "the energy of a step is unknown")
 
 
-RIGHT = told(1, "misconfiguration", "allow_tf32")
-OTHER = told(1, "redundant", "contiguous")
+RIGHT = finding_of(1, "misconfiguration", "allow_tf32")
+OTHER = finding_of(1, "redundant", "contiguous")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""docs/make_cases.py: the page of cases, the README's part and case.toml say what the recordings say."""
+"""docs/make_cases.py: the page of cases, the README's part and case.toml match the recordings."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_every_case_of_the_library_is_on_the_page() -> None:
     assert [case.id for case in find_cases(None) if f"\n### {case.id}\n" not in page] == []
 
 
-def test_a_check_writes_nothing_and_tells_what_would_change(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_check_writes_nothing_and_names_the_changes(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert maker.main(["--check"], project) == 1
     assert not (project / "docs" / "cases.md").exists()
     assert "README.md would change" in capsys.readouterr().err
@@ -63,7 +63,7 @@ def test_what_is_written_is_up_to_date(project: Path) -> None:
     assert maker.main(["--check"], project) == 0
 
 
-def test_the_page_tells_what_was_recorded_and_what_was_not(project: Path) -> None:
+def test_the_page_has_recorded_cases_and_others(project: Path) -> None:
     maker.main([], project)
     page = (project / "docs" / "cases.md").read_text(encoding="utf-8")
     row = next(line for line in page.splitlines() if line.startswith("| [pytorch-153195]"))
@@ -107,7 +107,7 @@ def test_a_new_measurement_takes_the_place_of_the_device_s_old_one() -> None:
     assert maker.put_measured(text, None) == text
 
 
-def test_of_several_machines_the_first_is_told(project: Path) -> None:
+def test_of_several_machines_the_first_is_shown(project: Path) -> None:
     maker.main([], project)
     page = (project / "docs" / "cases.md").read_text(encoding="utf-8")
     shutil.copytree(project / GOLDEN / "h200", project / GOLDEN / "cpu")

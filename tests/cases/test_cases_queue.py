@@ -38,7 +38,7 @@ class Job:
 
 
 class Processes:
-    """Stands for what starts processes: a log of what is started and ended."""
+    """Replaces the start of processes: a log of starts and ends."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -130,7 +130,7 @@ def test_processes_end_with_a_run_that_breaks_off(
     ],
     ids=["few cores", "the last one", "the next on the CPU", "this one on the CPU"],
 )
-def test_nothing_is_started_where_it_would_disturb(
+def test_nothing_is_started_if_it_would_disturb(
     processes: Processes, monkeypatch: pytest.MonkeyPatch, jobs: tuple[Any, ...], after: Any, cores: int
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
@@ -139,7 +139,7 @@ def test_nothing_is_started_where_it_would_disturb(
     assert processes.log == []
 
 
-def test_nothing_is_started_where_nobody_tells_the_cores(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_started_on_unknown_cores(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity")
     with queue_of(A, B) as queue:
         queue.start_after(A)
@@ -220,7 +220,7 @@ Run = Callable[..., tuple[int, list[str]]]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: Processes) -> Run:
-    """Runs three cases whose programs are made up; what a case was given is in the log, and one may fail."""
+    """Runs three cases without programs; the log has the processes that each case was given. One case may fail."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("JOULEDIFF_CASES", "lib")
     for name in ("a", "b", "c"):

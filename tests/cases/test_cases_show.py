@@ -47,7 +47,7 @@ def test_golden_of_markdown(pytestconfig: pytest.Config) -> None:
 
 
 @pytest.mark.parametrize(
-    ("judgements", "told"),
+    ("judgements", "expected"),
     [
         (library_judgements(), "4 of 9 found and confirmed, 1 fixed upstream, 2 partly, 2 missed, 3 not run; 229 s"),
         ([judgement("a"), judgement("b")], "2 of 2 found and confirmed; 63 s"),
@@ -56,8 +56,8 @@ def test_golden_of_markdown(pytestconfig: pytest.Config) -> None:
         ([Judgement("a", "not run", note="needs torch")], "0 of 0 found and confirmed, 1 not run"),
     ],
 )
-def test_totals(judgements: list[Judgement], told: str) -> None:
-    assert totals_text(judgements) == told
+def test_totals(judgements: list[Judgement], expected: str) -> None:
+    assert totals_text(judgements) == expected
 
 
 def test_exit_codes_follow_those_that_ran() -> None:
@@ -68,7 +68,7 @@ def test_exit_codes_follow_those_that_ran() -> None:
 
 
 @pytest.mark.parametrize(
-    ("judged", "told"),
+    ("judged", "expected"),
     [
         (judgement("tf32", told_key="allow_tf32"), "tf32: found, 6.31x, misconfiguration: allow_tf32, 31 s"),
         (Judgement("tf32", "not run", note="only on cuda"), "tf32: not run, only on cuda"),
@@ -82,12 +82,12 @@ def test_exit_codes_follow_those_that_ran() -> None:
         ),
     ],
 )
-def test_one_case_in_a_line(judged: Judgement, told: str) -> None:
-    assert judged_text(judged) == told
+def test_one_case_in_a_line(judged: Judgement, expected: str) -> None:
+    assert judged_text(judged) == expected
 
 
 @pytest.mark.parametrize(
-    ("ratio", "told"),
+    ("ratio", "expected"),
     [
         (Ratio(1.24, 1.22, 1.26), "1.24x"),
         (Ratio(6.3, 6.0, 6.6), "6.30x"),
@@ -98,8 +98,8 @@ def test_one_case_in_a_line(judged: Judgement, told: str) -> None:
         (None, "?"),
     ],
 )
-def test_the_difference_end_to_end(ratio: Ratio | None, told: str) -> None:
-    assert cases_table([judgement("a", end_to_end=ratio)]).lines[0].step == told
+def test_the_difference_end_to_end(ratio: Ratio | None, expected: str) -> None:
+    assert cases_table([judgement("a", end_to_end=ratio)]).lines[0].step == expected
 
 
 @pytest.mark.parametrize("columns", [40, 80, 120])

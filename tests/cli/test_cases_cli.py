@@ -1,4 +1,4 @@
-"""`joulediff cases` as a user meets it: the list, one case, a run, and the judgement of what was kept."""
+"""`joulediff cases` as a user calls it: the list, one case, a run, and the judgement of kept results."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def write_failing(folder: Path) -> None:
 
 
 def keep(folder: Path, **labels: str) -> None:
-    """Write what a run of the case of TF32 keeps."""
+    """Write the files that a run of the case of TF32 keeps."""
     folder.mkdir(parents=True)
     sides = {name: side(label, 612.4 if name == "a" else 494.2) for name, label in labels.items()}
     (folder / "diff.json").write_text(diff_to_json(gpt2_diff(**sides)))
@@ -187,7 +187,7 @@ def test_stopping_keeps_what_was_judged(cases: Cases, monkeypatch: pytest.Monkey
 
 
 def test_a_stop_while_fixes_are_tried_is_one(cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A diagnosis goes on without the programs that a Ctrl-C ended; a case must not be judged by what is left."""
+    """A diagnosis continues after Ctrl-C has ended the programs; such a diff must not be judged."""
     write_case(Path("lib/tf32"))
 
     def compare(*_: Any, **__: Any) -> Any:

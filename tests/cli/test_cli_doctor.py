@@ -1,4 +1,4 @@
-"""`joulediff doctor`: what it says of each meter, its verdict, its exit code, and what it remembers."""
+"""`joulediff doctor`: the report on each meter, the verdict, the exit code, and the cache of sensors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def flickering(tmp_path: Path) -> str:
-    """A meter that is quiet, and whose last digit moves: what `doctor` needs to learn about a sensor."""
+    """A quiet meter whose last digit changes, so that `doctor` can measure its period and resolution."""
     return write_script(tmp_path / "flicker.json", (make_domain("gpu0", period_s=0.5), flicker(70.0)))
 
 
@@ -182,7 +182,7 @@ def test_a_sensor_that_never_moves_teaches_nothing(doctor: Any, tmp_path: Path) 
     assert domain["overhead_share"] is None
 
 
-def test_a_cache_that_cannot_be_written_is_told(cache: Path, flickering: str) -> None:
+def test_a_cache_that_cannot_be_written_is_reported(cache: Path, flickering: str) -> None:
     cache.write_text("a file where the folder should be")
     found = check(flickering)
     assert found.exit_code == 0

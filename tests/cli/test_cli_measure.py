@@ -247,7 +247,7 @@ def test_only_what_is_of_one_kind_is_added(measure: Any, tmp_path: Path, sleeper
         ([], ["Missing argument", "joulediff measure --help"]),
     ],
 )
-def test_a_users_mistake_is_told_and_nothing_else(
+def test_a_users_mistake_is_reported_without_a_traceback(
     measure: Any, sleeper: str, words: list[str], said: list[str]
 ) -> None:
     ended = measure(*words)

@@ -108,7 +108,7 @@ def test_a_plain_program_has_its_energy_recorded(start: Callable[..., subprocess
 
 @contextmanager
 def open_terminal() -> Iterator[tuple[int, list[bytes]]]:
-    """Open a pseudo-terminal; the list holds what was shown on it once it is closed."""
+    """Open a pseudo-terminal; the list has its output once it is closed."""
     ours, theirs = pty.openpty()
     seen: list[bytes] = []
 
@@ -138,7 +138,7 @@ def test_a_stage_is_one_line_whatever_its_figures(monkeypatch: pytest.MonkeyPatc
     assert b"".join(seen).decode().splitlines() == ["joulediff: waiting: 12% busy", "joulediff: measuring"]
 
 
-def test_a_stage_with_figures_is_told_again_at_every_quarter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_with_numbers_is_shown_again_at_every_quarter(monkeypatch: pytest.MonkeyPatch) -> None:
     with open_terminal() as (terminal, seen), os.fdopen(os.dup(terminal), "w") as stderr:
         monkeypatch.setattr(sys, "stderr", stderr)
         lines = StageLines()
@@ -288,7 +288,7 @@ def test_ctrl_c_keeps_what_was_recorded(start: Callable[..., subprocess.Popen[st
 
 
 def test_a_child_does_not_outlive_its_parent(start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
-    """Standard output ends only when nobody holds it any more."""
+    """Standard output ends only when no process has it open."""
     write_program(tmp_path / "slow.py", SLOW_AFTER_NINE)
     with start("slow.py") as process:
         assert process.stdout is not None
@@ -370,7 +370,7 @@ def replayed_program(*, when_ready: str = "pass", when_collected: str = "pass") 
 
 
 @needs_torch
-def test_a_replay_tells_how_far_it_is(start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+def test_a_replay_shows_its_progress(start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
     write_program(tmp_path / "pair.py", replayed_program())
     with open_terminal() as (terminal, seen), start("pair.py", stderr=terminal) as process:
         process.communicate("", timeout=60)
@@ -403,8 +403,8 @@ def test_a_replay_of_no_length_is_refused(record: Callable[..., Ended], tmp_path
     write_program(tmp_path / "plain.py", PLAIN)
     ended = record("plain.py", "--replay-seconds", seconds)
     assert ended.code == 1
-    told = f"joulediff: cannot replay for {seconds} seconds\n  give seconds, or --no-replay\n"
-    assert ended.err == told
+    message = f"joulediff: cannot replay for {seconds} seconds\n  give seconds, or --no-replay\n"
+    assert ended.err == message
     assert not (tmp_path / "plain.jd").exists()
 
 
@@ -504,10 +504,10 @@ def test_a_step_that_fails_late_says_in_which_call_of_which_pass(record: Callabl
     write_program(tmp_path / "late.py", program)
     ended = record("late.py")
     assert ended.code == 1
-    told = (
+    message = (
         r"the step raised ValueError: seen \(late\.py:\d+\) in call number 1 of the captured pass\n  -vv shows the tr"
     )
-    assert re.search(told, ended.err)
+    assert re.search(message, ended.err)
     assert [each.status for each in load(tmp_path / "late.jd").passes] == ["done", "done", "failed"]
 
 
@@ -554,7 +554,7 @@ def test_another_environment_without_joulediff(record: Callable[..., Ended], tmp
 
 @pytest.fixture
 def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Run in this process what must end before any other is started, and return what it said."""
+    """Run a command in this process that must fail before it starts another, and return its message."""
     monkeypatch.chdir(tmp_path)
     write_program(tmp_path / "plain.py", PLAIN)
 
@@ -627,7 +627,7 @@ def test_a_path_that_cannot_be_written_is_refused_before_the_step_runs(tmp_path:
         (("plain.py", "--step-seconds", "soon"), "'soon' is not a valid float"),
     ],
 )
-def test_a_users_mistake_is_told_and_nothing_else(
+def test_a_users_mistake_is_reported_without_a_traceback(
     refused: Callable[..., str], words: tuple[str, ...], said: str
 ) -> None:
     assert said in refused(*words)

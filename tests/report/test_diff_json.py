@@ -101,7 +101,7 @@ def test_what_a_later_version_adds_is_ignored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "expected"),
     [
         (b"", "its JSON cannot be parsed"),
         (b"\xff\xfe\x00", "its JSON cannot be parsed"),
@@ -119,14 +119,14 @@ def test_what_a_later_version_adds_is_ignored() -> None:
         (b" " * (MAX_DIFF_BYTES + 1), "it has 64,000,001 bytes; 64,000,000 are allowed"),
     ],
 )
-def test_a_file_that_is_no_diff(data: bytes, told: str) -> None:
+def test_a_file_that_is_no_diff(data: bytes, expected: str) -> None:
     error = refusal(data)
-    assert error.what.startswith(told)
+    assert error.what.startswith(expected)
     assert error.fix
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "told"),
+    ("path", "value", "expected"),
     [
         ("a", [], "diff.a may not be the list"),
         ("a.label", 3, "diff.a.label may not be the int 3"),
@@ -142,13 +142,13 @@ def test_a_file_that_is_no_diff(data: bytes, told: str) -> None:
         ("ledger_a.domains.0.metered", None, "diff.ledger_a.domains[0].metered may not be the null"),
     ],
 )
-def test_a_wrong_value_is_told_with_its_place(path: str, value: Any, told: str) -> None:
+def test_a_wrong_value_is_reported_with_its_place(path: str, value: Any, expected: str) -> None:
     plain = json.loads(diff_to_json(gpt2_diff()))
     node, *_, last = [plain, *path.split(".")]
     for key in path.split(".")[:-1]:
         node = node[int(key) if isinstance(node, list) else key]
     node[int(last) if isinstance(node, list) else last] = value
-    assert refusal(json.dumps(plain).encode()).what.startswith(told)
+    assert refusal(json.dumps(plain).encode()).what.startswith(expected)
 
 
 @given(st.data())

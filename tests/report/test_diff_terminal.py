@@ -90,7 +90,7 @@ def test_more_findings_than_asked_for_are_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ratio", "delta", "told"),
+    ("ratio", "delta", "expected"),
     [
         (
             (1.239, 1.219, 1.26),
@@ -108,9 +108,9 @@ def test_more_findings_than_asked_for_are_counted() -> None:
         ((0.0, 0.0, 0.0), (None, None, None), "B uses ?x the energy of A."),
     ],
 )
-def test_the_headline(ratio: tuple[float, ...], delta: tuple[float | None, ...], told: str) -> None:
+def test_the_headline(ratio: tuple[float, ...], delta: tuple[float | None, ...], expected: str) -> None:
     changes = dict(zip(("delta_j", "delta_low_j", "delta_high_j"), delta, strict=True))
-    assert headline(gpt2_diff(ratio=Ratio(*ratio), **changes)) == told
+    assert headline(gpt2_diff(ratio=Ratio(*ratio), **changes)) == expected
 
 
 def with_sides(**changes: tuple[object, object]) -> Diff:
@@ -148,7 +148,7 @@ def test_without_findings_it_says_so() -> None:
     assert "more than 20% and" in render(strict, "terminal")
 
 
-def test_unknown_energy_is_no_clean_bill() -> None:
+def test_unknown_energy_is_not_reported_as_equal() -> None:
     shown = render(unmeasured_diff(), "terminal")
     assert "nothing differs" not in shown
     assert "a finding needs the energy of both sides" in shown
@@ -181,7 +181,7 @@ PLACES = Place("/lib/act.py", 56, "forward"), Place("/lib/model.py", 12, "forwar
 
 
 @pytest.mark.parametrize(
-    ("kind", "key", "values", "places", "expensive", "told"),
+    ("kind", "key", "values", "places", "expensive", "expected"),
     [
         ("call_path", "act", ("x", "y"), PLACES, "a", "call path: act.py:56"),
         ("call_path", "act", ("x", "y"), PLACES, "b", "call path: model.py:12"),
@@ -203,14 +203,14 @@ def test_causes_in_a_few_words(
     values: tuple[str | int | None, ...],
     places: tuple[Place | None, Place | None],
     expensive: SideName,
-    told: str,
+    expected: str,
 ) -> None:
     found = finding(1, 2.0, 1.0, cause=Cause(kind, key, *values, *places), expensive=expensive)
-    assert cause_text(found, {"/lib/act.py": "act.py", "/lib/model.py": "model.py"}) == told
+    assert cause_text(found, {"/lib/act.py": "act.py", "/lib/model.py": "model.py"}) == expected
 
 
 @pytest.mark.parametrize(
-    ("times", "difference", "told"),
+    ("times", "difference", "expected"),
     [
         ((1.0, 1.2), 0.0, "B 20% slower"),
         ((1.2, 1.0), 0.5, "outputs differ 50%"),
@@ -219,17 +219,17 @@ def test_causes_in_a_few_words(
         ((1.0, 1.0), 0.0, "B uses less energy; its disadvantage is unknown"),
     ],
 )
-def test_what_a_tradeoff_costs(times: tuple[float | None, float], difference: float | None, told: str) -> None:
+def test_what_a_tradeoff_costs(times: tuple[float | None, float], difference: float | None, expected: str) -> None:
     found = finding(1, 2.0, 1.0, verdict="tradeoff", time_a_s=times[0], time_b_s=times[1], difference=difference)
-    assert pays_text(found, Thresholds()) == told
+    assert pays_text(found, Thresholds()) == expected
 
 
 @pytest.mark.parametrize(
-    ("ratio", "told"),
+    ("ratio", "expected"),
     [(4.432, "4.43x"), (1.0, "1.00x"), (1.004, "1.004x"), (12.34, "12.3x"), (123.4, "123x"), (float("nan"), "?x")],
 )
-def test_ratios(ratio: float, told: str) -> None:
-    assert ratio_text(ratio) == told
+def test_ratios(ratio: float, expected: str) -> None:
+    assert ratio_text(ratio) == expected
 
 
 def test_what_is_not_known_has_no_sign() -> None:
@@ -248,7 +248,7 @@ def test_a_row_of_a_finding_that_is_not_there_is_a_change() -> None:
 @pytest.mark.parametrize(
     ("of_step", "begin"), [(False, "replayed with it gone: "), (True, "the whole step with it gone: ")]
 )
-def test_a_proof_tells_what_was_run(*, of_step: bool, begin: str) -> None:
+def test_a_proof_names_the_trial(*, of_step: bool, begin: str) -> None:
     trial = Trial("it gone", energy(3.0), energy(1.0), energy(1.1), explains=True, of_step=of_step)
     found = finding(1, 3.0, 1.0, confirmed=True, confirmation=Confirmation((trial,), 2.0, 0.5))
     facts = {fact.key: fact.text for fact in finding_facts(found, {}, Thresholds())}

@@ -190,7 +190,7 @@ def test_attributed_joules_say_so_unless_a_replay_was_tried() -> None:
     assert "replayed" not in "".join(line for line in render(complete()).splitlines() if line.startswith("!"))
 
 
-def test_replays_in_another_way_than_the_program_ran_are_told_folded() -> None:
+def test_replays_under_other_conditions_are_folded_warnings() -> None:
     text = render(replayed(), 200)
     assert (
         "! the replayed energy of 2 distinct operators (aten::pow, aten::tanh) may be wrong: ran at 1755 MHz, the"
@@ -238,7 +238,7 @@ def test_what_is_not_known_is_a_question_mark() -> None:
     assert "busy" not in text
 
 
-def test_doubts_come_before_numbers_and_many_are_folded() -> None:
+def test_warnings_come_before_numbers_and_many_are_folded() -> None:
     text = render(compiled(), 120)
     assert text.index("the traced pass is incomplete: the profiler lost 3 events") < text.index("J a step  metered")
     assert text.count("used by process 4711") == 1  # a condition that a warning tells already
@@ -251,7 +251,7 @@ def test_doubts_come_before_numbers_and_many_are_folded() -> None:
     assert "35 more" in render(noisy)
 
 
-def test_kernels_that_nobody_claims_are_shown() -> None:
+def test_kernels_without_an_operator_are_shown() -> None:
     text = render(compiled())
     assert "(not joined)" in text
     assert "compiled: transformer.h.*" in text
@@ -305,7 +305,7 @@ def test_why_there_are_no_operators_is_said_once() -> None:
     assert "next:" not in text  # to record it again would skip them again
 
 
-def test_passes_that_are_missing_are_told() -> None:
+def test_missing_passes_are_reported() -> None:
     run = replace(metered_only(), passes=PASSES[:1])
     text = render(run)
     assert "! the traced and captured passes are missing: the recording ended early" in text
@@ -317,7 +317,7 @@ def test_passes_that_are_missing_are_told() -> None:
     assert "missing" not in render(replace(complete(), passes=()))  # all is there, whoever recorded it
 
 
-def test_a_trace_much_slower_than_the_metered_step_is_doubted() -> None:
+def test_a_trace_much_slower_than_the_metered_step_is_a_warning() -> None:
     said = "! the profiler slowed the traced step down (6.871 ms instead of 4.000 ms): the order of the rows"
     assert said in render(gpt2_run(measurement=measurement(step_s=4.0e-3)))
     assert "slowed the traced step" not in render(gpt2_run(measurement=measurement(step_s=4.7e-3)))

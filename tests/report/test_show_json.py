@@ -1,4 +1,4 @@
-"""The JSON of a run: its schema, its sums, and null for what is not known."""
+"""The JSON of a run: its schema, its sums, and null for unknown values."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_what_is_not_known_of_the_books_is_null() -> None:
     assert read_run(replace(gpt2_run(1), passes=(*PASSES, Pass("replayed", "done", 1.0))))["replays"] == []
 
 
-def test_the_step_is_told_as_measure_tells_it() -> None:
+def test_the_step_has_the_fields_of_measure() -> None:
     run = gpt2_run(1)
     found, measured = json.loads(run_to_json(run)), json.loads(to_json(measurement()))
     assert {**found["step"], **found["conditions"]}.items() <= measured.items()

@@ -282,7 +282,7 @@ def test_source_text_stands_beside_its_line() -> None:
     assert found["modeling_gpt2.py:311"].where == "forward"  # no text recorded: its function
 
 
-def test_files_alike_are_told_apart() -> None:
+def test_files_of_the_same_name_keep_a_folder() -> None:
     assert short_files(["a/x.py", "b/x.py", "c/y.py"]) == {"a/x.py": "a/x.py", "b/x.py": "b/x.py", "c/y.py": "y.py"}
 
 

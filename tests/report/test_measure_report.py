@@ -239,11 +239,11 @@ def test_json_of_a_measurement() -> None:
     assert found["devices"][1]["clock_mhz"] is None
 
 
-def test_json_tells_the_clocks_the_cpu_time_and_the_watts_within_a_step() -> None:
+def test_json_has_the_clocks_the_cpu_time_and_the_watts_within_a_step() -> None:
     found = json.loads(to_json(one_gpu()))
     assert (found["clocks_mhz"], found["cpu_s"], found["profiles"]) == ({}, None, {})
-    told = replace(one_gpu(), clocks_mhz={"gpu0": 1974.5}, cpu_s=0.002, profiles={"gpu0": (650.0, math.nan)})
-    found = json.loads(to_json(told))
+    changed = replace(one_gpu(), clocks_mhz={"gpu0": 1974.5}, cpu_s=0.002, profiles={"gpu0": (650.0, math.nan)})
+    found = json.loads(to_json(changed))
     assert (found["clocks_mhz"], found["cpu_s"]) == ({"gpu0": 1974.5}, 0.002)
     assert found["profiles"] == {"gpu0": [650.0, None]}
 
