@@ -97,7 +97,7 @@ class Framework:
     libraries: tuple[str, ...] = ()
     """Packages whose files are the framework's code, not the code that chose an operator."""
     packages: Mapping[str, str] = field(default_factory=dict)
-    """Distributions whose versions are recorded, and the module that tells whether the program uses one."""
+    """Distributions whose versions are recorded, each with a module that a program using it has imported."""
     variables: frozenset[str] = frozenset()
     """Variables of the environment that are recorded."""
     variable_prefixes: tuple[str, ...] = ()
@@ -127,7 +127,7 @@ _registered: list[Framework] = []
 
 
 def register(framework: Framework) -> None:
-    """Add a framework that is no package of this folder. It is asked before those that are."""
+    """Add a framework that is no package of this folder. It takes precedence over those that are."""
     _registered.insert(0, framework)
     _by_namespace.cache_clear()
 
@@ -167,7 +167,7 @@ def framework_of(op_name: str) -> Framework | None:
 
 
 def operators_of(op_name: str) -> Operators:
-    """Return what is known of the operators of a framework, by an operator's name; nothing for an unknown namespace."""
+    """Return the operators of the framework that an operator belongs to; empty ones for an unknown namespace."""
     found = framework_of(op_name)
     return NO_OPERATORS if found is None else found.operators
 
@@ -204,7 +204,7 @@ def library_packages() -> frozenset[str]:
 
 
 def source_hints() -> FrameworkHints:
-    """Return what `pysource` must know of all frameworks."""
+    """Return the facts about all frameworks that `pysource` needs."""
     known = frameworks()
 
     def describe_value(value: Any) -> str | None:
@@ -235,7 +235,7 @@ def setting_read_by(function: str) -> str | None:
 
 
 def gradient_getter(run: Run) -> str | None:
-    """Return the function that tells whether gradients are on, in the framework of a run's operators."""
+    """Return the function that returns whether gradients are on, in the framework of a run's operators."""
     found = next((each for op in run.ops if (each := framework_of(op.name)) is not None), None)
     switches = None if found is None else found.switches
     if switches is None:

@@ -103,7 +103,7 @@ class TrialRunner(Protocol):
 class LiveProgram:
     """A recorded program that can still be run: measured again, changed, traced, or run in part.
 
-    It lives in this process or in another one. Every method can raise JoulediffError: for what cannot be done, or for a
+    It lives in this process or in another one. Every method can raise JoulediffError: for an impossible trial, or for a
     program that has ended. Parameters and results are data, so that they can be sent to another process; a program
     without a method raises NotImplementedError.
     """

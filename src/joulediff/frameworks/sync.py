@@ -15,7 +15,7 @@ class Sync(Protocol):
     """Marks the end of the work queued so far."""
 
     def mark(self, output: object) -> Callable[[], None]:
-        """Return a function that waits for the work queued until now; `output` is what the step returned."""
+        """Return a function that waits for the work queued until now; `output` is the step's return value."""
 
 
 class _AllSyncs:

@@ -166,7 +166,7 @@ def _item(thing: Any, key: str | int) -> Any:
 
 
 def ask(atom: Atom, scope: Scope, is_predicate: Callable[[str, Any], bool]) -> Any:
-    """Return what a predicate of a framework returns now; `MISSING` for any other function, which is never called."""
+    """Return the result of a predicate of a framework; `MISSING` for any other function, which is never called."""
     found = evaluate(atom.links, scope)
     if not found:
         return MISSING

@@ -259,7 +259,7 @@ class Origins:
         return any(self.steps[at].value == seen.value for at in given.sources)
 
     def _with_tests(self, value: ast.expr | None, statement: Statement, scope: Scope, depth: int) -> tuple[int, ...]:
-        """Return the sources of an assignment: what it is made of, and what decided that it runs at all."""
+        """Return the sources of an assignment: those of its expression, and those of the tests around it."""
         tests = self._all(atoms_of(statement.tests), scope, depth + 1)
         return tuple(dict.fromkeys((*self.sources(value, scope, depth + 1), *tests)))
 
@@ -304,7 +304,7 @@ class Origins:
 
 
 def _config_key(links: tuple[Link, ...]) -> str:
-    """Return `config.` with what follows the last link that is a configuration."""
+    """Return `config.` with the links after the last one that is a configuration."""
     at = max(at for at, link in enumerate(links[:-1]) if CONFIG.fullmatch(str(link.name)))
     return ".".join(["config", *(str(link.name) for link in links[at + 1 :])])
 
@@ -359,7 +359,7 @@ class Given:
 
 
 def find_argument(scope: FrameScope, name: str) -> Given | None:
-    """Return the expression that a caller gave for a parameter, past wrappers that hand on all they are given."""
+    """Return a caller's expression for a parameter, past wrappers that forward `*args` and `**kwargs`."""
     code = scope.frame.f_code
     positional = code.co_varnames[: code.co_argcount]
     frame, at = scope.frame, positional.index(name) if name in positional else None
@@ -432,7 +432,7 @@ def _written(call: ast.Call, place: int | None, name: str) -> ast.expr | None:
 
 
 def _handed_on(call: ast.Call, place: int | None, caller: FrameType) -> int | None:
-    """Return which argument of the caller it must be, -1 for one by keyword alone; None where none is handed on."""
+    """Return the position of the caller's argument that is forwarded, -1 for a keyword alone; None if none is."""
     rest, more = _catch_all(caller.f_code)
     starred = [at for at, each in enumerate(call.args) if isinstance(each, ast.Starred) and _is(each.value, rest)]
     if starred and place is not None:

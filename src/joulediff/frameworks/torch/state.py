@@ -85,7 +85,7 @@ class State:
                 raise JoulediffError(f"what the step starts from cannot be put back: {error}") from error
 
     def _settle(self, first: _Snapshot) -> None:
-        """Copy the present state, and drop from the first one what did not change."""
+        """Copy the present state, and drop unchanged tensors from the first one."""
         self._last = self._take()
         if self._last is None:
             self._first = None

@@ -358,7 +358,7 @@ class PendingOp:
     inference: bool
     autocast: str | None
     cpp: object = None
-    """C++ frames as PyTorch took them, where they were asked for."""
+    """C++ frames as PyTorch recorded them, if `cpp` is on."""
     compiled: bool = False
 
 
@@ -389,7 +389,7 @@ def _learn_from_frames(pending: Sequence[PendingOp], frames: Sequence[Frame]) ->
 
 
 def _inside(frames: Sequence[Frame], is_entry: Callable[[Frame], bool]) -> set[int]:
-    """Return the frames that are such an entry or lie inside of one."""
+    """Return the frames that are such an entry, or that are inside one."""
     inside: set[int] = set()
     for number, frame in enumerate(frames):
         if frame.parent in inside or is_entry(frame):

@@ -41,7 +41,7 @@ class Sieve:
         self._process = os.getpid()
         self._overload = _overload()
         self.inside: set[int] = set()
-        """Threads in which an operator is being taken: what it calls itself is part of it."""
+        """Threads in which an operator is running: operators that it calls are part of it."""
         self.mode = make_mode(self._dispatch)
 
     def _dispatch(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:

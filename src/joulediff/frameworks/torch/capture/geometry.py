@@ -29,7 +29,7 @@ class Extent:
 
     @property
     def is_dense(self) -> bool:
-        """Whether the elements lie side by side."""
+        """Whether the elements are adjacent in memory."""
         return not self.dims or (len(self.dims) == 1 and self.dims[0][1] == 1)
 
 
@@ -97,7 +97,7 @@ def _reach(dims: Dims) -> int:
 
 @lru_cache(maxsize=65536)
 def _common_rows(first: Dims, second: Dims) -> list[tuple[int, Dims, Dims]]:
-    """Return the strides that both sets are rows of, the longest first, and what each set has of such a row."""
+    """Return the row strides that both sets share, the longest first, and the part of a row that each set has."""
     common = {stride for _, stride in first} & {stride for _, stride in second}
     strides = [stride for dims in (first, second) for _, stride in dims]
     pitches = [pitch for pitch in common if pitch > 1 and all(s % pitch == 0 or s < pitch for s in strides)]

@@ -48,7 +48,7 @@ class Signer(Protocol):
 
 
 class Signers:
-    """The signer of each device, opened when first needed; signatures are numbered as they are asked for."""
+    """The signer of each device, opened when first needed; signatures are numbered in the order of the calls."""
 
     def __init__(self) -> None:
         import torch

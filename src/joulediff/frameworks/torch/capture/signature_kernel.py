@@ -1,6 +1,6 @@
 """The signature as one Triton kernel: each element is read once, every sum is kept in double precision.
 
-Launching costs about 13 µs on the host; nothing waits for the device. Partial results lie in a buffer,
+Launching costs about 13 µs on the host; nothing waits for the device. Partial results are in a buffer,
 a row for each program of each launch, and are added up on the host at the end. This file is loaded only
 for CUDA tensors, and only where Triton is installed.
 """

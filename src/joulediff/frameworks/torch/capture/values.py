@@ -281,9 +281,9 @@ class Values:
 
 
 def _visible(storage: _Storage, since: int, piece: _Piece) -> list[int]:
-    """Return the operators whose writes a piece shows, in order, of those after so many writes.
+    """Return the operators whose writes a piece shows, in order, after the first `since` writes.
 
-    What a later write covers is not shown any more.
+    A write that a later one covers is left out.
     """
     if since == len(storage.writes):
         return []

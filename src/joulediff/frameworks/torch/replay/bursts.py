@@ -20,19 +20,19 @@ from joulediff.model.run import How, Inputs
 
 Call = Callable[[], object]
 
-# A matrix product of 33 us costs 24.7 mJ in bursts of 4 calls, 26.4 in 16 and 26.7 in 31; what draws less changes
-# by 2 to 5 % (H200, `benchmarks/additivity.py`). Longer bursts spread the power samples, which come every 20 ms.
+# A matrix product of 33 us costs 24.7 mJ in bursts of 4 calls, 26.4 in 16 and 26.7 in 31; operators of less power
+# change by 2 to 5 % (H200, `benchmarks/additivity.py`). Longer bursts spread the power samples, which come every 20 ms.
 BURST_S = 1e-3
 MAX_CALLS = 1000
 # Calls on the host are made one after the other by Python; a burst this long makes the marks between them cheap.
 HOST_BURST_S = 2e-3
 # Chosen: copies that take turns for longer than this would be for calls that compute far longer than they read.
 HOST_TURNS_S = 0.3
-# Operators that write to their inputs get the first values back so rarely that it costs a third of a percent.
+# Inputs that an operator writes to are restored so rarely that it costs a third of a percent.
 RENEW_SHARE = 1 / 300
 _TIMINGS = 3
 _TRAIN = 4
-# A burst that turns out shorter than it should be is made longer, at most so often.
+# A burst that is too short is lengthened at most this many times.
 _LONGER = 2
 _LONG_ENOUGH = 0.8
 _SPIN_CYCLES = 2_000_000
@@ -164,7 +164,7 @@ class CudaLoad:
         return max(1e-7, min(time_on_device(self._train, self._device) for _ in range(_TIMINGS)) / _TRAIN)
 
     def _capture(self) -> bool:
-        """Capture a burst; False where the operator does what a graph cannot hold."""
+        """Capture a burst; False if the operator cannot be part of a graph."""
         import torch
 
         graph = torch.cuda.CUDAGraph()
@@ -256,7 +256,7 @@ class _Renewal:
 
 
 def spin(device: str, seconds: float) -> None:
-    """Keep one thread of a device busy for about so long: the device rests, and its queue does not run dry."""
+    """Keep one thread of a device busy for about this time: the device rests, and its queue does not run dry."""
     import torch
 
     if seconds > 0:

@@ -67,7 +67,7 @@ class KeptInputs:
         return found
 
     def copies(self, turns: Sequence[int]) -> list[KeptInputs]:
-        """Return sets of the same inputs, in which so many copies of each buffer take turns."""
+        """Return sets of the same inputs, in which the given number of copies of each buffer take turns."""
         pairs = zip(self.buffers, turns, strict=True)
         rows = [[buffer, *(buffer.clone() for _ in range(count - 1))] for buffer, count in pairs]
         return [
@@ -76,7 +76,7 @@ class KeptInputs:
         ]
 
     def written(self, numbers: Collection[int]) -> set[int]:
-        """Return the buffers that these inputs lie in."""
+        """Return the buffers of these inputs."""
         return {self.pieces[number].buffer for number in numbers}
 
 
@@ -173,7 +173,7 @@ def _fill(tensor: torch.Tensor, seen: Signature | None) -> None:
     if not tensor.is_floating_point() or seen.integral:
         tensor.copy_(torch.randint(int(low), int(high) + 1, tensor.shape, device=tensor.device))
         return
-    # Zeros are put among the others, whose own mean and spread is what the sums tell.
+    # Zeros are placed among the others, whose mean and spread follow from the sums.
     finite = seen.count - seen.nans - seen.positive_infs - seen.negative_infs
     others = max(1, finite - seen.zeros)
     mean = seen.sum_x / others
@@ -238,7 +238,7 @@ class _Collector:
         self._encoder = Encoder()
         self._lock = threading.RLock()
         self._next = 0
-        # A view has an operator that made it, too: only `writes` tell that memory was changed.
+        # Views have a producer, too: only `writes` show that memory was changed.
         written = {run.values[value].storage for op in run.ops for value in op.writes}
         steady = {value.storage for value in run.values if value.producer is None} - written
         self._is_steady = [value.storage in steady for value in run.values]
@@ -266,7 +266,7 @@ class _Collector:
             self.sieve.inside.discard(me)
 
     def _count(self, run: Callable[[], object]) -> object:
-        """Run what has a number; one that fails gives it to the next, as in the captured pass."""
+        """Run an operator that is numbered; the number of a failing one passes to the next, as in the captured pass."""
         try:
             return run()
         except BaseException:

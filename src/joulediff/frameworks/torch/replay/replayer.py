@@ -25,9 +25,9 @@ from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Op, Run
 from joulediff.pysource.programs import Step
 
-# Half of what is free: the other half is for outputs, workspaces and the allocator's rounding.
+# Half of the free memory: the other half is for outputs, workspaces and the allocator's rounding.
 BUDGET_SHARE = 0.5
-# Inputs and outputs that take turns fill the cache so many times, so that none is still in it when its turn comes.
+# Inputs and outputs that take turns fill the cache this many times, so that none is still in it when its turn comes.
 CACHE_FILLS = 2
 MAX_COPIES = 64
 # Chosen: a call of more than a third of a millisecond on so little data that copies would have to take turns computes
@@ -87,10 +87,10 @@ class TorchReplayer:
         try:
             self._kept = collect_inputs(self._step, self._run, ops, begin=self._begin)
         except (MemoryError, RuntimeError) as error:
-            # What was kept is what the step lacked, which had run before. It is given back, and values are drawn.
+            # The step ran before, so it lacks the memory of the kept inputs: free it, and draw values instead.
             if not is_out_of_memory(error):
                 raise
-            error.__traceback__ = None  # its frames hold what was kept, and the step's own tensors
+            error.__traceback__ = None  # its frames refer to the kept inputs, and to the step's own tensors
 
     def open_load(
         self, op: int, *, inputs: Sequence[float], outputs: float = math.inf, device_s: float | None = None
@@ -164,4 +164,4 @@ class TorchReplayer:
 
         self._kept.clear()
         if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()  # what replay had is no part of the program's own cache of memory
+            torch.cuda.empty_cache()  # memory of the replay is no part of the program's allocator cache

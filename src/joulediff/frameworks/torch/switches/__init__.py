@@ -1,1 +1,1 @@
-"""Settings of PyTorch: read, changed and put back."""
+"""Settings of PyTorch: one table, and the modules that read, change, track, group and find them."""

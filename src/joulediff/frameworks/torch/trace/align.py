@@ -62,7 +62,7 @@ class _Sides:
         for op, name in enumerate(ops):
             self.places.setdefault(name, []).append(op)
         self.tolls = [0, *accumulate(0 if name in unsure else _MISSED for name in ops)]
-        """What it costs to miss all operators before one."""
+        """The cost of missing all operators before each one."""
 
     def between(self, call: int, op: int, call_end: int, op_end: int) -> _Sides:
         """Return a part of both sides. Calls that reach beyond it can be opened and nothing else."""
@@ -207,7 +207,7 @@ def _topmost(sides: _Sides) -> Iterator[int]:
         call = sides.ends[call] if is_known else call + 1
 
 
-# What PyTorch's dispatcher keeps from observers (ATen/core/dispatch/ObservedOperators.cpp), and `detach`, which
+# Operators that PyTorch hides from profilers (ATen/core/dispatch/ObservedOperators.cpp), and `detach`, which
 # stands for copies of a tensor's handle under a mode: saving it for backward, `.data`, making a parameter.
 _QUIET = ("aten::detach", "aten::size", "aten::is_leaf", "aten::output_nr", "aten::_version", "aten::is_complex")
 _QUIET_NAMESPACES = ("profiler::", "prim::")

@@ -30,7 +30,7 @@ _SYNCHRONISES = re.compile(r"(cuda|cu|hip)(Device|Stream|Event|Ctx)Synchronize")
 _COPIES = re.compile(r"(cuda|cu|hip)Memcpy")
 
 _Thread = tuple[object, object]
-"""Process and thread; device and stream for what a device did."""
+"""Process and thread; device and stream for an event of a device."""
 
 
 @dataclass(frozen=True, slots=True)

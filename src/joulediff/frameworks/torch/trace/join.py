@@ -51,7 +51,7 @@ def join(traced: Traced, ops: Sequence[Op], *, compiled_modules: Sequence[str] =
     numbers = _number_threads(traced, matched)
     host = [*_host_work(traced, ops, matched, numbers), *_host_work_of_regions(traced, regions, numbers)]
     if not kernels and (differences.notes or not ops):
-        # Where both steps agree, what is left over are composites that did nothing.
+        # If both steps agree, the remaining calls are composites without work.
         loose = find_loose(traced.calls, matched, outside=regions)
         host += [_to_kernel(traced.calls[at], numbers) for at in loose]
     return Joined(
@@ -167,7 +167,7 @@ def find_regions(calls: Sequence[Call], modules: Sequence[str]) -> dict[int, str
     """Return the outermost compiled calls with the module of each; None where it is not known.
 
     `modules` are the compiled modules in the order in which the step entered them. Where the step entered more
-    or fewer than it has regions, only what is common to their paths is known.
+    or fewer than it has regions, only the common part of their paths is known.
     """
     forward = _outermost(calls, [at for at, call in enumerate(calls) if call.name.startswith(_REGION)])
     forward.sort(key=lambda at: calls[at].start_s)

@@ -81,7 +81,7 @@ def _run_marked(step: Step, name: str, begin: Callable[[], None] | None) -> floa
 
 @contextmanager
 def _profiling() -> Iterator[Any]:
-    """Run the profiler, and stop it whatever happens."""
+    """Run the profiler within the context, and always stop it."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
