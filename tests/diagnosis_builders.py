@@ -190,9 +190,10 @@ Answer = JobCost | float | str
 class LiveProgram:
     """A program that answers from a table.
 
-    Its own operators cost what was recorded. `answers` has what a change comes to: joules, all of it, or a text for a
-    change that fails; by the text of its settings (`torch.x = True`), by `layout` for inputs in another form, and by
-    `calls` for operators of the other program. A list is answered one after the other, the last one for good.
+    Its own operators have their recorded cost. `answers` has the cost of each change: joules, a `JobCost`, or a text
+    for a change that fails. A change is known by the text of its settings (`torch.x = True`), by `layout` for inputs in
+    another form, and by `calls` for operators of the other program. The answers of a list are given one after the
+    other, and the last one from then on.
     """
 
     run: Run
@@ -200,11 +201,11 @@ class LiveProgram:
     walks: Mapping[str, LineTrace] = field(default_factory=dict)
     without_sync: Measurement | None = None
     changed: Run | None = None
-    """What the step is under other settings; as it was unless told."""
+    """The step under other settings; without one, the step as it is."""
     steps: Mapping[str, Measurement | str] = field(default_factory=dict)
-    """What the whole step comes to, by the text of its settings, or a text for one that fails; as recorded at first."""
-    lends: str | None = None
-    """Why it lends nothing."""
+    """Measurements of the whole step by the text of its settings, or a text for one that fails."""
+    export_error: str | None = None
+    """Why it exports no tensor."""
     asked: list[str] = field(default_factory=list)
 
     def measure_job(self, job: Job, *, window_s: float, as_other: bool = False) -> JobCost:
@@ -232,13 +233,13 @@ class LiveProgram:
         return "changed", self.changed or self.run
 
     def export_tensors(self, ops: Sequence[int], values: Sequence[int], path: Path) -> None:
-        self.asked.append(f"lend {', '.join(map(str, values))}")
-        if self.lends is not None:
-            raise JoulediffError(self.lends)
-        path.write_text("lent")
+        self.asked.append(f"export {', '.join(map(str, values))}")
+        if self.export_error is not None:
+            raise JoulediffError(self.export_error)
+        path.write_text("exported")
 
     def import_tensors(self, path: Path) -> None:
-        self.asked.append(f"borrow what is {path.read_text()}")
+        self.asked.append(f"import what was {path.read_text()}")
 
     def trace_lines(self, target: Target) -> LineTrace | None:
         return self.walks.get(target.function)
@@ -273,7 +274,7 @@ def _settings_text(settings: Mapping[str, Setting]) -> str:
     return " and ".join(f"{name} = {value}" for name, value in sorted(settings.items()))
 
 
-class DeadLab(LiveProgram):
+class EndedProgram(LiveProgram):
     """A program that ends when it is asked for anything."""
 
     def measure_job(self, job: Job, *, window_s: float, as_other: bool = False) -> JobCost:

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
-from torch.nn import functional
 
-from diagnosis_builders import LiveProgram, costs, sides_of, sums
-from diagnosis_torch import draw, record
+from diagnosis_builders import LiveProgram, apply, costs, draw, record, sides_of, sums
+from invented import Tensor, call, exp, gelu, gelu_decomposed, log_softmax, softmax, tanh
 from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.evidence.host import Around, find_around, find_launches, find_waits, part_energy
@@ -19,7 +18,6 @@ from joulediff.diagnosis.significance import compare_rows
 from joulediff.frameworks.jobs import Job, JobCost
 from joulediff.model.finding import Finding
 from joulediff.model.run import Run, Wait
-from rewrites.nodes import gelu_decomposed
 from run_builders import energy, measurement
 
 X, W = draw(16, 32), draw(32, 32, seed=1)
@@ -28,42 +26,40 @@ REST_W = 100.0
 OWN_J = 0.9 - 0.2
 
 
-def looking() -> tuple[torch.Tensor, float]:
+def largest(x: Tensor) -> Tensor:
+    return apply("max", np.max, apply("abs", np.abs, x))
+
+
+def looking() -> tuple[Tensor, float]:
     x, total = X, 0.0
-    with torch.no_grad():
-        for _ in range(5):
-            x = torch.tanh(x @ W)
-            total += x.abs().max().item()
+    for _ in range(5):
+        x = tanh(x @ W)
+        total += largest(x).item()
     return x, total
 
 
-def later() -> tuple[torch.Tensor, float]:
+def later() -> tuple[Tensor, float]:
     x, totals = X, []
-    with torch.no_grad():
-        for _ in range(5):
-            x = torch.tanh(x @ W)
-            totals.append(x.abs().max())
-        return x, torch.stack(totals).sum().item()
+    for _ in range(5):
+        x = tanh(x @ W)
+        totals.append(largest(x))
+    return x, call("stack", np.stack([each.array for each in totals]), *totals).sum().item()
 
 
-def by_hand() -> torch.Tensor:
-    with torch.no_grad():
-        return gelu_decomposed(X @ W)
+def by_hand() -> Tensor:
+    return gelu_decomposed(X @ W)
 
 
-def built_in() -> torch.Tensor:
-    with torch.no_grad():
-        return functional.gelu(X @ W, approximate="tanh")
+def built_in() -> Tensor:
+    return gelu(X @ W)
 
 
-def by_logarithm() -> torch.Tensor:
-    with torch.no_grad():
-        return functional.log_softmax(X @ W, -1).exp()
+def by_logarithm() -> Tensor:
+    return exp(log_softmax(X @ W))
 
 
-def by_softmax() -> torch.Tensor:
-    with torch.no_grad():
-        return functional.softmax(X @ W, -1)
+def by_softmax() -> Tensor:
+    return softmax(X @ W)
 
 
 def run_of(step: Callable[[], Any], *, step_s: float, each_j: float = 0.05, **changes: Any) -> Run:
@@ -152,15 +148,15 @@ def test_a_program_that_waits_in_every_round() -> None:
     assert (found.cause.value_a, found.cause.value_b) == (5, 1)
     assert not found.proof.confirmed and found.proof.confirmation is None
     assert found.cause.location_a is not None
-    assert found.cause.location_a.text == "total += x.abs().max().item()"
-    assert "Do not wait" in found.suggestion and "total += x.abs().max().item()" in found.suggestion
+    assert found.cause.location_a.text == "total += largest(x).item()"
+    assert "Do not wait" in found.suggestion and "total += largest(x).item()" in found.suggestion
 
 
 def test_the_step_without_its_waits_is_the_proof() -> None:
     a, b = waiting_pair()
     assert b.measurement is not None and a.measurement is not None
-    lab = LiveProgram(a, without_sync=measurement(energy=b.measurement.energy))
-    found = only(a, b, lab)
+    program = LiveProgram(a, without_sync=measurement(energy=b.measurement.energy))
+    found = only(a, b, program)
     saved_j = a.measurement.energy.joules - b.measurement.energy.joules
     assert found.proof.confirmed and found.proof.confirmation is not None
     assert found.proof.confirmation.saved_j == pytest.approx(saved_j)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diagnosis_builders import DeadLab, LiveProgram, apply, costs, draw, record, sums
+from diagnosis_builders import EndedProgram, LiveProgram, apply, costs, draw, record, sums
 from invented import Tensor, call, exp, gelu, gelu_decomposed, softmax, tanh
 from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.diagnose_rows import MAX_TRIED
@@ -161,7 +161,7 @@ def test_what_the_recording_is_not_sure_of_must_show_again() -> None:
 
 def test_a_program_that_ends_leaves_what_the_recordings_tell() -> None:
     a, b = dear(settings=ONE), cheap(settings=ONE_LEAN)
-    found = only(diagnose(a, b, live={"a": DeadLab(a), "b": LiveProgram(b)}))
+    found = only(diagnose(a, b, live={"a": EndedProgram(a), "b": LiveProgram(b)}))
     assert found.cause.key == "torch.one" and not found.proof.confirmed
 
 

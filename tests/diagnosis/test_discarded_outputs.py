@@ -123,8 +123,8 @@ def project_walk(name: str, value: Any) -> LineTrace:
 def key_of(*inner: LineTrace, forward: bool = True) -> str | None:
     """Return the key where the innermost function has these walks."""
     tried = live()
-    for lab, walk in zip(tried.values(), inner, strict=True):
-        lab.walks = {**(lab.walks if forward else {}), "project": walk}
+    for program, walk in zip(tried.values(), inner, strict=True):
+        program.walks = {**(program.walks if forward else {}), "project": walk}
     lead = leads_of(DEAR, LEAN, "mm", tried=tried)[0]
     assert (lead.kind, lead.cause.evidence[0]) == ("redundant", THROWN)
     return lead.cause.key

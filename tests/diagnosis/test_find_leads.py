@@ -6,15 +6,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from diagnosis_builders import LiveProgram, costs, draw, record, region_of, sides_of
 from invented import Tensor, exp, gelu, gelu_decomposed, softmax, tanh
 from joulediff.diagnosis.comparison import Comparison
-from joulediff.diagnosis.evidence.call_path import NOT_TRACED
-from joulediff.diagnosis.evidence.find_leads import find_leads
+from joulediff.diagnosis.evidence.call_path import NOT_TRACED, call_lead
+from joulediff.diagnosis.evidence.find_leads import EVIDENCE, find_leads
 from joulediff.diagnosis.lead import Lead, Subject, add_evidence, make_subject
 from joulediff.diagnosis.trials.each_lead import join_settings
+from joulediff.model.finding import Region
 from joulediff.model.place import Place
 from joulediff.model.run import Frame, Run
 from joulediff.pysource.line_trace import LineTrace, TraceLine, TraceStep
@@ -287,3 +289,52 @@ def test_there_is_always_a_lead(expensive: Any) -> None:
 def test_evidence_is_added_at_the_end() -> None:
     (lead,) = with_settings({}, {})
     assert add_evidence(lead.cause, "more").evidence == (*lead.cause.evidence, "more")
+
+
+def shared_line(x: Tensor) -> Tensor:
+    """Stands for a line that both programs share."""
+    return in_layers(x)
+
+
+def in_layers(x: Tensor) -> Tensor:
+    return tanh(x @ W)
+
+
+def test_the_same_call_in_one_line_is_no_suggestion() -> None:
+    """Both programs run one line, and only what it reads differs: nothing there can be written as in the other."""
+    padded = Tensor(np.concatenate([X.array, X.array]))
+    a = record(lambda: shared_line(padded), costs({"mm": 4.0}))
+    b = record(lambda: shared_line(X), costs({"mm": 2.0}))
+    ops = tuple(op.id for op in a.ops)
+    region = Region(0, "equal", ops, ops, (), ())
+    text = call_lead(make_subject(Comparison(a, b, [region]), region, "a"), ()).suggestion
+    assert text.startswith("The call (tests/diagnosis/test_find_leads.py:")
+    assert text.endswith("is the same on both sides: mm reads 32x32 float32 in A and 16x32 float32 in B.")
+    assert "as the other side does" not in text
+
+
+def many_operators(x: Tensor) -> Tensor:
+    for _ in range(4):
+        x = exp(tanh(x)) * 0.5
+    return x
+
+
+def test_no_list_of_operators_is_suggested_as_a_call() -> None:
+    a = record(lambda: many_operators(X), costs({}))
+    b = record(lambda: many_operators(X * 1.0), costs({}))
+    region = Region(0, "equal", tuple(op.id for op in a.ops), tuple(op.id for op in b.ops), (), ())
+    subject = make_subject(Comparison(a, b, [region]), region, "a")
+    elsewhere = tuple(
+        replace(frame, line=frame.line + 1) if frame.function == "many_operators" else frame for frame in b.frames
+    )
+    subject = replace(subject, comparison=Comparison(a, replace(b, frames=elsewhere, sources=()), [region]))
+    lead = call_lead(subject, ())
+    assert lead.cause.value_b == "mul ×5, tanh ×4, exp ×4"
+    assert lead.suggestion.startswith("Use the implementation at tests/diagnosis/test_find_leads.py:")
+    assert "×" not in lead.suggestion
+
+
+def test_evidence_is_one_list_of_functions_of_a_subject() -> None:
+    """A kind of evidence that is added to the list gives leads like any other."""
+    subject = subject_of((product, product), "mm")
+    assert [find(subject) for find in EVIDENCE] == [[]] * len(EVIDENCE)

@@ -65,7 +65,7 @@ def test_from_python(tmp_path: Path) -> None:
     assert found.thresholds.threshold == 0.1
     text = jd.render(found, "markdown", tmp_path / "report.md")
     assert (tmp_path / "report.md").read_text(encoding="utf-8") == text
-    with pytest.raises(jd.JoulediffError, match="no report of the form 'magic'"):
+    with pytest.raises(jd.JoulediffError, match="there is no report 'magic'"):
         jd.render(found, "magic")  # type: ignore[arg-type]
 
 

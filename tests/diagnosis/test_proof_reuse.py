@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
-from torch.nn import functional
 
-from diagnosis_builders import LiveProgram, costs, frames, sides_of, sums
-from diagnosis_torch import draw, record
+from diagnosis_builders import LiveProgram, apply, costs, draw, frames, record, sides_of, sums
+from invented import Tensor, call, exp, log, sigmoid, silu
 from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.evidence.host import find_around, find_waits
 from joulediff.model.diff import Diff
@@ -23,27 +22,25 @@ FILE = "fancy/modeling.py"
 LIBRARY = ("forward", "eager", "fused", "careful", "run")
 
 
-def eager(x: torch.Tensor) -> torch.Tensor:
-    y = torch.log(torch.exp(x) + 1) @ W
-    return y * torch.sigmoid(y)
+def eager(x: Tensor) -> Tensor:
+    y = log(exp(x) + 1) @ W
+    return y * sigmoid(y)
 
 
-def fused(x: torch.Tensor) -> torch.Tensor:
-    return functional.silu(torch._C._nn.softplus(x) @ W)
+def fused(x: Tensor) -> Tensor:
+    return silu(apply("softplus", lambda each: np.log(np.exp(each) + 1), x) @ W)
 
 
-def forward(x: torch.Tensor, way: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+def forward(x: Tensor, way: Callable[[Tensor], Tensor]) -> Tensor:
     return way(x)
 
 
-def slow() -> torch.Tensor:
-    with torch.no_grad():
-        return forward(X, eager)
+def slow() -> Tensor:
+    return forward(X, eager)
 
 
-def fast() -> torch.Tensor:
-    with torch.no_grad():
-        return forward(X, fused)
+def fast() -> Tensor:
+    return forward(X, fused)
 
 
 def in_library(run: Run, names: tuple[str, ...] = LIBRARY) -> Run:
@@ -72,13 +69,13 @@ def rows_of(diff: Diff) -> dict[str, str | None]:
 
 
 def test_a_row_that_parts_to_the_same_functions_is_part_of_what_was_proven() -> None:
-    lab = LiveProgram(DEAR, {"calls": 1.0})
-    diff = compared(DEAR, LEAN, lab)
+    program = LiveProgram(DEAR, {"calls": 1.0})
+    diff = compared(DEAR, LEAN, program)
     (found,) = diff.findings
     assert (found.kind, found.cause.key, found.proof.confirmed) == ("api_misuse", "eager", True)
     assert found.cost.delta_j == pytest.approx(5.0 + 2.0)
     assert rows_of(diff) == {SOFTPLUS: "1", "mm": None, SILU: "1"}
-    assert lab.asked.count("calls") == 1, "the second row needs no trial of its own"
+    assert program.asked.count("calls") == 1, "the second row needs no trial of its own"
     assert found.proof.confirmation is not None
     (trial,) = found.proof.confirmation.trials
     assert trial.before is not None and trial.before.joules == pytest.approx(6.0), "the trial tells what was tried"
@@ -103,11 +100,11 @@ def test_no_more_than_the_steps_lie_apart_is_saved() -> None:
 
 
 def test_the_sides_may_be_exchanged() -> None:
-    lab = LiveProgram(DEAR, {"calls": 1.0})
-    (found,) = compared(LEAN, DEAR, lab, expensive="b").findings
+    program = LiveProgram(DEAR, {"calls": 1.0})
+    (found,) = compared(LEAN, DEAR, program, expensive="b").findings
     assert (found.expensive, found.cause.key, found.proof.confirmed) == ("b", "eager", True)
     assert found.cost.delta_j == pytest.approx(7.0)
-    assert lab.asked.count("calls") == 1
+    assert program.asked.count("calls") == 1
 
 
 def each_alone(a: Run, b: Run, mine: LiveProgram) -> list[Finding]:
@@ -139,15 +136,14 @@ def test_a_row_that_costs_the_other_side_more_is_none_of_it() -> None:
 
 
 def test_a_row_that_goes_another_way_is_proven_by_itself() -> None:
-    def careful(y: torch.Tensor) -> torch.Tensor:
-        return y * torch.sigmoid(y)
+    def careful(y: Tensor) -> Tensor:
+        return y * sigmoid(y)
 
-    def run(x: torch.Tensor) -> torch.Tensor:
-        return torch.log(torch.exp(x) + 1) @ W
+    def run(x: Tensor) -> Tensor:
+        return log(exp(x) + 1) @ W
 
-    def both() -> torch.Tensor:
-        with torch.no_grad():
-            return forward(forward(X, run), careful)
+    def both() -> Tensor:
+        return forward(forward(X, run), careful)
 
     a = in_library(record(both, costs(SLOW)))
     keys = [found.cause.key for found in each_alone(a, LEAN, LiveProgram(a, {"calls": 1.0}))]
@@ -190,10 +186,9 @@ def test_a_row_that_is_not_sure_must_show_by_itself() -> None:
 WIDE, BIAS, BACK = draw(32, 64, seed=2), draw(16, 8, seed=3), draw(64, 8, seed=4)
 
 
-def products() -> tuple[torch.Tensor, torch.Tensor]:
-    with torch.no_grad():
-        wide = X @ WIDE
-        return torch.addmm(BIAS, wide, BACK), X @ W
+def products() -> tuple[Tensor, Tensor]:
+    wide = X @ WIDE
+    return call("addmm", BIAS.array + wide.array @ BACK.array, BIAS, wide, BACK), X @ W
 
 
 def under(value: int, joules: dict[str, float]) -> Run:
@@ -207,11 +202,11 @@ SET, UNSET = {"mm": 1.0, "addmm": 1.0}, {"mm": 4.0, "addmm": 3.0}
 
 def test_a_setting_is_proven_once_for_each_operator() -> None:
     a, b = under(1, UNSET), under(2, SET)
-    lab = LiveProgram(a, {"torch.x = 2": 1.0})
-    diff = compared(a, b, lab)
+    program = LiveProgram(a, {"torch.x = 2": 1.0})
+    diff = compared(a, b, program)
     (found,) = diff.findings
     assert (found.cause.key, found.proof.confirmed) == ("torch.x", True)
-    assert lab.asked.count("torch.x = 2") == 2, "one product of each kind"
+    assert program.asked.count("torch.x = 2") == 2, "one product of each kind"
     assert found.cost.delta_j == pytest.approx(3.0 + 3.0 + 2.0)
     assert found.proof.confirmation is not None and found.proof.confirmation.saved_j == pytest.approx(8.0)
     assert [row.finding for row in diff.rows if row.kind == "equal"] == ["1"] * 3
@@ -219,51 +214,50 @@ def test_a_setting_is_proven_once_for_each_operator() -> None:
 
 def test_a_setting_that_explains_one_operator_is_not_proven_for_another() -> None:
     a, b = under(1, UNSET), under(2, SET)
-    lab = LiveProgram(a, {"torch.x = 2": [1.0, 30.0]})
-    (found,) = compared(a, b, lab).findings
-    assert lab.asked.count("torch.x = 2") == 2
+    program = LiveProgram(a, {"torch.x = 2": [1.0, 30.0]})
+    (found,) = compared(a, b, program).findings
+    assert program.asked.count("torch.x = 2") == 2
     assert not found.proof.confirmed, "a quarter of the difference is not explained"
 
 
 def test_a_setting_is_looked_for_with_every_product_until_it_is_proven() -> None:
     a, b = under(1, UNSET), under(2, SET)
-    lab = LiveProgram(a, {"torch.x = 2": 30.0})
-    assert not any(found.proof.confirmed for found in compared(a, b, lab).findings)
-    assert lab.asked.count("torch.x = 2") == 3
+    program = LiveProgram(a, {"torch.x = 2": 30.0})
+    assert not any(found.proof.confirmed for found in compared(a, b, program).findings)
+    assert program.asked.count("torch.x = 2") == 3
 
 
-def waiting(x: torch.Tensor) -> torch.Tensor:
+def waiting(x: Tensor) -> Tensor:
     for _ in range(3):
         x = x @ W
-        x = x * torch.sigmoid(x)
+        x = x * sigmoid(x)
         x.sum().item()
     return x
 
 
-def silent(x: torch.Tensor) -> torch.Tensor:
+def silent(x: Tensor) -> Tensor:
     for _ in range(3):
-        x = functional.silu(x @ W)
+        x = silu(x @ W)
     return x
 
 
-def look(x: torch.Tensor) -> None:
+def look(x: Tensor) -> None:
     x.sum().item()
 
 
-def looking(x: torch.Tensor) -> torch.Tensor:
+def looking(x: Tensor) -> Tensor:
     for _ in range(3):
         x = x @ W
-        x = x * torch.sigmoid(x)
+        x = x * sigmoid(x)
         look(x)
     return x
 
 
-def paced(way: Callable[[torch.Tensor], torch.Tensor], step_s: float, *, table: Any = None, **changes: Any) -> Run:
+def paced(way: Callable[[Tensor], Tensor], step_s: float, *, table: Any = None, **changes: Any) -> Run:
     """Return a run whose device rests at 100 W for most of its step."""
 
-    def step() -> torch.Tensor:
-        with torch.no_grad():
-            return forward(X, way)
+    def step() -> Tensor:
+        return forward(X, way)
 
     each = costs({"mm": 0.2, "sigmoid": 0.3, "sum": 0.001, **(table or {})}, 0.05)
     run = record(step, each, rest_w=100.0, step_s=step_s, **changes)

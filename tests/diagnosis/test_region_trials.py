@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diagnosis_builders import DeadLab, LiveProgram, apply, costs, draw, record, region_of, sides_of
+from diagnosis_builders import EndedProgram, LiveProgram, apply, costs, draw, record, region_of, sides_of
 from invented import Tensor, cat, gelu, gelu_decomposed, tanh
 from joulediff.diagnosis.build import make_cost, saved
 from joulediff.diagnosis.comparison import Comparison
@@ -65,7 +65,7 @@ def make(
     *,
     steps: tuple[Any, Any] = (product, product),
     dear: tuple[float, float] = (10.0, 4.0),
-    lab: type[LiveProgram] = LiveProgram,
+    program: type[LiveProgram] = LiveProgram,
     alone: bool = False,
     op: str = "mm",
     **changes: Any,
@@ -73,7 +73,7 @@ def make(
     """Return trials at the product of two programs, of which A pays 10 J and B 4 J."""
     a, b = (record(step, costs({"mm": j}), **changes) for step, j in zip(steps, dear, strict=True))
     sides = sides_of(a, b)
-    mine = lab(a, answers)
+    mine = program(a, answers)
     live: dict[SideName, Any] = {"a": mine} if alone else {"a": mine, "b": LiveProgram(b)}
     return RegionTrials(sides, "a", region_of(sides, op), live, LIMITS), mine
 
@@ -123,35 +123,35 @@ def test_a_part_that_cannot_be_weighed_as_it_is_says_so() -> None:
 
 
 def test_a_program_that_ends_is_a_trial_that_failed() -> None:
-    trials, _ = make({}, lab=DeadLab)
+    trials, _ = make({}, program=EndedProgram)
     trial = trials.try_changes([CALLS])
     assert not trial.explains and trial.note == "the program ended"
     assert trials.repeats() is None
 
 
 def test_what_comes_close_is_looked_at_once_more() -> None:
-    trials, lab = make({"torch.one = True": [4.8, 4.2]})
+    trials, program = make({"torch.one = True": [4.8, 4.2]})
     assert trials.try_changes([ONE]).explains
-    assert lab.asked.count("torch.one = True") == 2
+    assert program.asked.count("torch.one = True") == 2
     assert len(trials.made) == 1
 
 
 def test_what_stays_close_after_a_second_look_does_not_explain() -> None:
-    trials, lab = make({"torch.one = True": 4.8})
+    trials, program = make({"torch.one = True": 4.8})
     assert not trials.try_changes([ONE]).explains
-    assert lab.asked.count("torch.one = True") == 2
+    assert program.asked.count("torch.one = True") == 2
 
 
 def test_what_is_far_off_is_not_looked_at_again() -> None:
-    trials, lab = make({"torch.one = True": 7.0})
+    trials, program = make({"torch.one = True": 7.0})
     trials.try_changes([ONE])
-    assert lab.asked.count("torch.one = True") == 1
+    assert program.asked.count("torch.one = True") == 1
 
 
 def test_one_setting_alone_explains() -> None:
-    trials, lab = make({"torch.one = True": 10.0, "torch.two = True": 4.0, "torch.three = True": 4.0})
+    trials, program = make({"torch.one = True": 10.0, "torch.two = True": 4.0, "torch.three = True": 4.0})
     assert explain(trials, [ONE, TWO, THREE]) == (TWO,)
-    assert not any("three" in key for key in lab.asked)
+    assert not any("three" in key for key in program.asked)
 
 
 def test_two_settings_only_together() -> None:
@@ -180,21 +180,21 @@ def test_a_failure_does_not_end_the_search() -> None:
 
 
 def test_the_same_change_is_not_tried_twice() -> None:
-    trials, lab = make({"torch.one = True": 10.0})
+    trials, program = make({"torch.one = True": 10.0})
     assert trials.try_changes([ONE]) == trials.try_changes([ONE])
-    assert lab.asked.count("torch.one = True") == 1 and len(trials.made) == 1
+    assert program.asked.count("torch.one = True") == 1 and len(trials.made) == 1
 
 
 def test_the_other_sides_calls_bring_everything_with_them() -> None:
-    trials, lab = make({"layout": 10.0, "calls": 10.0}, steps=(product_of_laid, product))
+    trials, program = make({"layout": 10.0, "calls": 10.0}, steps=(product_of_laid, product))
     assert explain(trials, [STRIDES, CALLS]) == ()
-    assert lab.asked.count("calls") == 1
+    assert program.asked.count("calls") == 1
 
 
 def test_a_layout_is_tried_on_the_programs_own_operators() -> None:
-    trials, lab = make({"layout": 4.0}, steps=(product_of_laid, product))
+    trials, program = make({"layout": 4.0}, steps=(product_of_laid, product))
     assert trials.try_changes([STRIDES]).explains
-    assert "layout" in lab.asked
+    assert "layout" in program.asked
 
 
 def test_a_layout_that_comes_about_within_the_part_cannot_be_fed() -> None:
@@ -207,63 +207,63 @@ def test_a_layout_that_comes_about_within_the_part_cannot_be_fed() -> None:
 LENT = "with a tensor that only the other program has"
 
 
-def lending(answer: Any = 4.0, **changes: Any) -> tuple[RegionTrials, LiveProgram, list[str]]:
+def importing(answer: Any = 4.0, **changes: Any) -> tuple[RegionTrials, LiveProgram, list[str]]:
     """Return trials at a product in parts, where the other program has the matrix in one piece."""
-    trials, lab = make({"calls": answer}, steps=(product_in_parts, product), dear=(5.0, 4.0), **changes)
-    return trials, lab, trials.live["b"].asked if "b" in trials.live else []  # type: ignore[attr-defined]
+    trials, program = make({"calls": answer}, steps=(product_in_parts, product), dear=(5.0, 4.0), **changes)
+    return trials, program, trials.live["b"].asked if "b" in trials.live else []  # type: ignore[attr-defined]
 
 
-def test_what_only_the_other_program_was_given_is_lent() -> None:
-    trials, lab, other = lending()
+def test_what_only_the_other_program_was_given_is_imported() -> None:
+    trials, program, other = importing()
     trial = trials.try_changes([CALLS])
     assert trial.explains and trial.note == LENT
     matrix = trials.comparison.b.ops[0].inputs[1]
-    assert f"lend {matrix}" in other
-    assert lab.asked.index("borrow what is lent") < lab.asked.index("calls")
+    assert f"export {matrix}" in other
+    assert program.asked.index("import what was exported") < program.asked.index("calls")
 
 
-def test_with_lent_tensors_outputs_must_be_known_to_stay() -> None:
+def test_with_imported_tensors_outputs_must_be_known_to_stay() -> None:
     unknown = JobCost(energy(4.0, 0.005, "replayed"), 1e-3, ("mm",), None)
-    assert not lending(unknown)[0].try_changes([CALLS]).explains
-    assert not lending(replace(unknown, difference=0.5))[0].try_changes([CALLS]).explains
-    assert lending(replace(unknown, difference=1e-6))[0].try_changes([CALLS]).explains
+    assert not importing(unknown)[0].try_changes([CALLS]).explains
+    assert not importing(replace(unknown, difference=0.5))[0].try_changes([CALLS]).explains
+    assert importing(replace(unknown, difference=1e-6))[0].try_changes([CALLS]).explains
 
 
-def test_a_trial_after_one_with_lent_tensors_is_as_any_other() -> None:
-    trials, _, _ = lending("it failed")
+def test_a_trial_after_one_with_imported_tensors_is_as_any_other() -> None:
+    trials, _, _ = importing("it failed")
     assert trials.try_changes([CALLS]).note == "it failed"
     assert trials.try_changes([STRIDES]).note == "the layout comes about within the region itself"
     assert trials.imported == 0
 
 
-def test_a_program_that_lends_nothing_tells_why() -> None:
-    trials, lab, _ = lending()
-    trials.live["b"].lends = "it reads 900 MB that only the other program has"  # type: ignore[attr-defined]
+def test_a_program_that_exports_nothing_says_why() -> None:
+    trials, program, _ = importing()
+    trials.live["b"].export_error = "it reads 900 MB that only the other program has"  # type: ignore[attr-defined]
     trial = trials.try_changes([CALLS])
     assert not trial.explains and trial.note == "it reads 900 MB that only the other program has"
-    assert "calls" not in lab.asked
+    assert "calls" not in program.asked
 
 
-def test_a_recording_lends_nothing() -> None:
-    trials, lab, _ = lending("it reads a tensor that this program does not have there", alone=True)
+def test_a_recording_exports_nothing() -> None:
+    trials, program, _ = importing("it reads a tensor that this program does not have there", alone=True)
     assert trials.try_changes([CALLS]).note == "it reads a tensor that this program does not have there"
-    assert not any("borrow" in text for text in lab.asked)
+    assert not any("import" in text for text in program.asked)
 
 
-def test_what_the_other_program_computes_is_not_lent() -> None:
+def test_what_the_other_program_computes_is_not_imported() -> None:
     trials, _ = make({"calls": 4.0}, steps=(product_in_parts, product_with_what_is_made), dear=(5.0, 4.0))
     trials.try_changes([CALLS])
-    assert not any("lend" in text for text in trials.live["b"].asked)  # type: ignore[attr-defined]
+    assert not any("export" in text for text in trials.live["b"].asked)  # type: ignore[attr-defined]
 
 
-def test_what_both_programs_have_is_not_lent() -> None:
+def test_what_both_programs_have_is_not_imported() -> None:
     trials, _ = make({"calls": 1.0}, steps=(by_hand, built_in), op="gelu")
     trials.try_changes([CALLS])
-    assert not any("lend" in text for text in trials.live["b"].asked)  # type: ignore[attr-defined]
+    assert not any("export" in text for text in trials.live["b"].asked)  # type: ignore[attr-defined]
 
 
 def test_outputs_that_are_brought_together_are_compared() -> None:
-    trials, _, _ = lending()
+    trials, _, _ = importing()
     job = Transplant(trials.comparison, trials.region, "a").job(exact=False)
     names = [trials.comparison.a.ops[op].name for op in job.collect]
     assert names == ["aten::mm", "aten::mm", "aten::cat"]
@@ -278,7 +278,7 @@ def test_other_calls_run_on_the_programs_own_tensors() -> None:
             jobs.append((job, options["as_other"]))
             return super().measure_job(job, **options)
 
-    trials, _ = make({"calls": 1.0}, steps=(by_hand, built_in), op="gelu", lab=Keeping)
+    trials, _ = make({"calls": 1.0}, steps=(by_hand, built_in), op="gelu", program=Keeping)
     assert trials.try_changes([CALLS]).explains
     job, as_other = next((job, other) for job, other in jobs if job.run == OTHER)
     assert as_other
@@ -291,9 +291,9 @@ def test_other_calls_run_on_the_programs_own_tensors() -> None:
 
 
 def test_tensors_that_do_not_suit_as_they_lie_are_given_as_the_other_side_has_them() -> None:
-    trials, lab = make({"calls": ["a view is not possible", 4.0]}, steps=(product_of_laid, product))
+    trials, program = make({"calls": ["a view is not possible", 4.0]}, steps=(product_of_laid, product))
     assert trials.try_changes([CALLS]).explains
-    assert lab.asked.count("calls") == 2
+    assert program.asked.count("calls") == 2
 
 
 def test_a_cheap_side_that_is_gone_has_its_recorded_energy() -> None:
@@ -329,51 +329,51 @@ def test_a_difference_that_cannot_be_looked_at() -> None:
 
 def test_an_estimate_is_weighed_several_times_and_the_least_counts() -> None:
     rough = [JobCost(energy(joules, 0.3, "estimated"), 1e-3) for joules in (12.0, 9.0, 11.0)]
-    trials, lab = make({"own": rough})
+    trials, program = make({"own": rough})
     assert trials.before.energy is not None and trials.before.energy.joules == 9.0
-    assert lab.asked.count("own") == 3
+    assert program.asked.count("own") == 3
 
 
 def test_with_other_settings_the_part_is_looked_for_in_the_new_recording() -> None:
-    trials, lab = make({"torch.one = True": 4.0})
+    trials, program = make({"torch.one = True": 4.0})
 
     def other() -> Tensor:
         return apply("sin", np.sin, X) * 3
 
-    lab.changed = record(other, costs({}))
+    program.changed = record(other, costs({}))
     trial = trials.try_changes([ONE])
     assert not trial.explains
     assert trial.note == "with the change the region cannot be found again"
 
 
 def test_outputs_under_other_settings_are_compared_by_their_signatures() -> None:
-    trials, lab = make({"torch.one = True": JobCost(energy(4.0), 1e-3)})
+    trials, program = make({"torch.one = True": JobCost(energy(4.0), 1e-3)})
     trial = trials.try_changes([ONE])
     assert trial.explains and trial.difference == 0.0
-    run = lab.run
+    run = program.run
     near = tuple(replace(each, sum_abs=each.sum_abs * 1.0005) for each in run.signatures)
-    trials, lab = make({"torch.one = True": JobCost(energy(4.0), 1e-3)})
-    lab.changed = replace(run, signatures=near)
+    trials, program = make({"torch.one = True": JobCost(energy(4.0), 1e-3)})
+    program.changed = replace(run, signatures=near)
     assert trials.try_changes([ONE]).difference == pytest.approx(0.0005, rel=0.01)
 
 
 @pytest.mark.parametrize(("seen", "told"), [(0.0, 0.0005), (0.003, 0.003), (float("nan"), float("nan")), (0.3, 0.3)])
 def test_the_largest_difference_of_outputs_counts(seen: float, told: float) -> None:
     """Of those by signatures, to the cheap side and to what was, and of the tensors themselves."""
-    trials, lab = make({"torch.one = True": JobCost(energy(4.0), 1e-3, difference=seen)})
-    near = tuple(replace(each, sum_abs=each.sum_abs * 1.0005) for each in lab.run.signatures)
-    lab.changed = replace(lab.run, signatures=near)
+    trials, program = make({"torch.one = True": JobCost(energy(4.0), 1e-3, difference=seen)})
+    near = tuple(replace(each, sum_abs=each.sum_abs * 1.0005) for each in program.run.signatures)
+    program.changed = replace(program.run, signatures=near)
     trial = trials.try_changes([ONE])
     assert trial.difference == pytest.approx(told, rel=0.01, nan_ok=True)
     assert trial.explains is (told < 0.01)
 
 
 def test_outputs_that_left_those_of_the_program_are_told_although_they_meet_the_other_sides() -> None:
-    trials, lab = make({"torch.one = True": JobCost(energy(4.0), 1e-3, difference=None)})
+    trials, program = make({"torch.one = True": JobCost(energy(4.0), 1e-3, difference=None)})
     near = tuple(replace(each, sum_abs=each.sum_abs * 1.0005) for each in trials.comparison.b.signatures)
     comparison = trials.comparison
     trials.comparison = Comparison(comparison.a, replace(comparison.b, signatures=near), comparison.regions)
-    lab.changed = replace(lab.run, signatures=near)
+    program.changed = replace(program.run, signatures=near)
     assert trials.try_changes([ONE]).difference == pytest.approx(0.0005, rel=0.01)
 
 

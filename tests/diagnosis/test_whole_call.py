@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
 
-from diagnosis_builders import Answer, LiveProgram, costs, frames, sides_of, sums
-from diagnosis_torch import draw, record
+from diagnosis_builders import Answer, LiveProgram, costs, draw, frames, record, sides_of, sums
+from invented import Tensor, reciprocal, sqrt
 from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.evidence.deviation import library_call
@@ -26,21 +25,19 @@ X, W = draw(16, 32), draw(32, 32, seed=1)
 FILE = "fancy/norms.py"
 
 
-def unit_length(x: torch.Tensor) -> torch.Tensor:
+def unit_length(x: Tensor) -> Tensor:
     """Stands for a library's function."""
     squares = x * x
-    return x / squares.sum(-1, keepdim=True).sqrt()
+    return x / sqrt(squares.sum(-1, keepdim=True))
 
 
-def called() -> torch.Tensor:
-    with torch.no_grad():
-        return unit_length(X @ W)
+def called() -> Tensor:
+    return unit_length(X @ W)
 
 
-def by_hand() -> torch.Tensor:
-    with torch.no_grad():
-        x = X @ W
-        return x * x.square().sum(-1, keepdim=True).pow(0.5).reciprocal()
+def by_hand() -> Tensor:
+    x = X @ W
+    return x * reciprocal(x.square().sum(-1, keepdim=True).pow(0.5))
 
 
 def in_library(run: Run) -> Run:
@@ -133,16 +130,14 @@ def test_a_function_that_parts_inside_is_no_whole() -> None:
 
 
 def test_a_call_in_another_line_is_another_one() -> None:
-    def twice() -> torch.Tensor:
-        with torch.no_grad():
-            x = unit_length(X @ W)
-            return unit_length(x + 1)
+    def twice() -> Tensor:
+        x = unit_length(X @ W)
+        return unit_length(x + 1)
 
-    def twice_by_hand() -> torch.Tensor:
-        with torch.no_grad():
-            x = X @ W
-            x = x * x.square().sum(-1, keepdim=True).pow(0.5).reciprocal() + 1
-            return x * x.square().sum(-1, keepdim=True).pow(0.5).reciprocal()
+    def twice_by_hand() -> Tensor:
+        x = X @ W
+        x = x * reciprocal(x.square().sum(-1, keepdim=True).pow(0.5)) + 1
+        return x * reciprocal(x.square().sum(-1, keepdim=True).pow(0.5))
 
     a, b = in_library(record(twice, costs({}))), record(twice_by_hand, costs({}))
     sides = sides_of(a, b)
@@ -244,8 +239,8 @@ class Piecemeal(LiveProgram):
         return "too many" if key == "calls" and len(job.ops) > 2 else super()._answer(key, job)
 
 
-def diff_of(lab: LiveProgram) -> Diff:
-    diff = diagnose(DEAR, LEAN, live={"a": lab, "b": LiveProgram(LEAN)})
+def diff_of(program: LiveProgram) -> Diff:
+    diff = diagnose(DEAR, LEAN, live={"a": program, "b": LiveProgram(LEAN)})
     assert sums(diff) == pytest.approx([14.0, 6.0])
     return diff
 
@@ -255,12 +250,12 @@ def rows_of(diff: Diff) -> dict[str, str | None]:
 
 
 def test_a_call_is_one_finding_with_one_trial() -> None:
-    lab = LiveProgram(DEAR, {"calls": 5.0})
-    diff = diff_of(lab)
+    program = LiveProgram(DEAR, {"calls": 5.0})
+    diff = diff_of(program)
     (found,) = diff.findings
     assert (found.kind, found.cause.key, found.proof.confirmed) == ("api_misuse", "unit_length", True)
     assert found.cost.delta_j == pytest.approx(8.0) and len(found.regions) == 3
-    assert found.proof.confirmation is not None and lab.asked.count("calls") == 1
+    assert found.proof.confirmation is not None and program.asked.count("calls") == 1
     (trial,) = found.proof.confirmation.trials
     assert trial.change == "the calls of the other side, for all of unit_length"
     assert [each.joules for each in (trial.before, trial.other) if each] == pytest.approx([13.0, 5.0])

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
 
-from diagnosis_builders import LiveProgram, costs
-from diagnosis_torch import draw, record
+from diagnosis_builders import LiveProgram, apply, costs, draw, record
+from invented import Tensor, call, tanh
 from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.evidence.only_difference import CHANGE
 from joulediff.model.diff import Diff
@@ -26,57 +26,47 @@ COLLECTIVES = {"aten::clone": COLLECTIVE, "aten::neg": "c10d::broadcast_"}
 LONG_S, SHORT_S = 1e-3, 0.4e-3
 
 
-def reduced() -> torch.Tensor:
+def reduced() -> Tensor:
     """Stands for a collective to which no other process adds anything: it gives back what it is given."""
-    with torch.no_grad():
-        return torch.tanh(X.clone()) @ W
+    return tanh(X.clone()) @ W
 
 
-def plain() -> torch.Tensor:
-    with torch.no_grad():
-        return torch.tanh(X) @ W
+def plain() -> Tensor:
+    return tanh(X) @ W
 
 
-def reduced_and_counted() -> torch.Tensor:
-    with torch.no_grad():
-        torch.zeros(1)
-        return torch.tanh(X.clone()) @ W
+def reduced_and_counted() -> Tensor:
+    call("zeros", np.zeros(1))
+    return tanh(X.clone()) @ W
 
 
-def reduced_before_an_equal_call() -> torch.Tensor:
-    with torch.no_grad():
-        return torch.tanh(X.clone()) @ W.clone()
+def reduced_before_an_equal_call() -> Tensor:
+    return tanh(X.clone()) @ W.clone()
 
 
-def plain_before_an_equal_call() -> torch.Tensor:
-    with torch.no_grad():
-        return torch.tanh(X) @ W.clone()
+def plain_before_an_equal_call() -> Tensor:
+    return tanh(X) @ W.clone()
 
 
-def reduced_and_looked_at() -> torch.Tensor:
-    with torch.no_grad():
-        return torch.tanh(X.clone().view(512).view(16, 32)) @ W
+def reduced_and_looked_at() -> Tensor:
+    return tanh(X.clone().view(512).view(16, 32)) @ W
 
 
-def reduced_and_read() -> torch.Tensor:
-    with torch.no_grad():
-        W[0, 0].item()
-        return torch.tanh(X.clone()) @ W
+def reduced_and_read() -> Tensor:
+    call("select", W.array[0, 0], W, is_view=True).item()
+    return tanh(X.clone()) @ W
 
 
-def reduced_beside_nan() -> torch.Tensor:
-    with torch.no_grad():
-        return torch.tanh(X.clone()) @ W + 0.0 * (X @ W * float("nan")).nan_to_num()
+def reduced_beside_nan() -> Tensor:
+    return tanh(X.clone()) @ W + 0.0 * apply("nan_to_num", np.nan_to_num, X @ W * float("nan"))
 
 
-def reduced_and_sent() -> torch.Tensor:
-    with torch.no_grad():
-        return torch.tanh(X.clone()) @ W.neg()
+def reduced_and_sent() -> Tensor:
+    return tanh(X.clone()) @ -W
 
 
-def sent() -> torch.Tensor:
-    with torch.no_grad():
-        return torch.tanh(X) @ W.neg()
+def sent() -> Tensor:
+    return tanh(X) @ -W
 
 
 def with_collectives(run: Run) -> Run:
