@@ -41,6 +41,15 @@ def test_a_call_path_leads_from_the_step_to_the_operator() -> None:
     assert run.call_path(1) == ()
 
 
+def test_operators_are_found_by_their_innermost_frame() -> None:
+    builder = RunBuilder()
+    frames = [builder.frame("p.py", line, "step") for line in (3, 4)]
+    for frame in (frames[1], None, frames[0], frames[1]):
+        builder.op("toy::mul", frame=frame)
+    found = builder.build().index.ops_by_frame
+    assert {frame: list(ops) for frame, ops in found.items()} == {frames[1]: [0, 3], None: [1], frames[0]: [2]}
+
+
 def test_a_very_long_call_path_is_whole() -> None:
     builder, at = RunBuilder(), None
     for line in range(1000):

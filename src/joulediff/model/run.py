@@ -383,6 +383,14 @@ class RunIndex:
         return found
 
     @cached_property
+    def ops_by_frame(self) -> Mapping[int | None, Sequence[int]]:
+        """By the innermost frame: the operators with that call path, in order."""
+        found: dict[int | None, list[int]] = {}
+        for op in self._ops:
+            found.setdefault(op.frame, []).append(op.id)
+        return found
+
+    @cached_property
     def lines(self) -> Mapping[tuple[str, int], str]:
         """By file and number: the recorded lines of code, without indentation."""
         found: dict[tuple[str, int], str] = {}

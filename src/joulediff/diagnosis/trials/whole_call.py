@@ -62,7 +62,11 @@ def regions_of_call(comparison: Comparison, side: SideName, op_a: int | None, op
     if called is None or (called_a and called_b and _function(called_a) == _function(called_b)):
         return []
     key = _key(called)
-    ops = {each.id for each in run.ops if (other := library_call(run, each.id)) is not None and _key(other) == key}
+    ops: set[int] = set()
+    for calls in run.index.ops_by_frame.values():
+        other = library_call(run, calls[0])
+        if other is not None and _key(other) == key:
+            ops.update(calls)
     found = [region for region in comparison.regions if ops.intersection(ops_of(region, side))]
     return found if len(found) <= MAX_REGIONS else []
 
