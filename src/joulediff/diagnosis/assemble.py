@@ -25,7 +25,7 @@ from joulediff.model.diff import (
     RowVerdict,
     StepCost,
 )
-from joulediff.model.energy import Energy, add, to_energy
+from joulediff.model.energy import Energy, add_independent, around
 from joulediff.model.finding import Finding
 from joulediff.model.pair import SIDES, SideName
 from joulediff.model.stats import CONFIDENCE_SIGMAS
@@ -225,7 +225,7 @@ def _unmatched(comparison: Comparison, *, comparable: bool) -> Row:
         left = _unmatched_ops(comparison, side)
         loose = [i for i, kernel in enumerate(run.kernels) if kernel.op is None]
         parts = [costs.of(left), costs.books.total(loose) if loose else None]
-        energies.append(add((i, part) for i, part in enumerate(parts) if part is not None))
+        energies.append(add_independent(part for part in parts if part is not None))
         counts.append(len(left))
     verdict: RowVerdict = "unknown" if not comparable else "changed"
     return Row("no counterpart", "", "unmatched", 1, counts[0], counts[1], energies[0], energies[1], verdict)
@@ -238,4 +238,4 @@ def _rest(total: Energy | None, parts: Sequence[Energy | None]) -> Energy | None
         return total
     left_j = total.joules - sum(part.joules for part in known)
     half = math.hypot(total.high - total.low, *(part.high - part.low for part in known)) / 2
-    return to_energy(left_j, left_j - half, left_j + half, total.source)
+    return around(left_j, half, total.source)

@@ -15,7 +15,7 @@ from joulediff.diagnosis.evidence.host import Around, Waits, launch_energy, wait
 from joulediff.diagnosis.lead import Lead
 from joulediff.diagnosis.significance import RowComparison
 from joulediff.diagnosis.trials.region_trials import RegionTrials
-from joulediff.model.energy import Energy, add, scale
+from joulediff.model.energy import Energy, add_independent, scale
 from joulediff.model.finding import Confirmation, Cost, Finding, Proof, Region, Trial, Verdict, Work
 from joulediff.model.pair import SIDES, Pair, SideName, other_side, pair_from
 from joulediff.model.place import Place
@@ -301,7 +301,7 @@ def _step_times_s(comparison: Comparison) -> Pair[float | None]:
 
 
 def _add(first: Energy | None, second: Energy | None) -> Energy | None:
-    return add((at, part) for at, part in enumerate((first, second)) if part is not None)
+    return add_independent(part for part in (first, second) if part is not None)
 
 
 def _share(part_j: float, total_j: float) -> float | None:

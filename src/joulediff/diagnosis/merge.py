@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from joulediff.diagnosis.build import energy_ratio
 from joulediff.diagnosis.draft import Draft, Investigation
-from joulediff.model.energy import Energy, add
+from joulediff.model.energy import Energy, add_independent
 from joulediff.model.finding import Cost, Proof
 from joulediff.model.pair import SIDES, Pair
 
@@ -92,7 +92,7 @@ def _join_proofs(first: Draft, drafts: Sequence[Draft], *, is_confirmed: bool) -
 
 
 def _sum_energies(energies: Sequence[Energy | None]) -> Energy | None:
-    return add((at, energy) for at, energy in enumerate(energies) if energy is not None)
+    return add_independent(energy for energy in energies if energy is not None)
 
 
 def _sum(values: Sequence[float | None]) -> float | None:

@@ -5,7 +5,6 @@ Everything is measured with the meters, and at the clock, of the recording. The 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from joulediff.measuring.meters import MeterSet
 from joulediff.measuring.meters.meter import Clock
 from joulediff.measuring.repeater import Step
 from joulediff.measuring.step import measure
-from joulediff.model.energy import Energy, add, to_energy
+from joulediff.model.energy import Energy, add_common, add_independent, around
 from joulediff.model.errors import JoulediffError
 from joulediff.model.measurement import Measurement
 from joulediff.model.options import RecordOptions
@@ -116,8 +115,8 @@ class LocalProgram(LiveProgram):
             net = row.energy
             if net is None or found is None or not found.domains[row.domain].counted:
                 continue
-            rest_j = (row.rest_w or 0.0) * time_s
-            energy = to_energy(net.joules + rest_j, net.low + rest_j, net.high + rest_j, net.source)
-            if energy is not None and math.isfinite(energy.joules):
-                parts.append((row.domain, energy))
-        return add(parts)
+            rest = around((row.rest_w or 0.0) * time_s, 0.0, net.source)
+            gross = None if rest is None else add_common((net, rest))
+            if gross is not None:
+                parts.append(gross)
+        return add_independent(parts)
