@@ -18,8 +18,8 @@ from pathlib import Path
 
 from joulediff.cases.case import FILE, Case, Measured, Origin
 from joulediff.cases.judge import Judgement, kind_text
-from joulediff.cases.kept import judge_diff
 from joulediff.cases.library import find_cases
+from joulediff.cases.results import judge_diff
 from joulediff.cases.run import DIFF
 from joulediff.cases.table import WRONG, cases_table, totals_text
 from joulediff.model.diff import Diff, Ratio

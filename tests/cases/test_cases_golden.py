@@ -12,8 +12,8 @@ from golden_files import find_golden
 from joulediff.archive import load
 from joulediff.cases.case import Case
 from joulediff.cases.judge import GOOD, judge
-from joulediff.cases.kept import judge_diff
 from joulediff.cases.library import find_cases
+from joulediff.cases.results import judge_diff
 from joulediff.cases.run import DIFF, RUNS
 from joulediff.diagnosis.compare import diagnose
 from joulediff.model.diff import Diff, Ledger

@@ -15,7 +15,7 @@ import pytest
 from case_builders import write_case, write_copies, write_toml
 from diff_builders import gpt2_diff, side
 from joulediff.archive import load, save
-from joulediff.cases.kept import read_results
+from joulediff.cases.results import read_results
 from joulediff.cases.run import SAME_LABEL
 from joulediff.cli import main
 from joulediff.report.json.diff import diff_from_json, diff_to_json

@@ -72,8 +72,8 @@ def judge_command(library: Path | None, folder: str, json_to: str | None, markdo
 
     Exit code 0: every case that ran is found, or fixed upstream; 3: one is not.
     """
-    from joulediff.cases.kept import judge_kept
     from joulediff.cases.library import find_cases
+    from joulediff.cases.results import judge_kept
     from joulediff.cases.table import all_good
     from joulediff.cli.cases_run import NOT_FOUND, write_reports
     from joulediff.cli.output import ReportFiles

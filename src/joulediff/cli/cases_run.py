@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from joulediff.cases.case import Case, DeviceName
     from joulediff.cases.jobs import Job, JobOptions, JobResult
     from joulediff.cases.judge import Judgement
-    from joulediff.cases.kept import ResultsFolder
+    from joulediff.cases.results import ResultsFolder
     from joulediff.cases.run import Size
     from joulediff.cli.output import ReportFiles, StageLines
 
@@ -59,7 +59,7 @@ def run_command(
     Exit code 0: every case that ran is found, or fixed upstream; 3: one is not.
     """
     from joulediff.cases.jobs import JobOptions
-    from joulediff.cases.kept import open_results
+    from joulediff.cases.results import open_results
     from joulediff.cases.table import all_good
     from joulediff.cli.output import ReportFiles, stdout_kept_clean
 
@@ -81,8 +81,8 @@ def run_command(
 
 def write_reports(files: ReportFiles, judgements: Sequence[Judgement], *, is_single: bool = False) -> None:
     """Print a table of several cases, and write the reports that were asked for."""
-    from joulediff.cases.kept import results_to_json
-    from joulediff.cases.show import judgements_to_markdown, print_judgements
+    from joulediff.cases.judgement_report import judgements_to_markdown, print_judgements
+    from joulediff.cases.results import results_to_json
     from joulediff.cli.output import open_console, write_text
 
     if not files.takes_stdout and not is_single and judgements:

@@ -1,4 +1,4 @@
-"""A match on one screen: how much of both runs was recognised, what belongs together, and what has no counterpart."""
+"""A match on one screen: the matched share of both runs, a table of regions, and operators without a counterpart."""
 
 from __future__ import annotations
 
