@@ -69,7 +69,7 @@ def test_what_the_step_raised_is_its_own(progress: ProgressSender) -> None:
     progress.failed(error, 7)
     found = _explain(error, progress)
     assert found.kind == "raised"
-    assert re.fullmatch(r"the step raised ValueError: no \(test_child_main.py:\d+\) in its call number 7", found.what)
+    assert re.fullmatch(r"the step raised ValueError: no \(test_main.py:\d+\) in its call number 7", found.what)
     assert "ValueError: no" in found.trace
 
 

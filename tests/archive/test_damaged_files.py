@@ -1,4 +1,4 @@
-"""A file is never trusted: whatever is wrong with it is told in three parts (its tables: `test_archive_tables`)."""
+"""A damaged or hostile file raises an error in three parts (its tables: `test_damaged_tables`)."""
 
 from __future__ import annotations
 
