@@ -72,10 +72,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Confi
 
 
 def try_fewer_examples(items: list[pytest.Item]) -> None:
-    """Give each property test a quarter of its examples; a run of all tests tries every one."""
+    """Give each property test a tenth of its examples, but ten at least; a run of all tests tries every one."""
     for function in {getattr(item, "function", None) for item in items}:
         # The name is hypothesis' own: a profile does not reach tests that state their number of examples.
         own = getattr(function, "_hypothesis_internal_use_settings", None)
         if own is not None:
-            count = max(LEAST_EXAMPLES, own.max_examples // 4)
+            count = max(LEAST_EXAMPLES, own.max_examples // 10)
             function._hypothesis_internal_use_settings = settings(own, max_examples=min(count, own.max_examples))
