@@ -77,8 +77,6 @@ class Switches:
     """The setting that turns gradients on; one of `modes`."""
     group_aliases: Callable[[Iterable[str]], list[tuple[str, ...]]] = _group_each
     """Returns setting names in groups of one switch each, the best-known name first."""
-    can_change: Callable[[str], bool] | None = None
-    """Returns whether a setting can be changed while a program runs; loads the framework."""
     advice: Callable[[str, str], str | None] = _no_advice
     """Returns the sentence for a key that needs its own; takes the key and the text of a location."""
 
@@ -129,13 +127,18 @@ _registered: list[Framework] = []
 def register(framework: Framework) -> None:
     """Add a framework that is no package of this folder. It takes precedence over those that are."""
     _registered.insert(0, framework)
-    _by_namespace.cache_clear()
+    _forget_known()
 
 
 def unregister(framework: Framework) -> None:
     """Remove a framework that `register` added."""
     _registered.remove(framework)
-    _by_namespace.cache_clear()
+    _forget_known()
+
+
+def _forget_known() -> None:
+    for derived in (_by_namespace, _engine_calls, library_packages):
+        derived.cache_clear()
 
 
 def frameworks() -> tuple[Framework, ...]:
@@ -198,6 +201,7 @@ def kernel_namespaces() -> tuple[str, ...]:
     return tuple(name for each in frameworks() for name in each.operators.kernel_namespaces)
 
 
+@cache
 def library_packages() -> frozenset[str]:
     """Return the packages that hold code of a framework."""
     return frozenset(name for each in frameworks() for name in each.libraries)
@@ -253,6 +257,12 @@ def group_switches(names: Iterable[str]) -> list[tuple[str, ...]]:
     return groups
 
 
+@cache
+def _engine_calls() -> frozenset[str]:
+    calls = (each.operators.engine_call for each in frameworks())
+    return frozenset(call for call in calls if call is not None)
+
+
 def settings_at(run: Run, op: int) -> Mapping[str, Setting]:
     """Return the settings that held when an operator ran."""
     found = dict(run.settings)
@@ -283,9 +293,8 @@ def backward_path(run: Run, op: int) -> tuple[Frame, ...]:
     """
     if run.ops[op].forward is None:
         return ()
-    engines = {each.operators.engine_call for each in frameworks()}
     path = run.call_path(op)
-    calls = [i for i, frame in enumerate(path) if frame.function in engines]
+    calls = [i for i, frame in enumerate(path) if frame.function in _engine_calls()]
     if calls:
         return path[calls[-1] + 1 :]
     return path if run.ops[op].thread else ()

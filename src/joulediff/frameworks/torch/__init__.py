@@ -25,12 +25,6 @@ def _advice(key: str, where: str) -> str | None:
     return None
 
 
-def _can_change(name: str) -> bool:
-    from joulediff.frameworks.torch.switches.change import can_change
-
-    return can_change(name)
-
-
 def _open_recorder(step: Step, *, names: object, root: Path, source: bool, cpp: bool) -> Recorder:
     from joulediff.frameworks.torch.recorder import TorchRecorder
 
@@ -71,7 +65,6 @@ FRAMEWORK = Framework(
         getters={f"{table.PREFIX}{table.BY_NAME[name].getter}": name for name in table.MODES},
         gradients=table.GRADIENTS,
         group_aliases=group_aliases,
-        can_change=_can_change,
         advice=_advice,
     ),
     libraries=("torch", "torchvision", "functorch", "triton"),
