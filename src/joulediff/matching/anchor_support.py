@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -99,16 +99,20 @@ def _is_supported(
     for mine, theirs in ((0, 1), (1, 0)):
         # One run may compute siblings by one operator, from the inputs of all of them; the other run one by one.
         related = [joint.anchor_of[each] for each in siblings.get(pair[mine], ())]
-        shared = [found.anchors for each in related if each in origins and (found := origins[each][theirs]) is not None]
+        shared = _list_origins(origins, related, theirs)
         # One run may compute the result from an intermediate tensor that the other run computes beside the result.
-        between = [
-            found.anchors for e in wholes[theirs] - wholes[mine] if e in origins and (found := origins[e][theirs])
-        ]
+        between = _list_origins(origins, wholes[theirs] - wholes[mine], theirs)
         known = wholes[theirs].union(*shared, *between)
         more = _find_underived(wholes[mine] - known, known, origins, mine)
         if more and not (both[theirs].is_open and more <= joint.given_anchors):
             return False
     return True
+
+
+def _list_origins(origins: Origins, anchors: Iterable[int], side: int) -> list[frozenset[int]]:
+    """Return the anchors that some anchors were computed from in one run, where these are known."""
+    found = [origins[each][side] for each in anchors if each in origins]
+    return [each.anchors for each in found if each is not None]
 
 
 def _find_underived(more: set[int], known: set[int], origins: Origins, side: int) -> set[int]:

@@ -89,10 +89,8 @@ _MOST = 200
 def check_inputs(a: AnalysedRun, b: AnalysedRun, tolerance: float) -> None:
     """Raise JoulediffError if an input of the runs differs, or most weights; the message names the first one."""
     ours, theirs = _list_inputs(a), _list_inputs(b)
-    unmatched_a, unmatched_b = (
-        _find_unmatched(a, b, ours, theirs, tolerance),
-        _find_unmatched(b, a, theirs, ours, tolerance),
-    )
+    unmatched_a = _find_unmatched(a, b, ours, theirs, tolerance)
+    unmatched_b = _find_unmatched(b, a, theirs, ours, tolerance)
     values, shapes = a.graph.run.values, {b.graph.run.values[number].shape for number in unmatched_b}
     for kinds, word, most in ((("input",), "inputs", 0.0), (("parameter", "buffer"), "weights", MOST_WEIGHTS)):
         count = sum(values[number].kind in kinds for number in ours)
