@@ -440,7 +440,7 @@ def sizes_bomb(rng: random.Random, base: bytes) -> bytes:
 
 
 def page_size_bomb(rng: random.Random, base: bytes) -> bytes:
-    """A page that really unpacks to very much, in a table whose footer says little."""
+    """A page that unpacks to very many bytes, in a table whose footer declares few."""
 
     def change(parts: Parts) -> None:
         page = rng.choice(rng.choice(parts.columns))
@@ -457,7 +457,7 @@ def entries_of(base: bytes) -> dict[str, bytes]:
 
 
 def listed(entries: dict[str, bytes], rows: dict[str, int] | None = None) -> dict[str, bytes]:
-    """Make the manifest tell the truth about the tables again."""
+    """Update the sizes and hashes of the tables in the manifest."""
     manifest = json.loads(entries[MANIFEST])
     for name, about in manifest["tables"].items():
         data = entries[table_entry(name)]

@@ -279,7 +279,7 @@ def flat(value: Any, place: str = "run") -> dict[str, str]:
 
 
 def exactly(value: Any) -> Any:
-    """Return something that is equal for equal records, also where they hold NaN, and tells 1 from 1.0 and True."""
+    """Return a key for exact comparison of records: NaN equals NaN, and 1, 1.0 and True differ."""
     if is_dataclass(value):
         return (type(value), *(exactly(getattr(value, field.name)) for field in fields(value)))
     if isinstance(value, tuple | list):

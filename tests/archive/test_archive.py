@@ -146,7 +146,7 @@ def test_the_container_is_an_ordinary_zip_of_ordinary_tables(tmp_path: Path) -> 
 
 
 def test_a_repetitive_run_is_padded_to_what_a_reader_may_spend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equal lines pack into a few bytes; the reader refuses so small a file, so there is none."""
+    """Equal lines compress to a few bytes; the writer pads the file, because the reader refuses one so small."""
     monkeypatch.setattr(limits, "FREE_BYTES", 0)
     run = replace(EMPTY, frames=(small_run().frames[0],) * 20_000)
     assert through_file(run, tmp_path) == run
@@ -230,7 +230,7 @@ def test_a_failing_write_leaves_the_previous_file(
 
 
 @pytest.mark.parametrize("place", ["missing/run.jd", "folder", "file/run.jd", "x" * 300 + ".jd", "nul\0.jd"])
-def test_a_place_that_cannot_be_written_is_told(place: str, tmp_path: Path) -> None:
+def test_the_reason_why_a_path_cannot_be_written(place: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
     with pytest.raises(JoulediffError, match="was not written: ") as raised:

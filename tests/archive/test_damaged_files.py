@@ -223,14 +223,14 @@ def test_a_manifest_that_cannot_be(change: Change, told: str, tmp_path: Path) ->
     assert refusal(with_manifest(change), tmp_path).what.startswith(told)
 
 
-def test_a_newer_format_is_told_with_what_to_install(tmp_path: Path) -> None:
+def test_the_error_for_a_newer_format_names_the_update(tmp_path: Path) -> None:
     error = refusal(with_manifest(lambda m: m.update(format=9, min_reader=7, tool="3.2.1")), tmp_path)
     assert error.what == "it has format 9 for readers of format 7 or later, and this joulediff reads up to 2"
     assert error.fix == "update this joulediff (it was recorded by 3.2.1): pip install -U joulediff"
 
 
 def test_a_later_format_for_this_reader_is_read(tmp_path: Path) -> None:
-    """What it does not know, it leaves out: keys, tables and columns."""
+    """The reader ignores unknown keys, tables and columns."""
     frames = pq.read_table(BytesIO(ENTRIES["frames.parquet"]))
     later = to_parquet(frames.append_column("later", pa.array([1] * len(frames))))
     entries = listed(ENTRIES | {"frames.parquet": later, "later.parquet": b"anything", "later.json": b"{}"})

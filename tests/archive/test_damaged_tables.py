@@ -225,7 +225,7 @@ def in_footer(field: int, value: Any, kind: int = I64) -> Callable[[Parts], None
         (lambda parts: set_body(parts.columns[0][0], b"\x02\0\0\0\xff\xff" * 2), None, "its table frames is damaged"),
     ],
 )
-def test_parquet_that_lies_about_itself(
+def test_parquet_with_wrong_declarations(
     change: Callable[[Parts], None], rows: int | None, told: str, tmp_path: Path
 ) -> None:
     assert told in refusal(with_parts(change, rows=rows), tmp_path).what
@@ -243,7 +243,7 @@ def test_a_footer_that_is_nested(depth: int, tmp_path: Path) -> None:
     assert "is damaged (nested too deeply)" in refusal(pack(listed(ENTRIES | {"ops.parquet": data})), tmp_path).what
 
 
-def test_a_few_bytes_that_say_a_thousand_million_rows(tmp_path: Path) -> None:
+def test_a_few_bytes_that_declare_a_thousand_million_rows(tmp_path: Path) -> None:
     data = rows_bomb(random.Random(1), WHOLE, rows=10**9)
     assert len(data) < 20_000
     assert refusal(data, tmp_path).what.startswith("it claims to hold ")
@@ -356,9 +356,7 @@ PLACES = st.lists(st.integers(0, 2), min_size=3, max_size=3)
 
 @settings(max_examples=150, deadline=None)
 @given(joules=st.lists(JOULES, min_size=3, max_size=3), ops=PLACES, firsts=PLACES)
-def test_replays_of_any_kind_can_be_walked_or_are_refused(
-    joules: list[float | None], ops: list[int], firsts: list[int]
-) -> None:
+def test_any_replays_can_be_read_or_are_refused(joules: list[float | None], ops: list[int], firsts: list[int]) -> None:
     sent = json.loads(to_wire(small_run()))
     for column, value in zip(("energy_j", "low_j", "high_j"), joules, strict=True):
         sent["tables"]["replays"][column][0] = value

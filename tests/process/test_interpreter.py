@@ -1,4 +1,4 @@
-"""Another Python: what is refused, what is provided to it, and that it is otherwise left alone."""
+"""Another Python: which are refused, which packages are provided, and that nothing else changes there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OTHER = [".cpython-310-riscv64-linux-gnu.so", "linux-riscv64"]
 
 
 def write_python(path: Path, *, version: tuple[int, ...], binary: list[str], has: tuple[str, ...]) -> str:
-    """Write what answers like a Python of that kind when it is looked at."""
+    """Write a script that answers the probe like a Python of this kind."""
     answer = json.dumps({"version": version, "binary": binary, "has": has})
     return write_executable(path, f"#!/bin/sh\necho greetings from a startup file\necho '{answer}'\n")
 
@@ -74,7 +74,7 @@ def test_a_python_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("version", [(2, 7, 18), (3, 9, 18)])
-def test_an_old_python_says_its_version(tmp_path: Path, version: tuple[int, ...]) -> None:
+def test_the_error_for_an_old_python_names_its_version(tmp_path: Path, version: tuple[int, ...]) -> None:
     path = write_python(tmp_path / "python", version=version, binary=[], has=())
     assert f"is Python {'.'.join(map(str, version))}, and recording needs 3.10 or newer" in refused(path)
 
@@ -91,12 +91,12 @@ def test_numpy_is_never_provided(tmp_path: Path) -> None:
     assert "lacks what recording needs there: numpy\n" in refused(path)
 
 
-def test_what_fits_is_lent_and_what_is_there_is_not(tmp_path: Path) -> None:
+def test_only_missing_packages_that_fit_are_provided(tmp_path: Path) -> None:
     path = write_python(tmp_path / "python", version=sys.version_info[:3], binary=ALIKE, has=("numpy", "psutil"))
     assert set(find_interpreter(path).provided) == {"scipy", "pynvml"}
 
 
-def test_only_pure_python_is_lent_to_another_kind(tmp_path: Path) -> None:
+def test_only_pure_python_packages_are_provided_to_another_build(tmp_path: Path) -> None:
     path = write_python(tmp_path / "python", version=(3, 12, 1), binary=OTHER, has=("numpy", *PROVIDED_BINARY))
     assert set(find_interpreter(path).provided) == {"pynvml"}
 

@@ -1,4 +1,4 @@
-"""A program that stays after its recording: asked for more, over a pipe that may break at any moment."""
+"""A program that answers commands after its recording, over a pipe that may break at any moment."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ RUN, ANSWER, ATTACHED = 2, 5, 6
 REQUEST = Request("program.py", RecordOptions(label="program", seconds=0.3, wait_s=0.0), serve=True)
 RECORDED = Run("program", "program.py", "2026-01-01T00:00:00+00:00", "0.1.0", passes=(Pass("metered", "done", 1.0),))
 CHANGED = replace(RECORDED, label="changed")
-WEIGHED = JobCost(Energy(1.0, 0.9, 1.1, "replayed"), 0.5, ("aten::mm",), 0.0)
+JOB_COST = JobCost(Energy(1.0, 0.9, 1.1, "replayed"), 0.5, ("aten::mm",), 0.0)
 
 
 def frame(kind: int, body: bytes) -> bytes:
@@ -72,7 +72,7 @@ def pipes() -> Iterator[list[int]]:
 
 
 def commands_of(pipes: list[int], *data: bytes) -> Commands:
-    """Return the child's end of a pipe through which these bytes came, and nothing after them."""
+    """Return the child's end of a pipe that holds these bytes and is closed after them."""
     for each in data:
         os.write(pipes[3], each)
     os.close(pipes[3])
@@ -109,7 +109,7 @@ def test_commands_arrive_as_they_were_sent(pipes: list[int]) -> None:
         HEADER.pack(b"jd", ANSWER, (1 << 26) + 1) + b"{}",
     ],
 )
-def test_what_is_no_command_is_the_end(pipes: list[int], data: bytes) -> None:
+def test_bytes_that_are_no_command_disconnect(pipes: list[int], data: bytes) -> None:
     with pytest.raises(Disconnected):
         commands_of(pipes, data).next()
 
@@ -148,7 +148,7 @@ def test_runs_arrive_with_the_answer_that_they_belong_to(pipes: list[int]) -> No
         frame(ATTACHED, b"a") * (MAX_ATTACHED + 1),
     ],
 )
-def test_what_is_no_answer_is_refused(data: bytes) -> None:
+def test_bytes_that_are_no_answer_are_refused(data: bytes) -> None:
     with pytest.raises(InvalidMessage):
         list(Inbox().feed(data))
 
@@ -178,7 +178,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any], Any]] = 
         {"file": "p.py", "line": 7, "seconds": 2.0, "wait_s": 5.0},
         MEASURED,
     ),
-    "measure_job": ((JOB,), {"window_s": 0.3}, {"job": JOB, "window_s": 0.3, "as_other": False}, WEIGHED),
+    "measure_job": ((JOB,), {"window_s": 0.3}, {"job": JOB, "window_s": 0.3, "as_other": False}, JOB_COST),
     "capture": (({"a": None},), {}, {"settings": {"a": None}}, ("changed1", CHANGED)),
     "export_tensors": (
         ((1, 2), [3], Path("/x/\udcff")),
@@ -192,7 +192,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any], Any]] = 
 
 
 class Recorder:
-    """Stands for a recorded program: notes each call, returns what `CALLS` says, and fails where it is told to."""
+    """A recorded program that logs each call and returns the result in `CALLS`, or raises `error` once."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.asked: list[Any] = []
@@ -212,7 +212,7 @@ class Recorder:
 
 
 def served(pipes: list[int], program: Recorder, *commands: bytes) -> list[Any]:
-    """Return the answers to commands, without the first that says that it is recorded."""
+    """Return the answers to commands, without the first, which reports that the program is recorded."""
     answer_commands(program, Sender(pipes[1]), commands_of(pipes, *commands))  # type: ignore[arg-type]
     messages = list(Inbox().feed(os.read(pipes[0], 1 << 20)))
     assert messages.pop(0) == Answer({"recorded": True})
@@ -220,7 +220,7 @@ def served(pipes: list[int], program: Recorder, *commands: bytes) -> list[Any]:
 
 
 END = to_command({"do": "end"})
-WEIGH: dict[str, object] = {"do": "measure_job", "job": to_plain(JOB), "window_s": 0.3, "as_other": False}
+MEASURE_JOB: dict[str, object] = {"do": "measure_job", "job": to_plain(JOB), "window_s": 0.3, "as_other": False}
 
 
 def test_both_kinds_of_program_have_every_command_with_the_same_signature() -> None:
@@ -276,34 +276,32 @@ def test_a_program_is_asked_by_its_methods(child: Callable[[str], Interpreter]) 
         (RuntimeError("no kernel"), "it raised RuntimeError: no kernel"),
     ],
 )
-def test_what_cannot_be_done_is_answered_and_the_next_command_is_done(
-    pipes: list[int], error: Exception, said: str
-) -> None:
-    first, second = served(pipes, Recorder(error), to_command(WEIGH), to_command(WEIGH), END)
+def test_a_failed_command_is_answered_and_the_next_one_is_done(pipes: list[int], error: Exception, said: str) -> None:
+    first, second = served(pipes, Recorder(error), to_command(MEASURE_JOB), to_command(MEASURE_JOB), END)
     assert first.keys() == {"error"}
     assert first["error"].startswith(said)
-    assert second == {"result": to_plain(WEIGHED)}
+    assert second == {"result": to_plain(JOB_COST)}
 
 
-def test_commands_that_nobody_knows_are_answered(pipes: list[int]) -> None:
-    words = [{"do": "dance"}, {}, {**WEIGH, "job": {"run": 3}}, {"do": "measure_job"}]
+def test_unknown_commands_are_answered_with_an_error(pipes: list[int]) -> None:
+    words = [{"do": "dance"}, {}, {**MEASURE_JOB, "job": {"run": 3}}, {"do": "measure_job"}]
     answers = served(pipes, Recorder(), *(to_command(dict(each)) for each in words), END)
     assert [each.keys() for each in answers] == [{"error"}] * 4
     assert "dance" in answers[0]["error"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)])
-def test_an_end_of_the_program_is_no_answer(pipes: list[int], error: BaseException) -> None:
+def test_the_end_of_the_program_is_not_answered(pipes: list[int], error: BaseException) -> None:
     with pytest.raises(type(error)):
-        served(pipes, Recorder(error), to_command(WEIGH), END)
+        served(pipes, Recorder(error), to_command(MEASURE_JOB), END)
 
 
-def test_a_parent_that_is_gone_ends_the_loop(pipes: list[int]) -> None:
+def test_the_end_of_the_parent_ends_the_loop(pipes: list[int]) -> None:
     with pytest.raises(Disconnected):
-        served(pipes, Recorder(), to_command(WEIGH))
+        served(pipes, Recorder(), to_command(MEASURE_JOB))
 
 
-def test_kin_are_ignored_while_the_machine_is_looked_at(pipes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_processes_do_not_count_as_load(pipes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     ignored: list[int] = []
     monkeypatch.setattr("joulediff.process.server.ignore_process", ignored.append)
     wait_to_start(Sender(pipes[1]), commands_of(pipes, to_command({"do": "start", "idle_pids": [7, 9]})))
@@ -319,16 +317,14 @@ def test_a_program_that_is_not_wanted_any_more_is_not_recorded(pipes: list[int])
 BUILD = to_command({"do": "build"})
 
 
-def test_a_program_that_is_held_says_that_it_is_ready_and_waits_to_build(pipes: list[int]) -> None:
+def test_a_held_program_reports_ready_and_waits_to_build(pipes: list[int]) -> None:
     os.set_blocking(pipes[0], False)
     wait_to_build(Sender(pipes[1]), commands_of(pipes, BUILD))
     assert list(Inbox().feed(os.read(pipes[0], 4096))) == [Answer({"ready": True})]
 
 
 @pytest.mark.parametrize("commands", [(), (END,), (to_command({"do": "start"}), BUILD), (to_command({}), BUILD)])
-def test_a_program_that_is_held_and_told_anything_else_builds_nothing(
-    pipes: list[int], commands: tuple[bytes, ...]
-) -> None:
+def test_a_held_program_builds_only_on_its_command(pipes: list[int], commands: tuple[bytes, ...]) -> None:
     with pytest.raises(Disconnected):
         wait_to_build(Sender(pipes[1]), commands_of(pipes, *commands))
 
@@ -359,7 +355,7 @@ def record():
 
 @pytest.fixture
 def child(tmp_path: Path) -> Callable[[str], Interpreter]:
-    """Makes an interpreter that runs a body of the test's, whatever it is asked to run."""
+    """Makes an interpreter that runs a body of the test instead of the program."""
 
     def write(body: str) -> Interpreter:
         (tmp_path / "recorded").write_bytes(to_wire(RECORDED))
@@ -376,7 +372,7 @@ def pids(folder: Path) -> list[int]:
     return [int(path.name.removeprefix("pid")) for path in folder.glob("pid*")]
 
 
-def test_a_program_is_recorded_and_asked(child: Callable[[str], Interpreter], tmp_path: Path) -> None:
+def test_a_program_is_recorded_and_answers_commands(child: Callable[[str], Interpreter], tmp_path: Path) -> None:
     body = f"""
         record()
         print(json.dumps(commands.next()[0]["do"]), file=open("{tmp_path}/asked", "w"), flush=True)
@@ -419,7 +415,7 @@ def test_a_program_without_operators_does_not_stay(child: Callable[[str], Interp
         ("os.write(s._fd, b'an unexpected visitor'); time.sleep(60)", "lost contact with the program"),
     ],
 )
-def test_a_program_that_dies_while_it_is_asked(child: Callable[[str], Interpreter], last: str, said: str) -> None:
+def test_a_program_that_dies_during_a_command(child: Callable[[str], Interpreter], last: str, said: str) -> None:
     kept: list[Run] = []
     with RemoteProgram(
         REQUEST, interpreter=child(f"record(); commands.next(); {last}"), keep=lambda each: kept.append(each.run)
@@ -428,13 +424,13 @@ def test_a_program_that_dies_while_it_is_asked(child: Callable[[str], Interprete
         program.record()
         with pytest.raises(JoulediffError, match=said):
             program.measure_job(JOB, window_s=0.3)
-        for _ in range(2):  # whoever asks again hears of it again
+        for _ in range(2):  # each later command raises too
             with pytest.raises(ProgramError):
                 program.take_other(RECORDED)
     assert kept == [RECORDED]
 
 
-def test_the_first_to_ask_hears_why(child: Callable[[str], Interpreter]) -> None:
+def test_a_command_raises_the_failure_that_the_program_reported(child: Callable[[str], Interpreter]) -> None:
     body = "record(); commands.next(); s.failed(Failure('raised', 'the step raised X'))"
     with RemoteProgram(REQUEST, interpreter=child(body), keep=lambda _: None) as program:
         program.wait_built()
@@ -506,7 +502,7 @@ with RemoteProgram(request, interpreter=interpreter, keep=print) as a:
     assert not any(is_alive(pid) for pid in pids(tmp_path))
 
 
-def test_a_program_that_does_not_end_when_told_is_ended(
+def test_a_program_that_ignores_the_command_to_end_is_killed(
     child: Callable[[str], Interpreter], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("joulediff.process.client.END_S", 0.2)
@@ -538,7 +534,7 @@ def test_a_program_that_is_held_builds_when_it_begins(child: Callable[[str], Int
     assert json.loads((tmp_path / "told").read_text()) == {"do": "build"}
 
 
-def test_who_waits_for_a_held_program_lets_it_begin(child: Callable[[str], Interpreter]) -> None:
+def test_waiting_for_a_held_program_lets_it_build(child: Callable[[str], Interpreter]) -> None:
     with RemoteProgram(
         HELD, interpreter=child(f"{READY}; assert told['do'] == 'build'; record()"), keep=print
     ) as program:
@@ -559,7 +555,7 @@ def test_a_program_that_is_not_held_has_begun(child: Callable[[str], Interpreter
     assert json.loads((tmp_path / "told").read_text()) == "start"
 
 
-def test_another_one_is_told_from_then_on(child: Callable[[str], Interpreter]) -> None:
+def test_another_listener_can_be_set(child: Callable[[str], Interpreter]) -> None:
     first, second = StageListener(), StageListener()
     with RemoteProgram(HELD, interpreter=child(f"{READY}; record()"), keep=lambda _: None, listener=first) as program:
         program.begin()
@@ -579,7 +575,7 @@ def test_a_held_program_that_is_not_wanted_is_ended(child: Callable[[str], Inter
     assert not (tmp_path / "built").exists()
 
 
-def test_a_program_that_fails_before_it_builds_says_why(child: Callable[[str], Interpreter]) -> None:
+def test_a_program_that_fails_before_it_builds_reports_why(child: Callable[[str], Interpreter]) -> None:
     body = "s.failed(Failure('raised', 'program.py raised ImportError: no such module'))"
     with (
         RemoteProgram(HELD, interpreter=child(body), keep=print) as program,

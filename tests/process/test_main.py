@@ -1,4 +1,4 @@
-"""The child's side of a recording: what it says about an end, in which words."""
+"""The child's side of a recording: its reports of progress and of failures."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_ctrl_c_counts_once() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_an_environment_that_cannot_run_us_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_package_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.special", None)
     with pytest.raises(JoulediffError) as caught:
         _load_joulediff()
@@ -153,7 +153,7 @@ def test_an_environment_that_cannot_run_us_says_what_to_install(monkeypatch: pyt
 
 
 class Parent:
-    """Stands for the parent's end of the commands: gives some, and notes what was there when each was asked for."""
+    """The parent's end of the commands: sends the given ones, and logs the files in the folder before each."""
 
     def __init__(self, folder: Path, *words: str) -> None:
         self._folder, self._words = folder, list(words)
@@ -178,7 +178,7 @@ RUN = Run("p", "p.py", "2026-01-01T00:00:00+00:00", "0.1.0")
 
 @pytest.fixture
 def recordings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
-    """Starts in a folder with a program; what is recorded there is noted, and the profiler is not loaded."""
+    """Runs in a folder with a program; logs each recording, and loads no profiler."""
     found: list[object] = []
 
     def record_step(step: Callable[[], object], _: RecordOptions, **__: object) -> Run:
@@ -195,7 +195,7 @@ def recordings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list
     forget_programs(tmp_path, before)
 
 
-def test_a_held_program_is_loaded_and_builds_when_told(
+def test_a_held_program_is_loaded_and_builds_on_command(
     recordings: list[object], progress: ProgressSender, tmp_path: Path
 ) -> None:
     parent = Parent(tmp_path, "build", "start")

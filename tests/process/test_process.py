@@ -1,4 +1,4 @@
-"""The parent's side of a recording, against children that behave as told: every end is seen, explained and survived."""
+"""The parent's side of a recording, with scripted children: every kind of end is noticed, explained and survived."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ wire = open({wire!r}, "rb").read()
 
 @pytest.fixture
 def child(tmp_path: Path) -> Callable[[str], Interpreter]:
-    """Makes an interpreter that runs a body of the test's, whatever it is asked to run."""
+    """Makes an interpreter that runs a body of the test instead of the program."""
 
     def write(body: str) -> Interpreter:
         (tmp_path / "wire").write_bytes(to_wire(METERED))
@@ -53,7 +53,7 @@ def child(tmp_path: Path) -> Callable[[str], Interpreter]:
 
 
 def ended(interpreter: Interpreter, listener: ProgressListener | None = None) -> tuple[JoulediffError, list[Run]]:
-    """Return the error that a recording ends with, and what was kept before it."""
+    """Return the error that a recording ends with, and the runs that were kept."""
     kept: list[Run] = []
     with pytest.raises(JoulediffError) as caught:
         record_in_process(REQUEST, interpreter=interpreter, keep=lambda each: kept.append(each.run), listener=listener)
@@ -61,7 +61,7 @@ def ended(interpreter: Interpreter, listener: ProgressListener | None = None) ->
 
 
 def broken(name: PassName, why: str) -> Run:
-    """Return the run that is kept after a metered pass where the next one ended without a word."""
+    """Return the run that is kept after a metered pass if the next pass ends without a report."""
     return replace(METERED, passes=(*METERED.passes, Pass(name, "failed", 0.0, why)))
 
 
@@ -118,7 +118,7 @@ def test_a_child_that_dies_before_its_first_run_leaves_none(child: Callable[[str
         (tuple(Pass(name, "done", 1.0) for name in get_args(PassName)), "captured 3/3: running", ()),
     ],
 )
-def test_only_the_pass_that_ended_without_a_word_is_added(
+def test_only_a_pass_that_ended_without_a_report_is_added(
     child: Callable[[str], Interpreter], tmp_path: Path, passes: tuple[Pass, ...], stage: str, added: tuple[str, ...]
 ) -> None:
     interpreter = child(
@@ -202,7 +202,7 @@ def test_a_run_that_cannot_be_read_ends_the_child(child: Callable[[str], Interpr
     assert not is_alive(int((tmp_path / "pid").read_text()))
 
 
-def test_what_the_child_tells_is_raised_here(child: Callable[[str], Interpreter]) -> None:
+def test_a_failure_that_the_child_reports_is_raised(child: Callable[[str], Interpreter]) -> None:
     body = "Sender(fd).failed(Failure('error', 'the step raised X', 'mend it', exit_code=2, trace='in line 3'))"
     error, _ = ended(child(body))
     assert str(error) == "the step raised X\n  mend it"
@@ -211,7 +211,7 @@ def test_what_the_child_tells_is_raised_here(child: Callable[[str], Interpreter]
     assert "in line 3" in str(error.__cause__)
 
 
-def test_what_the_program_raised_is_told_apart(child: Callable[[str], Interpreter]) -> None:
+def test_exceptions_of_the_program_have_a_class_of_their_own(child: Callable[[str], Interpreter]) -> None:
     error, _ = ended(child("Sender(fd).failed(Failure('raised', 'the step raised X', trace='in line 3'))"))
     assert isinstance(error, ProgramRaised)
 

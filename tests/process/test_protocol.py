@@ -1,4 +1,4 @@
-"""The pipe between child and parent: whole messages or none, whatever the program does to it."""
+"""The pipe between child and parent: complete messages or none, whatever the program does to it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_messages_arrive_in_pieces(ends: list[int]) -> None:
     assert [m for byte in data for m in inbox.feed(bytes([byte]))] == [RunSoFar(b"abc"), Stage("next")]
 
 
-def test_a_stage_is_told_again_only_after_a_while(ends: list[int]) -> None:
+def test_a_stage_is_reported_again_only_after_a_while(ends: list[int]) -> None:
     sender = Sender(ends[1])
     for share in (0.1, 0.2, 0.3):
         sender.stage("measuring", share)

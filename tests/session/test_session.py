@@ -52,7 +52,7 @@ def test_without_replay_there_are_three_passes() -> None:
     assert {op.replay for op in run.ops} == {None}
 
 
-def test_what_is_measured_again_before_it_is_watched_is_one_measurement() -> None:
+def test_measurements_before_the_first_instrumented_pass_are_combined() -> None:
     x, seen = torch.ones(8, 8), []
 
     def between(measure_for: Any) -> None:
@@ -146,7 +146,7 @@ def test_random_numbers_are_alike_in_every_pass_and_the_programs_own_afterwards(
     assert run.notes == ()
 
 
-def test_outputs_that_change_although_seeded_are_told() -> None:
+def test_a_note_on_outputs_that_change_although_seeded() -> None:
     calls = [0]
 
     def step() -> torch.Tensor:
@@ -157,7 +157,7 @@ def test_outputs_that_change_although_seeded_are_told() -> None:
     assert "output changed from call to call although random numbers were seeded alike" in note
 
 
-def test_a_step_that_changes_its_weights_is_told() -> None:
+def test_a_note_on_a_step_that_changes_its_weights() -> None:
     layer = torch.nn.Linear(4, 4)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
 
@@ -203,7 +203,7 @@ def test_a_pass_that_cannot_be_had_does_not_keep_the_others_from_running(monkeyp
     assert run.traced_s is None
 
 
-def test_a_step_without_operators_says_so() -> None:
+def test_a_note_on_a_step_without_operators() -> None:
     run = record(lambda: sum(range(100)), **QUICK)
     assert run.ops == ()
     assert any("no PyTorch operator ran" in note for note in run.notes)
@@ -240,7 +240,7 @@ def test_ctrl_c_keeps_what_was_found() -> None:
 
 
 class Told(ProgressListener):
-    """Keeps what it is told, and interrupts where a stage begins with `until`."""
+    """Keeps every report, and interrupts at a stage that begins with `until`."""
 
     def __init__(self, until: str = "never") -> None:
         self.until = until
@@ -260,7 +260,7 @@ def three_operators() -> torch.Tensor:
     return torch.ones(64, 64).cumsum(0).exp()
 
 
-def test_the_stages_of_a_replay_tell_how_far_it_is() -> None:
+def test_the_stages_of_a_replay_report_its_progress() -> None:
     told = Told()
     record(three_operators, **REPLAYED, listener=told)
     stages = [(text, share) for text, share in told.stages if text.startswith("replayed")]
