@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from invented import invented
-from joulediff.matching.features import find_features
+from invented import invented, sign
+from joulediff.matching.features import find_features, is_same_weak_value
 from joulediff.matching.graph import to_graph
+from joulediff.matching.match_runs import SINGLE_NUMBER
 from joulediff.model.run import Run
 
 
@@ -98,3 +99,27 @@ def test_features_are_finite_and_contain_the_scale(scale: float, shift: float, s
     assert strong.all() and np.isfinite(rows).all()
     assert rows[1][0] - rows[0][0] == pytest.approx(math.log(2))
     assert np.abs(rows[1][1:] - rows[0][1:]).max() < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        ([3, 5, 7], [3, 5, 7], True),
+        ([3, 5, 7], [3, 5, 8], False),
+        (np.arange(50_000), np.arange(50_000)[::-1], True),
+        (np.arange(50_000), [*range(49_999), 50_000], False),
+        ([0.1], np.float16([0.1]), True),
+        ([0.1], [0.102], False),
+        ([0.5, -0.5, 2.0], [0.5, -0.5, 2.0001], True),
+        ([0.5, -0.5, 2.0], [0.5, -0.5, 2.1], False),
+        (np.full(9, 0.37), np.full(9, 0.3701), True),
+        (np.full(9, 0.37), np.full(10, 0.37), False),
+        ([0.0, 0.0], [0.0, 0.0], True),
+        ([0.0, -np.inf], [0.0, -np.inf], True),
+        ([0.0, -np.inf], [0.0, np.inf], False),
+    ],
+)
+def test_weak_values_are_equal_up_to_rounding_and_whole_numbers_exactly(one: Any, other: Any, is_same: bool) -> None:
+    a, b = sign(np.asarray(one)), sign(np.asarray(other))
+    assert is_same_weak_value(a, b, tolerance=SINGLE_NUMBER) is is_same
+    assert is_same_weak_value(b, a, tolerance=SINGLE_NUMBER) is is_same

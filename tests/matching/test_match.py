@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from invented import Tensor, draw, exp, gelu, gelu_decomposed, invented, record, sigmoid, silu, softmax, tanh
+from invented import Tensor, call, draw, exp, gelu, gelu_decomposed, invented, record, sigmoid, silu, softmax, tanh
 from joulediff.matching import group_regions, match_regions
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Pass, Run
@@ -257,3 +257,23 @@ def test_layers_are_one_row() -> None:
     assert sorted(number for group in groups for number in group.regions) == list(range(len(regions)))
     rows = {(group.name, group.where): len(group.regions) for group in groups}
     assert rows == {("mm", "layers.*"): 4, ("tanh", ""): 4}
+
+
+def test_masks_of_the_lowest_float32_and_float64_are_equal() -> None:
+    """The squares of the lowest float64 overflow; the masks are matched by the anchors computed from them."""
+
+    def masked(dtype: str) -> Step:
+        x, w = (Tensor(each.array.astype(dtype)) for each in (X, W))
+        lowest = float(np.finfo(dtype).min)
+
+        def step() -> Tensor:
+            mask = call("full", np.full((16, 32), lowest, dtype=dtype))
+            keep = call("triu", np.triu(mask.array, 1), mask)
+            return softmax(x @ w + keep)
+
+        return step
+
+    with np.errstate(over="ignore"):
+        found = shown(masked("float32"), masked("float64"))
+    assert ("equal", ["triu"], ["triu"]) in found
+    assert ("equal", ["_softmax"], ["_softmax"]) in found
