@@ -1,0 +1,52 @@
+"""The calls in a line of source code, and which of them ran an operator."""
+
+from __future__ import annotations
+
+import pytest
+
+from joulediff.diagnosis.evidence.source_calls import call_behind, calls_in
+from joulediff.model.run import SourceText
+from run_builders import RunBuilder
+
+
+@pytest.mark.parametrize(
+    ("op", "line", "call"),
+    [
+        ("clone", "x = x.transpose(1, 2).contiguous().view(2, 3)", "contiguous"),
+        ("clone", "k = k.repeat_interleave(4, dim=1)", "repeat_interleave"),
+        ("clone", "y = y.reshape(a, b)", "reshape"),
+        ("_to_copy", "x = x.float()", "float"),
+        ("_to_copy", "return x.to(torch.float64)", "to"),
+        ("cat", "out = torch.stack(parts)", "stack"),
+        ("index_select", "v = v.repeat_interleave(n)", "repeat_interleave"),
+        ("_local_scalar_dense", "if loss.item() > 3:", "item"),
+        ("_local_scalar_dense", "total += float(loss)", "float"),
+        ("constant_pad_nd", "x = F.pad(x, (0, 1))", "pad"),
+        ("native_layer_norm", "return F.layer_norm(x, s)", "layer_norm"),
+        ("gelu", "x = F.gelu(x)", "gelu"),
+        ("clone", "x = f(y)", "clone"),
+        ("_softmax", "x = attention(q, k)", "softmax"),
+        ("_local_scalar_dense", "x = y", "item"),
+    ],
+)
+def test_the_call_behind_an_operator(op: str, line: str, call: str) -> None:
+    made = RunBuilder()
+    at = made.frame("p.py", 7, "step")
+    number = made.op(f"aten::{op}", frame=at)
+    made.sources.append(SourceText("p.py", 6, f"def step():\n    {line}\n"))
+    run = made.build()
+    assert call_behind(run, number, run.frames[at]) == call
+
+
+def test_without_the_line_the_operator_has_its_own_name() -> None:
+    made = RunBuilder()
+    made.op("aten::_softmax")
+    made.op("aten::_local_scalar_dense")
+    run = made.build()
+    assert call_behind(run, 0, None) == "softmax"
+    assert call_behind(run, 1, None) == "item"
+
+
+def test_a_line_that_is_a_part_of_a_statement_is_read_as_text() -> None:
+    assert calls_in("torch.cat([a, b.float(),") == ["cat", "float"]
+    assert set(calls_in("y = f(x)(z).view(-1)")) == {"f", "view"}
