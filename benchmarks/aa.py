@@ -1,4 +1,4 @@
-"""Diffs of programs with themselves: nothing may be found.
+"""Compare programs with themselves: there must be no finding.
 
     python benchmarks/aa.py --count 50                # ten of each of five programs, here
     python benchmarks/aa.py --count 6 --seconds 2     # fewer, on a GPU
@@ -56,7 +56,7 @@ def main() -> int:
         chosen.out.write_text(json.dumps(rows, indent=1))
     bad = [row for row in rows if row.get("findings") or "failed" in row]
     held = [row for row in rows if "ratio" in row and row["ratio"]["low"] <= 1 <= row["ratio"]["high"]]
-    print(f"{len(rows)} diffs, {len(bad)} with a finding or failed; the ratio's interval holds 1 in {len(held)}")
+    print(f"{len(rows)} diffs, {len(bad)} with a finding or failed; the ratio's interval contains 1 in {len(held)}")
     return 1 if bad else 0
 
 

@@ -1,9 +1,9 @@
-"""Recordings of one program compared with each other, without a device: nothing may be found.
+"""Compare recordings of one program with each other, without a device: there must be no finding.
 
     joulediff cases run --all --keep one; joulediff cases run --all --keep two
     python benchmarks/aa_recordings.py one two
 
-Every two recordings of the same program below the folders are a pair; they are of different processes.
+Every two recordings of the same program in the folders are a pair; they come from different processes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> int:
             held += diff.ratio is not None and diff.ratio.low <= 1.0 <= diff.ratio.high
             for found in diff.findings:
                 print(f"{program}: {found.kind} {found.cause.key} in {found.region}")
-    print(f"{count} pairs, {bad} with a finding; the ratio's interval holds 1 in {held}")
+    print(f"{count} pairs, {bad} with a finding; the ratio's interval contains 1 in {held}")
     return 1 if bad else 0
 
 

@@ -1,9 +1,9 @@
-"""Diffs of programs with a known waste: is the first finding the right one, and is it confirmed?
+"""Compare programs with a known waste: is the first finding the expected one, and is it confirmed?
 
     python benchmarks/pairs.py                        # all pairs that this machine's device has
     python benchmarks/pairs.py tf32 gelu --confirm    # some, and the whole program with each fix
 
-Each pair is `tests/pairs/NAME.py` with two builders, `wasteful` and `lean`, and says what must be found.
+Each pair is `tests/pairs/NAME.py` with two builders, `wasteful` and `lean`, and the expected finding.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def judge(name: str, expected: object, common: object, chosen: argparse.Namespace) -> dict[str, object]:
-    """Run one diff and hold its first finding against what is expected."""
+    """Run one diff and compare its first finding with the expected one."""
     file = Path(os.path.relpath(TESTS / "pairs" / f"{name}.py"))  # as a user would write it
     place = chosen.out / f"{name}.json"
     command = [

@@ -1,4 +1,4 @@
-"""Whole diffs without a cause to find: a program and itself, rows that sum to the meter, and what is never claimed."""
+"""Whole diffs without a cause: a program against itself, rows that sum to the meter, and claims that are never made."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_nothing_is_explained_where_the_totals_may_be_equal() -> None:
 
 
 def test_findings_on_both_sides_cancel_in_the_share() -> None:
-    """What B wastes elsewhere is less of what A costs more."""
+    """A waste of B reduces the share of A's extra energy that findings explain."""
     a = measured(BY_HAND, costs({"mm": 1.0}))
     b = measured(BUILT_IN, costs({"mm": 3.0}), kernel=lambda op: f"other_{op.name}")
     diff = diagnose(a, b, interleaved=True)
@@ -186,7 +186,7 @@ def test_training_recorded_on_an_h200_and_itself() -> None:
 
 
 def test_bert_recorded_twice_on_an_h200() -> None:
-    """Two processes, whose energies lie 6 % apart: nothing but noise."""
+    """Two processes whose energies differ by 6 % of noise."""
     a, b = golden("match/h200_bert"), golden("match/h200_bert_again")
     diff = diagnose(a, b)
     assert diff.comparable and diff.findings == ()
@@ -195,7 +195,7 @@ def test_bert_recorded_twice_on_an_h200() -> None:
 
 
 def test_gpt2_with_eager_and_fused_attention_on_a_busy_cpu_claims_nothing() -> None:
-    """Estimates of ±30 %: the parts that one side lacks are told, and none is called a waste."""
+    """Estimates of ±30 %: work that one side lacks is shown, and none is called a waste."""
     a, b = golden("match/gpt2_eager"), golden("match/gpt2_sdpa")
     diff = diagnose(a, b)
     assert diff.comparable and diff.findings == ()

@@ -1,4 +1,4 @@
-"""A host that spins while it waits: found by the CPU's energy beside the schedule, proved by the schedule alone."""
+"""A host that spins while it waits: found by the CPU's energy and the schedule, proven by a change of the schedule."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ RUN = record(step, costs({"mm": 4.0}))
 
 
 def measured(cpu_j: float, *, share: float = 0.01, step_s: float | None = None, counted: bool = False) -> Measurement:
-    """Return the step of a GPU at 5 J with so much energy of the CPU beside it."""
+    """Return the measurement of a step with 5 J of a GPU and this energy of the CPU."""
     found = RUN.measurement
     assert found is not None
     source: Any = "metered" if counted else "estimated"
@@ -52,7 +52,7 @@ def measured(cpu_j: float, *, share: float = 0.01, step_s: float | None = None, 
 
 
 def run_of(schedule: str | None, cpu_j: float | None, **changes: Any) -> Run:
-    """Return the same program with a CPU that waits in a way; None leaves the setting or the CPU out."""
+    """Return the same program with a way to wait and an energy of the CPU; None leaves either out."""
     found = RUN.measurement if cpu_j is None else measured(cpu_j, **changes)
     return replace(RUN, settings={} if schedule is None else {SCHEDULE: schedule}, measurement=found)
 

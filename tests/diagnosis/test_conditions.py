@@ -1,4 +1,4 @@
-"""What was not alike when two runs were measured, and what that does to a diff."""
+"""Conditions that differ between two measurements, and their effect on a diff."""
 
 from __future__ import annotations
 

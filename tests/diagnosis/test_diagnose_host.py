@@ -63,7 +63,7 @@ def by_softmax() -> Tensor:
 
 
 def run_of(step: Callable[[], Any], *, step_s: float, each_j: float = 0.05, **changes: Any) -> Run:
-    """Return a run whose device rests at 100 W for most of its step."""
+    """Return a run whose device idles at 100 W for most of its step."""
     table = costs({"mm": 0.2, **changes.pop("table", {})}, each_j)
     return record(step, table, rest_w=REST_W, step_s=step_s, **changes)
 
@@ -179,13 +179,13 @@ def test_a_wait_that_cannot_be_left_out_says_so() -> None:
 
 
 def launching_pair(hand_j: float = 0.1) -> tuple[Run, Run]:
-    """Return GELU in many operators that together cost about what one does, on a device that idles between them."""
+    """Return GELU in many operators that together cost about as much as one, on a device that idles between them."""
     gelu_j = {"gelu": 0.8}
     return run_of(by_hand, step_s=40e-3, each_j=hand_j), run_of(built_in, step_s=10e-3, table=gelu_j)
 
 
 def solving_pair() -> tuple[Run, Run]:
-    """Return a program with an operator that waits for the device again and again, and one that does without."""
+    """Return a program with an operator that waits for the device repeatedly, and one without it."""
     a = run_of(by_logarithm, step_s=40e-3, table={"_log_softmax": 0.8, "exp": 0.1})
     b = run_of(by_softmax, step_s=10e-3, table={"_softmax": 0.2})
     at = next(op.id for op in a.ops if op.name == "aten::_log_softmax")
@@ -230,7 +230,7 @@ def test_launches_are_weighed_at_the_pace_of_the_host() -> None:
 
 
 def test_an_operator_that_has_the_device_wait_takes_the_energy_around_it() -> None:
-    """A solver that works on the host: its kernels cost little, and its trial shows what all of it does."""
+    """A solver that works on the host: its kernels cost little, and its trial shows the whole cost."""
     a, b = solving_pair()
     _, around = around_of(a, b)
     found = only(a, b, LiveProgram(a, {"own": 3.5, "calls": 0.2}))
@@ -242,7 +242,7 @@ def test_an_operator_that_has_the_device_wait_takes_the_energy_around_it() -> No
 
 
 def only_its_own(a: Run, b: Run, mine: LiveProgram) -> None:
-    """Assert that the one finding is on operators alone, and that nothing is told of the device that idles."""
+    """Assert that the only finding is about operators, and that no finding holds the energy of the idle device."""
     diff = diagnose(a, b, live={"a": mine, "b": LiveProgram(b)})
     assert [found.cost.delta_j for found in diff.findings] == pytest.approx([OWN_J])
     assert [row.finding for row in diff.rows if row.kind == "idle"] == [None]

@@ -1,4 +1,4 @@
-"""Whole diffs with causes to find: two programs, what their rows cost, and labs that answer from a table."""
+"""Whole diffs with a cause: two programs, the costs of their rows, and live programs that answer from a table."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def slow_kernel(op: Op) -> str:
 
 
 def dear(joules: float = 10.0, step: Callable[[], Any] = product, **changes: Any) -> Run:
-    """Return a run whose products are dear, by kernels of their own."""
+    """Return a run whose products are expensive and run kernels of their own."""
     return record(step, costs({"mm": joules}), **{"kernel": slow_kernel, **changes})
 
 
@@ -59,7 +59,7 @@ def cheap(joules: float = 4.0, step: Callable[[], Any] = product, **changes: Any
 
 
 def diff_of(a: Run, b: Run, answers: Mapping[str, Any] | None = None, **options: Any) -> Diff:
-    """Return the diff of two programs that are still there; A answers from the table."""
+    """Return the diff of two programs that can be run; A answers from the table."""
     return diagnose(a, b, live={"a": LiveProgram(a, answers or {}), "b": LiveProgram(b)}, **options)
 
 
@@ -262,7 +262,7 @@ def test_work_that_one_side_does_without() -> None:
 
 
 def test_what_is_saved_goes_by_readers_like_the_one_that_was_tried() -> None:
-    """A copy is read by a softmax and by a product; the trial is one of the first, and says nothing of the other."""
+    """A copy is read by a softmax and by a product; the trial of the softmax says nothing about the product."""
 
     def read_twice(copy: bool) -> tuple[Tensor, ...]:
         y = X.t().contiguous() if copy else X.t()

@@ -1,4 +1,4 @@
-"""Programs with a known waste, run and tried here: the finding names its kind, its key and its line."""
+"""Programs with a known waste, run here: the finding names its kind, its key and its line."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Here:
-    """A program in this process that can be tried with, under settings of its own."""
+    """A program in this process that trials can run, under settings of its own."""
 
     bench: LocalProgram
     settings: Mapping[str, Setting]
@@ -80,7 +80,7 @@ class Here:
 
 
 def compared(pair: Any) -> Diff:
-    """Build and record two programs in this process, and compare them while both are there."""
+    """Build and record two programs in this process, and compare them while both can be run."""
     found: list[Diff] = []
     options = {**SHORT, "root": Path(pair.__file__).parent}  # of all that is loaded here, these files are the program
 
@@ -99,7 +99,7 @@ def compared(pair: Any) -> Diff:
 
 
 def switches() -> dict[str, Setting]:
-    """What a pair of programs may have set for all that is in the process."""
+    """Return the settings of the process that a pair of programs may change."""
     return {"torch.backends.mkldnn.enabled": torch.backends.mkldnn.enabled}
 
 
@@ -110,7 +110,7 @@ def is_here(finding: Finding, pair: Any) -> bool:
 
 
 def is_expected(finding: Finding, pair: Any) -> bool:
-    """Return whether a finding also says the kind, type and key that a pair wants, and that its fix was tried."""
+    """Return whether a finding also has the kind, type and key that a pair declares, and a trial of its fix."""
     cause, expected = finding.cause, pair.EXPECTED
     told = (finding.kind, cause.type, str(cause.key).removeprefix("config."))
     is_tried = finding.proof.confirmation is not None and bool(finding.proof.confirmation.trials)
@@ -174,7 +174,7 @@ RUN = gpu_run(("gemm", 1e-3, 0))
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Callable[[str, str], tuple[dict[Any, Program], list[Run], Path]]:
-    """Makes two programs of bodies, with what is kept of them and the log of what they were asked."""
+    """Make two programs from their bodies, with the kept recordings and the log of commands."""
 
     def make(a: str, b: str) -> tuple[dict[Any, Program], list[Run], Path]:
         (tmp_path / "wire").write_bytes(to_wire(RUN))

@@ -1,4 +1,4 @@
-"""Work that is done and thrown away, and copies that somebody wrote: which call or argument is named."""
+"""Outputs that are computed and not read, and copies in the code: the call or argument that is named."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Program = Callable[[], Any]
 
 
 def forward(x: torch.Tensor, logits_to_keep: int = 0) -> torch.Tensor:
-    """Stands for a library's function; it keeps all where it is told nothing."""
+    """Stands for a library's function; it keeps all rows by default."""
     kept = slice(-logits_to_keep, None)
     return project(x[kept])
 
@@ -77,7 +77,7 @@ LEAN = in_library(record(last_tokens, costs({"mm": 1.0})))
 
 
 def walks_of(step: Program) -> dict[str, LineTrace]:
-    """Return what one call of each function read, line by line."""
+    """Return a trace of one call of each function."""
     found = {
         name: watch_lines(step, Target(HERE.name, name), root=HERE.parent, hints=source_hints())
         for name in ("forward", "project")
@@ -114,14 +114,14 @@ def test_logits_that_are_thrown_away() -> None:
 
 
 def project_walk(name: str, value: Any) -> LineTrace:
-    """Return a walk through `project` that knows nothing but one argument."""
+    """Return a trace of `project` with one argument."""
     argument = TraceStep("argument", name, name, name, value, not str(value).startswith("tensor"), None)
     text = "return torch.tanh(x @ W)"
     return LineTrace(LIBRARY, "project", 1, ("def project(x):", text), (TraceLine(2, text, False, (0,)),), (argument,))
 
 
 def key_of(*inner: LineTrace, forward: bool = True) -> str | None:
-    """Return the key where the innermost function has these walks."""
+    """Return the key if the innermost function has these traces."""
     tried = live()
     for program, walk in zip(tried.values(), inner, strict=True):
         program.walks = {**(program.walks if forward else {}), "project": walk}
@@ -289,7 +289,7 @@ def test_a_copy_that_was_written_is_named_with_its_line(step: Program, key: str,
 
 
 def test_a_copy_that_changes_no_layout_is_not_to_blame() -> None:
-    """`contiguous` of what is so already copies nothing, and `clone` keeps what it finds: the tensor came in so."""
+    """`contiguous` of a contiguous tensor copies nothing, and `clone` keeps strides: the layout was given."""
     lead = layout_lead(copied_again, given)
     assert (lead.kind, lead.cause.key) == ("misconfiguration", "strides")
     assert "given to the step as COPIED" in lead.cause.evidence[0]

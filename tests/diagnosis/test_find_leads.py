@@ -1,4 +1,4 @@
-"""Which causes the evidence points to, the strongest first, and how each is to be tried."""
+"""The causes that the evidence points to, the strongest first, and the changes that would test them."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_a_layout_made_within_the_step_is_the_codes_own_doing() -> None:
 
 
 def test_layouts_are_those_of_the_same_operator() -> None:
-    """The costliest operators of the two sides may be others, whose inputs have nothing to do with each other."""
+    """The costliest operators of the two sides may be different ones, whose inputs are unrelated."""
     a = record(by_hand, lambda op: {"aten::mul": 9.0}.get(op.name, 1.0))
     b = record(by_hand, lambda op: {"aten::tanh": 9.0}.get(op.name, 1.0))
     ops = tuple(op.id for op in a.ops if op.name in ("aten::mul", "aten::tanh"))
@@ -301,7 +301,7 @@ def in_layers(x: Tensor) -> Tensor:
 
 
 def test_the_same_call_in_one_line_is_no_suggestion() -> None:
-    """Both programs run one line, and only what it reads differs: nothing there can be written as in the other."""
+    """Both programs run the same line on different inputs, so no other way to write it can be suggested."""
     padded = Tensor(np.concatenate([X.array, X.array]))
     a = record(lambda: shared_line(padded), costs({"mm": 4.0}))
     b = record(lambda: shared_line(X), costs({"mm": 2.0}))

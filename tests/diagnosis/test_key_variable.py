@@ -1,4 +1,4 @@
-"""The variable that sent two programs different ways."""
+"""The variable that made two programs run different code."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_what_decided_in_init_is_the_key() -> None:
 
 
 def test_a_reason_is_followed_to_the_branch_that_gave_it() -> None:
-    """The statements that lead on lie behind a second branch, which only reads what the first one decided."""
+    """The statements that lead on are below a second branch, which only reads the decision of the first one."""
     a, b = layer("slow"), layer("fast")
     lines = line_in(Layer.late, "return slow(x)"), line_in(Layer.late, "return fast(x)")
     found = compare(lambda: a.late(1), lambda: b.late(1), "Layer.late", lines)
@@ -358,7 +358,7 @@ def test_gpt2_attention(known: bool) -> None:
 
 
 def test_weights_that_attention_returns_unasked() -> None:
-    """A default of one function, handed down through another, against a literal of the user's."""
+    """A default of one function, passed on by another, against a literal in the user's code."""
     torch = pytest.importorskip("torch")
     model, x = torch.nn.MultiheadAttention(16, 2, batch_first=True), torch.randn(2, 4, 16)
     file = str(Path("torch", "nn", "functional.py"))

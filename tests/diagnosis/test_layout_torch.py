@@ -89,7 +89,7 @@ PART, THIN = WIDE[:, :32], WIDE[:, :1].expand(16, 32)
 
 
 def differences(a: Any, b: Any) -> list[Any]:
-    """Return how what two calls of `tanh` read differs."""
+    """Return how the inputs of two calls of `tanh` differ."""
     left, right = recorded(a), recorded(b)
     return find_differences(left, op_named(left, "tanh"), right, op_named(right, "tanh"))
 

@@ -1,4 +1,4 @@
-"""Recordings of the pairs on an H200: what a diff finds in them, without a device or the programs."""
+"""Recordings of the pairs on an H200: the findings of a diff, without a device or the programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of the same functions of a library, or of one setting, are proven once; waits belong to what waits."""
+"""Rows of the same two functions of a library, or of one setting, are proven once; waits join their function."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_what_is_saved_grows_with_the_row(after: float, saved_j: float) -> None:
 
 
 def test_no_more_than_the_steps_lie_apart_is_saved() -> None:
-    """A trial that saves more than its row costs, and a row beside it, promise what both cost more at the most."""
+    """The saving of a trial is capped at the extra energy of all rows that share its proof."""
     free = {"mm": 0.01}
     a, b = in_library(record(slow, costs({**SLOW, **free}))), in_library(record(fast, costs({"softplus": 4.0, **free})))
     (found,) = compared(a, b, LiveProgram(a, {"calls": 0.1})).findings
@@ -108,7 +108,7 @@ def test_the_sides_may_be_exchanged() -> None:
 
 
 def each_alone(a: Run, b: Run, mine: LiveProgram) -> list[Finding]:
-    """Return the findings of two rows, each of which was tried by itself."""
+    """Return the findings of two rows that were tried separately."""
     diff = compared(a, b, mine)
     assert sorted(filter(None, rows_of(diff).values())) == ["1", "2"]
     assert mine.asked.count("calls") == 2
@@ -151,7 +151,7 @@ def test_a_row_that_goes_another_way_is_proven_by_itself() -> None:
 
 
 def test_a_function_that_both_sides_go_to_tells_no_ways_apart() -> None:
-    """Two lines of a library that call one function: what differs is what they give it."""
+    """Two lines of a library call one function with different arguments."""
 
     def at_lines(run: Run, line: int) -> Run:
         path = ("mine.py", 3, "step"), (FILE, 5, "forward", "fancy"), (FILE, line, "layer", "fancy")
@@ -163,7 +163,7 @@ def test_a_function_that_both_sides_go_to_tells_no_ways_apart() -> None:
 
 
 def test_an_operator_of_the_common_function_is_no_way() -> None:
-    """One side goes to a function, the other runs its operator on the spot: there are no two functions to tell."""
+    """One side calls a function, the other runs its operator directly: there are no two functions."""
     b = in_library(record(fast, costs({})))
     names = {"fused", "silu"}
     short = tuple(replace(op, frame=_outside(b, op.frame, names)) for op in b.ops)
@@ -254,7 +254,7 @@ def looking(x: Tensor) -> Tensor:
 
 
 def paced(way: Callable[[Tensor], Tensor], step_s: float, *, table: Any = None, **changes: Any) -> Run:
-    """Return a run whose device rests at 100 W for most of its step."""
+    """Return a run whose device idles at 100 W for most of its step."""
 
     def step() -> Tensor:
         return forward(X, way)
@@ -321,7 +321,7 @@ def test_a_setting_of_the_function_that_waits_is_no_reason_to_wait() -> None:
 
 
 def test_a_line_waits_in_the_function_with_most_of_its_waits() -> None:
-    """A line of the user's own code leads to several functions of a library that wait."""
+    """A line of the user's code calls several functions of a library that wait."""
     a = paced(waiting, 40e-3)
     path = ("mine.py", 3, "step"), (FILE, 5, "once", "fancy")
     often = replace(frames(*path)[1], line=9, function="often")

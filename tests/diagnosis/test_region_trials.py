@@ -1,4 +1,4 @@
-"""Counterfactuals, answered from a table: which change explains a difference, and which does not."""
+"""Trials answered from a table: the changes that explain a difference, and those that do not."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def make(
     op: str = "mm",
     **changes: Any,
 ) -> tuple[RegionTrials, LiveProgram]:
-    """Return trials at the product of two programs, of which A pays 10 J and B 4 J."""
+    """Return trials of the product of two programs, which costs 10 J in A and 4 J in B."""
     a, b = (record(step, costs({"mm": j}), **changes) for step, j in zip(steps, dear, strict=True))
     sides = sides_of(a, b)
     mine = program(a, answers)
@@ -208,7 +208,7 @@ LENT = "with a tensor that only the other program has"
 
 
 def importing(answer: Any = 4.0, **changes: Any) -> tuple[RegionTrials, LiveProgram, list[str]]:
-    """Return trials at a product in parts, where the other program has the matrix in one piece."""
+    """Return trials of a product in parts, where the other program has the matrix in one piece."""
     trials, program = make({"calls": answer}, steps=(product_in_parts, product), dear=(5.0, 4.0), **changes)
     return trials, program, trials.live["b"].asked if "b" in trials.live else []  # type: ignore[attr-defined]
 
@@ -359,7 +359,7 @@ def test_outputs_under_other_settings_are_compared_by_their_signatures() -> None
 
 @pytest.mark.parametrize(("seen", "told"), [(0.0, 0.0005), (0.003, 0.003), (float("nan"), float("nan")), (0.3, 0.3)])
 def test_the_largest_difference_of_outputs_counts(seen: float, told: float) -> None:
-    """Of those by signatures, to the cheap side and to what was, and of the tensors themselves."""
+    """The distances by signatures, to the cheap side and to the outputs before, and those of the tensors themselves."""
     trials, program = make({"torch.one = True": JobCost(energy(4.0), 1e-3, difference=seen)})
     near = tuple(replace(each, sum_abs=each.sum_abs * 1.0005) for each in program.run.signatures)
     program.changed = replace(program.run, signatures=near)

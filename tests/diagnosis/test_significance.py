@@ -1,4 +1,4 @@
-"""Which rows differ: beyond the threshold, beyond noise, and only where the work is not the same."""
+"""Which rows differ: by more than the threshold and noise, and only if the work is not the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to do about a finding, in words, and which fixes can be put in force from outside."""
+"""The suggestion of a finding, and the fixes that can be applied from outside."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_what_is_written_out_is_one_call() -> None:
 
 
 def test_the_same_call_in_the_same_line_is_not_suggested() -> None:
-    """Both programs share padding.py:8; what differs is what they give to it."""
+    """Both programs share padding.py:8 and give it different inputs."""
     line = Place("padding.py", 8, "step", "y = model(x)")
     found = Cause("call_path", "mm", "mm", "mm", line, line)
     text = suggest_call(found, "a", difference="mm reads 8x512 float32 in A and 8x64 float32 in B")

@@ -150,7 +150,7 @@ def test_too_many_regions_are_no_single_function(monkeypatch: pytest.MonkeyPatch
 
 
 class Chain:
-    """Two runs of four operators in a row, by hand: values 0 to 4, each of its own length in the two runs."""
+    """Two runs of four operators in a row: values 0 to 4, each of another length in the two runs."""
 
     def __init__(self, lengths_a: Sequence[int], lengths_b: Sequence[int]) -> None:
         self.a, self.b = (self._run(lengths) for lengths in (lengths_a, lengths_b))
@@ -225,7 +225,7 @@ def test_what_one_side_alone_reads_elsewhere_leaves_too(side: str) -> None:
 
 
 def test_what_is_only_brought_between_its_operators_is_made_inside() -> None:
-    """A view of what one region makes is a region of its own, and no input of the whole."""
+    """A view of a region's output is a region of its own, and no input of the joined region."""
     chain = Chain((6, 6, 6, 6, 6), (6, 6, 6, 6, 6))
     chain.regions[1] = replace(chain.regions[1], kind="movement")
     found = join_regions(chain.sides, [chain.regions[0], chain.regions[2]])
@@ -233,7 +233,7 @@ def test_what_is_only_brought_between_its_operators_is_made_inside() -> None:
 
 
 class Piecemeal(LiveProgram):
-    """A program that can only run a few operators of the other one at once."""
+    """A program that can run only a few operators of the other one at once."""
 
     def _answer(self, key: str, job: Job) -> Answer:
         return "too many" if key == "calls" and len(job.ops) > 2 else super()._answer(key, job)
@@ -315,6 +315,6 @@ def test_a_call_and_itself() -> None:
 
 
 def test_frames_of_the_library_are_frames() -> None:
-    """The stand-in for a library is one: without it the tests above say nothing."""
+    """The stand-in for a library counts as a library: the tests above depend on it."""
     path: tuple[Frame, ...] = DEAR.call_path(op_named(DEAR, "mul"))
     assert [frame.owner for frame in path] == [None, "fancy"]

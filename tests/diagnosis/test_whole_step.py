@@ -27,7 +27,7 @@ LONG_S, SHORT_S = 1e-3, 0.4e-3
 
 
 def reduced() -> Tensor:
-    """Stands for a collective to which no other process adds anything: it gives back what it is given."""
+    """Stands for a collective to which no other process adds anything: it returns its input."""
     return tanh(X.clone()) @ W
 
 
@@ -167,7 +167,7 @@ def test_not_beside_what_has_no_counterpart() -> None:
 
 
 def test_not_beside_another_collective_that_both_have() -> None:
-    """What other processes do in it is not seen."""
+    """The work of other processes in a collective is not recorded."""
     assert_not_proven(diff_of(waiting(reduced_and_sent), lean(sent)))
 
 
@@ -197,7 +197,7 @@ def test_not_beside_work_without_an_operator() -> None:
 
 
 def test_not_where_time_is_lost_elsewhere() -> None:
-    """The step begins with something slow that is no operator."""
+    """The step begins with slow code that is no operator."""
     a = waiting(step_s=LONG_S + 50e-3)
     late = tuple(replace(kernel, start_s=kernel.start_s + 50e-3) for kernel in a.kernels)
     assert_not_proven(diff_of(replace(a, kernels=late), lean()))
@@ -218,7 +218,7 @@ def test_not_if_the_intervals_meet() -> None:
 
 
 def test_not_if_the_whole_step_costs_no_more() -> None:
-    """The collective costs what is saved elsewhere."""
+    """The collective costs as much as is saved elsewhere."""
     assert_not_proven(diff_of(waiting(), lean(more_j=7.0)))
 
 
@@ -231,7 +231,7 @@ def test_not_if_it_could_be_tried_and_failed() -> None:
 
 
 def test_not_if_its_replay_only_failed() -> None:
-    """An operator of the framework itself that was not replayed, for want of time, can still be tried."""
+    """An operator of the framework that was not replayed, for lack of time, can still be tried."""
     a = record(reduced, COST)
     here = {op.id for op in a.ops if op.name == "aten::clone"}
     lost = {"energy_j": None, "low_j": None, "high_j": None, "note": "no time was left"}

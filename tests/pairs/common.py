@@ -1,4 +1,4 @@
-"""What the pairs share: the device, sizes for it, and expected findings."""
+"""Shared by the pairs: the device, sizes for it, and the record of an expected finding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MARK = "# <- here"
 
 @dataclass(frozen=True)
 class Expected:
-    """What the first finding of a pair must say. `devices` are those on which the waste exists."""
+    """The expected first finding of a pair. `devices` are those on which the waste exists."""
 
     kind: str
     key: str
@@ -30,5 +30,5 @@ def marked_line(module_file: str) -> int:
 
 
 def pick(on_cpu: int, on_gpu: int) -> int:
-    """Return a size for the device that is here."""
+    """Return a size for the device of this machine."""
     return on_gpu if ON_GPU else on_cpu
