@@ -20,6 +20,7 @@ from joulediff.cli.options import (
     tolerance_option,
 )
 from joulediff.model.options import DiffOptions, RecordOptions
+from joulediff.report.limits import TOP_FINDINGS
 
 if TYPE_CHECKING:
     from joulediff.archive import Snapshot
@@ -55,7 +56,9 @@ TOO_MUCH = 3
 @click.option("--python-b", metavar="PATH", help="Python of the environment to run B in.  [this one]")
 @click.option("--label-a", metavar="TEXT", help="Name of A in reports.")
 @click.option("--label-b", metavar="TEXT", help="Name of B in reports.")
-@click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, metavar="N", help="Findings to show.")
+@click.option(
+    "--top", type=click.IntRange(min=1), default=TOP_FINDINGS, show_default=True, metavar="N", help="Findings to show."
+)
 @click.option("--all", "every", is_flag=True, help="Show every row, and the evidence for each cause.")
 @click.option("-o", "--output", metavar="FILE", help="Write a report; the suffix .md, .json or .txt chooses it.")
 @click.option("--json", "json_to", metavar="FILE", help="Write JSON to FILE; - is standard output.")
@@ -251,7 +254,7 @@ def _write(files: ReportFiles, diff: Diff, *, top: int, every: bool) -> None:
     for option, form in forms.items():
         place = files.files[option]
         if place is not None:
-            write_text(render(diff, form, top=top, every=every), place)  # type: ignore[arg-type]
+            write_text(render(diff, form, top=top, every=every), place)
 
 
 def _is_same_file(target: str, place: str) -> bool:

@@ -20,9 +20,8 @@ from joulediff.model.measurement import Checkup, Measurement
 from joulediff.model.progress import ProgressListener
 from joulediff.model.units import format_share
 from joulediff.report.json.measurement import to_json
+from joulediff.report.limits import WIDTH
 
-# The width of a report that is not printed to a terminal.
-PIPE_WIDTH = 120
 # The spinner costs CPU time while energy is measured, so it turns slowly (rich: 12.5 Hz).
 REFRESH_HZ = 4.0
 # A stage is printed again after this share of it: often enough to show that it goes on.
@@ -95,7 +94,7 @@ class StageLines(ProgressListener):
 
 def open_console() -> Console:
     """Return the console for reports."""
-    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
+    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDTH
     return Console(width=wide, highlight=False, soft_wrap=False)
 
 

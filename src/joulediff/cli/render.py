@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from joulediff.model.errors import JoulediffError
+from joulediff.report.limits import TOP_FINDINGS
+from joulediff.report.render import REPORTS, render
 
 if TYPE_CHECKING:
     from joulediff.model.diff import Diff
-
-_FORMS = {".txt": "terminal", ".json": "json", ".md": "markdown", ".markdown": "markdown"}
 
 
 @click.command("render")
@@ -22,17 +22,16 @@ _FORMS = {".txt": "terminal", ".json": "json", ".md": "markdown", ".markdown": "
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["terminal", "json", "markdown"]),
+    type=click.Choice(list(REPORTS)),
     help="Report to write.  [by the suffix of FILE; terminal without FILE]",
 )
-@click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, metavar="N", help="Findings to show.")
+@click.option(
+    "--top", type=click.IntRange(min=1), default=TOP_FINDINGS, show_default=True, metavar="N", help="Findings to show."
+)
 @click.option("--all", "every", is_flag=True, help="Show every row, and the evidence for each cause.")
 @click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks.")
 def command(saved: str, output: str | None, form: str | None, top: int, every: bool) -> int:  # noqa: FBT001
     """Show a diff that was saved as JSON, or write it as another report. - is standard input or output."""
-    from joulediff.report.render import render
-    from joulediff.report.terminal.diff import print_diff
-
     place = None if output == "-" else output
     form = form or form_of(place)
     if place is not None:
@@ -40,10 +39,11 @@ def command(saved: str, output: str | None, form: str | None, top: int, every: b
     diff = read_diff(saved)
     if place is None and form == "terminal":
         from joulediff.cli.output import open_console
+        from joulediff.report.terminal.diff import print_diff
 
         print_diff(diff, open_console(), top=top, every=every)
         return 0
-    _write(render(diff, form, top=top, every=every), place)  # type: ignore[arg-type]
+    _write(render(diff, form, top=top, every=every), place)
     return 0
 
 
@@ -75,12 +75,10 @@ def form_of(place: str | None) -> str:
     if place is None:
         return "terminal"
     suffix = Path(place).suffix.lower()
-    if suffix not in _FORMS:
-        raise JoulediffError(
-            f"the suffix of {place} names no report",
-            fix="use .txt, .json or .md, or give --format",
-        )
-    return _FORMS[suffix]
+    form = next((name for name, report in REPORTS.items() if suffix in report.suffixes), None)
+    if form is None:
+        raise JoulediffError(f"the suffix of {place} names no report", fix="use .txt, .json or .md, or give --format")
+    return form
 
 
 def _refuse(place: str, saved: str) -> None:

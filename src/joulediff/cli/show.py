@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from joulediff.cli.options import output_options
+from joulediff.report.limits import TOP_ROWS
 
 
 @click.command("show")
@@ -16,7 +17,9 @@ from joulediff.cli.options import output_options
     show_default=True,
     help="Group operators by this.",
 )
-@click.option("--top", type=click.IntRange(min=1), default=15, show_default=True, metavar="N", help="Rows to show.")
+@click.option(
+    "--top", type=click.IntRange(min=1), default=TOP_ROWS, show_default=True, metavar="N", help="Rows to show."
+)
 @click.option("--strict", is_flag=True, help="Exit with 2 if the energy is not trustworthy.")
 @output_options
 def command(recorded: str, by: str, top: int, strict: bool, json_to: str | None) -> int:  # noqa: FBT001

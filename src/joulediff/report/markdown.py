@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from joulediff.model.diff import Diff
 from joulediff.model.finding import Finding
+from joulediff.report.limits import TOP_FINDINGS
 from joulediff.report.sanitize import plain_record
 from joulediff.report.views.amounts import shorten
 from joulediff.report.views.diff_sentences import (
@@ -26,7 +27,6 @@ from joulediff.report.views.diff_sentences import (
 from joulediff.report.views.diff_table import DiffLine, DiffTable, diff_table
 from joulediff.report.views.finding_sentences import Fact, file_names, finding_facts, mark_text, region_text
 
-TOP = 10
 # A comment on GitHub holds 65,536 characters.
 _NAME_ROOM = 100
 _TEXT_ROOM = 800
@@ -38,7 +38,7 @@ _MENTION = re.compile("(&#64;|&#35;)")
 _LINK = re.compile(r"(?i)(www)\.|:(//)")
 
 
-def diff_to_markdown(diff: Diff, *, top: int = TOP, every: bool = False) -> str:
+def diff_to_markdown(diff: Diff, *, top: int = TOP_FINDINGS, every: bool = False) -> str:
     """Return a diff as Markdown: `top` findings, or with `every` all of them, all rows and all evidence."""
     plain = plain_record(diff)
     files = file_names(plain.findings)

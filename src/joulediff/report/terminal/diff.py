@@ -15,6 +15,7 @@ from rich.text import Text
 
 from joulediff.model.diff import Diff
 from joulediff.model.finding import Finding
+from joulediff.report.limits import TOP_FINDINGS
 from joulediff.report.sanitize import plain_record
 from joulediff.report.terminal.table import GAP, cut_end, fill_table, fit_columns, make_grid, text_room, widest
 from joulediff.report.terminal.text import bullet, bullets, print_parts
@@ -33,7 +34,6 @@ from joulediff.report.views.diff_sentences import (
 from joulediff.report.views.diff_table import DiffLine, DiffTable, Part, diff_table
 from joulediff.report.views.finding_sentences import Fact, file_names, finding_facts, mark_text, region_text
 
-TOP = 10
 # More warnings or notes than this are counted instead, so that the result stays on the screen.
 _MAX_WARNINGS = 4
 _MAX_NOTES = 3
@@ -45,7 +45,7 @@ _INDENT = 2
 _STYLES: Mapping[Part, str] = {"noise": "dim", "total": "bold"}
 
 
-def print_diff(diff: Diff, console: Console, *, top: int = TOP, every: bool = False) -> None:
+def print_diff(diff: Diff, console: Console, *, top: int = TOP_FINDINGS, every: bool = False) -> None:
     """Print a diff: `top` findings with their proof, or with `every` all of them, all rows and all evidence."""
     plain = plain_record(diff)
     table = diff_table(plain, top=top, every=every)

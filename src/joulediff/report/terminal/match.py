@@ -13,6 +13,7 @@ from joulediff.frameworks.framework import short_name
 from joulediff.model.energy import Energy
 from joulediff.model.finding import RegionKind
 from joulediff.model.units import format_share, format_si
+from joulediff.report.limits import TOP_REGIONS
 from joulediff.report.sanitize import plain_text
 from joulediff.report.terminal.table import GAP, to_table
 from joulediff.report.terminal.text import print_parts
@@ -20,7 +21,6 @@ from joulediff.report.views.amounts import count_text, format_places, pick_unit,
 from joulediff.report.views.columns import Column, Emphasis, TextTable
 from joulediff.report.views.match_rows import MatchReport, MatchRow, MatchSide, joules_of
 
-TOP = 20
 _SIDES = ("A", "B")
 _UNMATCHED = "no counterpart"
 _COUNTS = ("×", "ops A", "ops B")
@@ -35,7 +35,7 @@ _KINDS: dict[RegionKind, str] = {
 }
 
 
-def print_match(report: MatchReport, console: Console, *, top: int = TOP) -> None:
+def print_match(report: MatchReport, console: Console, *, top: int = TOP_REGIONS) -> None:
     """Print a match."""
     print_parts(console, *_head(report), to_table(_table(report, top), console.width), *_rest(report))
 

@@ -17,6 +17,7 @@ from joulediff.energy.device_time import has_trace
 from joulediff.energy.ledger import Books, open_books
 from joulediff.model.run import Kernel, Run
 from joulediff.model.units import format_share, format_si, format_time
+from joulediff.report.limits import TOP_ROWS
 from joulediff.report.sanitize import plain_record, plain_text
 from joulediff.report.terminal.measurement import device_lines, headline
 from joulediff.report.terminal.table import cut_end, to_table
@@ -36,14 +37,13 @@ from joulediff.report.views.warnings import (
     is_worth_repeating,
 )
 
-TOP = 15
 # More warnings or notes than this are counted instead, so that the numbers stay on the screen.
 MAX_WARNINGS = 5
 MAX_NOTES = 3
 _REST = "--json - has them"
 
 
-def print_run(run: Run, console: Console, *, by: By = "op", top: int = TOP, path: str | None = None) -> None:
+def print_run(run: Run, console: Console, *, by: By = "op", top: int = TOP_ROWS, path: str | None = None) -> None:
     """Print one run; `path` is its file, named in the next command."""
     books = open_books(run)
     tables = _tables(run, books, console.width, by, top)
