@@ -1,4 +1,4 @@
-"""Settings: what is read is stable and plain, and nothing that is private gets in."""
+"""Settings are stable and plain, and nothing private is recorded."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_a_long_value_is_cut() -> None:
 
 
 @given(st.dictionaries(NAMES, st.text(max_size=20)))
-def test_what_is_not_on_the_list_is_absent(variables: dict[str, str]) -> None:
+def test_a_variable_that_is_not_on_the_list_is_absent(variables: dict[str, str]) -> None:
     found = read_environment(variables)
     for name in variables:
         if not is_allowed(name):
@@ -320,7 +320,7 @@ def test_a_model_with_its_configuration() -> None:
 
 
 @pytest.mark.parametrize("place", ["/home/ada/gpt2", "~/gpt2", "./gpt2", "..\\gpt2", "C:\\gpt2", "file:///gpt2"])
-def test_where_local_weights_lie_is_not_recorded(place: str) -> None:
+def test_the_path_of_local_weights_is_not_recorded(place: str) -> None:
     assert not any("gpt2" in str(v) for v in settings_of(Config({"name_or_path": place}, _name_or_path=place)).values())
 
 

@@ -1,4 +1,4 @@
-"""The way from the step to an operator."""
+"""Call paths from the step to an operator."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_frames_tell_file_line_and_function() -> None:
     assert len(path) == len(own), "softplus is called from C++ right away"
 
 
-def test_the_users_code_and_libraries_are_told_apart() -> None:
+def test_the_users_code_and_libraries_are_distinguished() -> None:
     model, x = torch.nn.Sequential(torch.nn.Linear(3, 4)), torch.randn(2, 3)
     path = path_of(capture_step(lambda: model(x)), "aten::addmm")
     owners = [frame.owner for frame in path]
@@ -250,7 +250,7 @@ def test_lines_around_recorded_ones_are_read(tmp_path: Path) -> None:
     assert last.text.splitlines()[-1] == "x" * MAX_LINE
 
 
-def test_what_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "binary.py").write_bytes(b"\xff\xfe\x00" * 10)
     files = {"gone.py": str(tmp_path / "gone.py"), "binary.py": str(tmp_path / "binary.py"), "folder": str(tmp_path)}
     frames = [Frame(name, 3, "f", None, None) for name in (*files, "<string>", "<eval_with_key>.1")]

@@ -1,4 +1,4 @@
-"""One call of a function, watched line by line."""
+"""One call of a function, traced line by line."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def outer(x: int, **options: str) -> int:
     return middle(x, **options)
 
 
-def test_lines_are_told_in_order_with_what_they_read() -> None:
+def test_lines_are_traced_in_order_with_the_values_they_read() -> None:
     trace = trace_call(lambda: pick(3), "pick")
     assert texts(trace) == ["if mode == 'fast':", "y = x * 2", "return y + 1"]
     assert [line.branch for line in trace.lines] == [True, False, False]
@@ -183,7 +183,7 @@ def test_a_configuration_that_only_a_caller_kept_is_found_through_a_local_name()
     ]
 
 
-def test_what_decided_over_an_assignment_is_a_source_of_it() -> None:
+def test_the_test_around_an_assignment_is_a_source_of_it() -> None:
     model = Model(config(), True)
     trace = trace_call(lambda: model(1), "Layer.forward")
     act = read(trace, "self.act")
@@ -302,7 +302,7 @@ def careful(thing: Any) -> int:
     return 0
 
 
-def test_what_cannot_be_read_is_left_out_and_harms_nothing() -> None:
+def test_values_that_cannot_be_read_are_left_out() -> None:
     trace = trace_call(lambda: careful(Nasty()), "careful")
     values = {step.name: step.value for step in trace.steps}
     assert values["thing.truth"] is True

@@ -144,7 +144,7 @@ def test_a_name_that_is_none(tmp_path: Path, target: str) -> None:
     assert target in refuse(target).what
 
 
-def test_a_missing_name_lists_what_is_there(tmp_path: Path) -> None:
+def test_a_missing_name_lists_the_defined_ones(tmp_path: Path) -> None:
     text = "from textwrap import dedent\ndef make(): ...\ndef other(): ...\ndef _private(): ...\nX = 1\n"
     write_program(tmp_path / "train.py", text)
     error = refuse("train.py:biuld")
@@ -201,7 +201,7 @@ def test_a_file_that_raises_or_exits_when_loaded(tmp_path: Path) -> None:
     assert "(b.py:1)" in refuse(write_program(tmp_path / "b.py", "raise SystemExit\n")).what
 
 
-def test_a_file_that_imports_what_is_not_there(tmp_path: Path) -> None:
+def test_a_file_that_imports_a_missing_module(tmp_path: Path) -> None:
     error = refuse(write_program(tmp_path / "train.py", "import nosuchlibrary\n"))
     assert "ModuleNotFoundError: No module named 'nosuchlibrary' (train.py:1)" in error.what
 
@@ -263,7 +263,7 @@ def test_a_builder_has_run_its_file_and_builds_when_called(tmp_path: Path) -> No
         ("def build(size):\n    return print\n", "needs arguments (size)"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_reported_before_anything_is_built(tmp_path: Path, text: str, said: str) -> None:
+def test_an_error_in_a_file_is_reported_before_anything_is_built(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ProgramError) as caught:
         load_builder(write_program(tmp_path / "train.py", text))
     assert said in caught.value.what
@@ -278,7 +278,7 @@ def test_what_is_wrong_with_a_file_is_reported_before_anything_is_built(tmp_path
         ("async def step(): pass\ndef build():\n    return step\n", "only makes a coroutine"),
     ],
 )
-def test_what_is_wrong_with_a_step_is_reported_when_it_is_built(tmp_path: Path, text: str, said: str) -> None:
+def test_an_error_in_a_step_is_reported_when_it_is_built(tmp_path: Path, text: str, said: str) -> None:
     write_program(tmp_path / "train.py", text)
     build = load_builder("train.py")
     with pytest.raises(ProgramError) as caught:

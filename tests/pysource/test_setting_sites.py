@@ -1,4 +1,4 @@
-"""Where a program sets its settings: found in its text, through any name it gives to a module."""
+"""The lines that set settings are found in a program's source, under any name that it imports a module by."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("text", LINES)
-def test_what_a_line_sets(tmp_path: Path, text: str) -> None:
+def test_the_settings_of_a_line(tmp_path: Path, text: str) -> None:
     found = places(tmp_path, text)
     assert found.keys() == LINES[text]
     assert all((place.file, place.line) == ("program.py", 2) for place in found.values())

@@ -1,4 +1,4 @@
-"""Values as settings: plain ones as they are, others by what can be said of them without running their code."""
+"""Values as settings: plain values unchanged, others described without running their code."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def test_a_slice_among_others_is_reported_as_it_is_written() -> None:
     assert describe((slice(0, 2), "a", 3)) == ("(slice(0, 2, None), 'a', 3)", True)
 
 
-def test_slices_that_differ_are_told_apart() -> None:
+def test_different_slices_have_different_texts() -> None:
     assert len({describe(slice(-keep, None))[0] for keep in range(5)}) == 5
 
 
 @pytest.mark.parametrize("end", [Opaque(), MAX_INT, object()], ids=["own class", "too large", "object"])
 @pytest.mark.parametrize("place", range(3))
-def test_a_slice_with_an_end_that_cannot_be_told_is_only_a_slice(end: Any, place: int) -> None:
+def test_a_slice_with_an_end_without_text_is_only_a_slice(end: Any, place: int) -> None:
     ends: list[Any] = [None, None, None]
     ends[place] = end
     assert describe(slice(*ends)) == ("<slice>", False)

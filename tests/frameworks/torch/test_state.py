@@ -1,4 +1,4 @@
-"""What a step starts from is the same in every watched pass, and afterwards the one its own calls left."""
+"""Every recorded pass starts from the same state; afterwards the program has the state that its own calls left."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_afterwards_the_program_has_the_state_that_its_own_calls_left(name: str)
 
 
 @pytest.mark.parametrize("ran", [0, 2])
-def test_each_pass_begins_with_the_first_state_and_what_replay_collects_does_too(ran: int) -> None:
+def test_each_pass_and_each_collection_for_replay_begins_with_the_first_state(ran: int) -> None:
     net, step = PROGRAMS["AdamW"]()
     for _ in range(ran):
         step()
@@ -330,7 +330,7 @@ def test_a_generator_of_the_step_itself_is_put_back() -> None:
     assert torch.equal(generator.get_state(), other.get_state())
 
 
-def test_what_a_model_makes_once_is_left_where_it_is() -> None:
+def test_a_tensor_that_a_model_creates_once_is_not_restored() -> None:
     net, step = PROGRAMS["AdamW"]()
     with keep_state(step) as state:
         step()
@@ -355,7 +355,7 @@ def test_weights_of_a_model_that_does_not_train_are_not_copied() -> None:
     assert recorded(step)[0].notes == ()
 
 
-def test_what_training_leaves_as_it_is_is_forgotten_after_the_metered_pass() -> None:
+def test_copies_of_unchanged_tensors_are_dropped_after_the_metered_pass() -> None:
     model = nn.Sequential(nn.Linear(64, 64).requires_grad_(False), nn.Linear(64, 2))
     optimizer = torch.optim.SGD(model[1].parameters(), lr=0.1)
 
@@ -473,7 +473,7 @@ def test_outputs_that_differ_although_the_state_is_put_back_are_reported() -> No
 
 
 @pytest.mark.parametrize("when", [1, 3, "profiled", "captured"])
-def test_what_the_step_raises_passes_through_and_the_state_is_its_own(when: int | str) -> None:
+def test_an_exception_of_the_step_passes_through_and_the_state_is_its_own(when: int | str) -> None:
     (net, step), (expected_net, expected_step) = PROGRAMS["AdamW"](), PROGRAMS["AdamW"]()
     error, calls, metered = ValueError("no"), [0], []
 
@@ -494,7 +494,7 @@ def test_what_the_step_raises_passes_through_and_the_state_is_its_own(when: int 
     assert everything(net, step) == everything(expected_net, expected_step)
 
 
-def test_what_cannot_be_written_is_an_error_of_the_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tensor_that_cannot_be_written_is_an_error_of_the_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = torch.zeros(2)
 
     def step() -> torch.Tensor:
@@ -512,7 +512,7 @@ def test_what_cannot_be_written_is_an_error_of_the_pass(monkeypatch: pytest.Monk
         state.put_back()
 
 
-def test_a_watching_pass_does_not_see_what_is_put_back() -> None:
+def test_restoring_the_state_is_not_captured() -> None:
     from joulediff.frameworks.torch.capture.capture import capture_step
 
     weight = torch.zeros(2)

@@ -1,4 +1,4 @@
-"""PyTorch under measurement: what is waited for, and that the program is unchanged."""
+"""PyTorch under measurement: queued work is waited for, and the program is unchanged."""
 
 import sys
 

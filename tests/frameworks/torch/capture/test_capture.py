@@ -1,4 +1,4 @@
-"""What the captured pass says of each operator: its arguments, its place in the program, and its state."""
+"""The captured pass records the arguments of each operator, its place in the program, and its modes."""
 
 from __future__ import annotations
 
@@ -354,7 +354,7 @@ def test_second_derivatives_belong_to_the_operator_that_is_derived() -> None:
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_what_checkpointing_computes_again_is_in_the_backward_phase(reentrant: bool) -> None:
+def test_recomputed_operators_of_checkpointing_are_in_the_backward_phase(reentrant: bool) -> None:
     model, x = nn.Sequential(nn.Linear(3, 3), nn.Sigmoid()), torch.randn(2, 3, requires_grad=True)
 
     def step() -> None:
@@ -580,7 +580,7 @@ def test_names_are_those_without_torch_compile() -> None:
     assert clean_name("layer") == "layer"
 
 
-def test_a_composite_operator_is_made_of_what_the_program_runs() -> None:
+def test_a_composite_operator_is_recorded_as_its_parts() -> None:
     """`matmul` asks whether the view of a weight needs a gradient, and takes `mm` or `bmm` by that."""
     layer, x = torch.nn.Linear(64, 50, bias=False), torch.randn(2, 16, 64)
 

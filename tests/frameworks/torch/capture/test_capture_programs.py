@@ -1,4 +1,4 @@
-"""Programs of every kind under capture: none fails, and what is seen of each is known."""
+"""Programs of every kind are captured: none fails, and each has the expected operators."""
 
 from __future__ import annotations
 
@@ -331,7 +331,7 @@ class Log(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_a_mode_inside_of_the_step_and_one_around_it_see_what_they_see_unwatched() -> None:
+def test_a_mode_inside_or_around_the_step_sees_the_same_as_without_capture() -> None:
     x = torch.randn(3, 4)
 
     def plain() -> torch.Tensor:

@@ -225,7 +225,7 @@ def test_an_exception_before_the_step_leaves_nothing() -> None:
         capture_step(lambda: None, begin=begin)
 
 
-def test_what_the_program_says_of_warnings_stays() -> None:
+def test_the_warning_filters_of_the_program_stay() -> None:
     x = torch.randn(3)
 
     def step() -> torch.Tensor:

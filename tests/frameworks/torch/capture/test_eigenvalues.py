@@ -1,4 +1,4 @@
-"""Eigenvalues and singular values under the capture: what runs there is what runs otherwise, vectors only if asked."""
+"""Eigenvalues and singular values under capture: the same operators run as without it, vectors only on request."""
 
 from __future__ import annotations
 

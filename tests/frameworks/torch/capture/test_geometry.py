@@ -1,4 +1,4 @@
-"""Extents and overlaps, held against sets of addresses that are counted one by one."""
+"""Extents and overlaps are compared with sets of addresses, enumerated one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a signature keeps of a tensor, and what it does not."""
+"""The properties of a tensor that its signature depends on, and those it does not."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ FLOATS = st.floats(-1e6, 1e6, width=32) | st.sampled_from([math.nan, math.inf, -
 
 @given(st.lists(FLOATS, min_size=1, max_size=40))
 @settings(max_examples=200, deadline=None)
-def test_it_is_what_the_definition_says(values: list[float]) -> None:
+def test_it_equals_the_definition(values: list[float]) -> None:
     assert_same(sign(torch.tensor(values)), by_hand(values))
 
 
@@ -100,7 +100,7 @@ def test_the_layout_does_not_matter(layout, shape: tuple[int, ...]) -> None:
     assert_same(sign(layout(x)), sign(x))
 
 
-def test_an_expanded_tensor_repeats_what_it_holds() -> None:
+def test_an_expanded_tensor_repeats_its_elements() -> None:
     x = torch.randn(3, 1, 4)
     expanded = x.expand(3, 5, 4)
     extent = extent_of(expanded.shape, expanded.stride())
@@ -131,7 +131,7 @@ def test_sums_are_kept_in_double_precision() -> None:
     assert sign(y).sum_x == pytest.approx(100_000 * float(np.float32(0.1)), rel=1e-13)
 
 
-def test_kinds_of_contents_are_told_apart() -> None:
+def test_kinds_of_contents_are_distinguished() -> None:
     different = [
         torch.zeros(6),
         torch.ones(6),
@@ -213,7 +213,7 @@ def test_any_type_is_signed_or_left_alone() -> None:
 
 # torch 2.13 says that quantised types will go.
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_what_has_no_memory_or_no_numbers_has_no_signature() -> None:
+def test_tensors_without_memory_or_numbers_have_no_signature() -> None:
     freed = torch.ones(3)
     freed.untyped_storage().resize_(0)
     without = [

@@ -1,4 +1,4 @@
-"""Which value an operator reads and makes, held against a simulation that knows who last wrote each element."""
+"""The values that operators read and produce are compared with a simulation of the last writer of each element."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def test_an_operator_that_returns_its_input_makes_no_value() -> None:
     assert found.values[0].name == "x, output"
 
 
-def test_in_place_operators_return_what_they_wrote() -> None:
+def test_in_place_operators_return_the_written_tensor() -> None:
     x = torch.randn(3)
     found = capture_step(lambda: x.clone().add_(1).mul_(2))
     assert [(op.outputs, op.writes) for op in found.ops[1:]] == [((2,), (2,)), ((3,), (3,))]
@@ -401,7 +401,7 @@ def test_tied_weights_are_one_value_with_the_first_name() -> None:
         (lambda x, y: (x + 1, y[:0].add_(1)), ()),
     ],
 )
-def test_what_the_step_starts_from_and_changes_is_named(
+def test_tensors_that_the_step_starts_from_and_changes_are_named(
     change: Callable[[torch.Tensor, torch.Tensor], object], names: tuple[str, ...]
 ) -> None:
     x, y = torch.ones(2, 3), torch.ones(2, 3)

@@ -185,7 +185,7 @@ def test_memory_that_the_step_never_writes_is_not_copied() -> None:
     assert not written & buffers
 
 
-def test_a_step_that_takes_another_way_the_second_time_leaves_out_what_differs() -> None:
+def test_operators_that_differ_when_the_step_runs_again_are_left_out() -> None:
     x, calls = torch.randn(4), [0]
 
     def step() -> torch.Tensor:
@@ -288,7 +288,7 @@ class Odd(BaseException):
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, Odd])
 @pytest.mark.parametrize("where", ["step", "backward"])
-def test_what_the_step_raises_passes_through_and_no_mode_stays(error: type[BaseException], where: str) -> None:
+def test_an_exception_of_the_step_passes_through_and_no_mode_stays(error: type[BaseException], where: str) -> None:
     class Failing(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -563,7 +563,7 @@ def simple() -> tuple[Run, Op]:
         ),
     ],
 )
-def test_what_cannot_be_run_again_is_reported(changes: dict[str, Any], why: str) -> None:
+def test_an_operator_that_cannot_be_run_again_is_reported(changes: dict[str, Any], why: str) -> None:
     run, op = simple()
     assert why in refusal(replace(op, **changes), run)
 

@@ -85,7 +85,7 @@ def test_all_are_changed_at_once_and_put_back() -> None:
     assert read() == before
 
 
-def test_what_the_program_raises_passes_and_all_is_put_back() -> None:
+def test_an_exception_of_the_program_passes_and_all_settings_are_restored() -> None:
     before = read()
     with pytest.raises(KeyError), changed(OTHER):
         raise KeyError
@@ -118,7 +118,7 @@ def test_changes_nest() -> None:
     assert read() == before
 
 
-def test_what_the_program_changes_meanwhile_is_undone_where_it_is_the_same_setting() -> None:
+def test_a_change_by_the_program_to_the_same_setting_is_undone() -> None:
     before = read()
     with changed({"torch.backends.cudnn.benchmark": True}):
         torch.backends.cudnn.benchmark = False
@@ -140,7 +140,7 @@ def test_what_the_program_changes_meanwhile_is_undone_where_it_is_the_same_setti
         "torch.backends.cudnn.is_available",
     ],
 )
-def test_what_has_no_switch_is_refused(name: str) -> None:
+def test_a_setting_without_a_switch_is_refused(name: str) -> None:
     before = read()
     assert not can_change(name)
     refused = pytest.raises(JoulediffError, match=f"^{name} cannot be changed at run time$")
@@ -285,7 +285,7 @@ def test_all_that_one_line_changes_is_one_group_named_after_it(
     assert groups[0][0] == expected
 
 
-def test_groups_keep_what_is_apart_apart() -> None:
+def test_settings_of_different_switches_are_in_different_groups() -> None:
     names = ["env.X", f"{MATMUL}.fp32_precision", "torch.backends.cudnn.allow_tf32", f"{MATMUL}.allow_tf32"]
     assert group_aliases(names) == [
         ("env.X",),

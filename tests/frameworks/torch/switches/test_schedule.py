@@ -1,4 +1,4 @@
-"""How the host waits for a CUDA device: read of a driver, changed there, put back; unknown where there is none."""
+"""The schedule of a CUDA device is read from the driver, changed and restored; without a driver it is unknown."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_flags_of_a_context_have_names(driver: Driver, flags: int, name: str
     assert driver.flags[0] == 0
 
 
-def test_a_way_that_nobody_knows_is_refused(driver: Driver) -> None:
+def test_an_unknown_schedule_is_refused(driver: Driver) -> None:
     driver.flags[1] = 3
     with pytest.raises(LookupError):
         read_schedule(1)
@@ -90,7 +90,7 @@ def test_a_way_that_nobody_knows_is_refused(driver: Driver) -> None:
         ({"active": False}, 1, "has no context"),
     ],
 )
-def test_what_the_driver_does_not_tell_is_unknown(
+def test_an_unreadable_schedule_is_unknown(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], index: int, said: str
 ) -> None:
     driver = install(monkeypatch, Driver(**changes))

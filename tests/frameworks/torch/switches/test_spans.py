@@ -1,4 +1,4 @@
-"""Settings that hold for a part of the step only: seen at each operator, stored, and checked when read."""
+"""Settings that a step changes for a part of itself are tracked by operator, stored, and checked when read."""
 
 from __future__ import annotations
 

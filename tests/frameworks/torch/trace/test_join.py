@@ -112,7 +112,7 @@ def test_operators_that_the_profiler_does_not_show_are_no_difference(name):
     assert joined.notes == ()
 
 
-def test_what_only_the_traced_step_ran_is_reported():
+def test_operators_of_the_traced_step_alone_are_reported():
     traced = to_traced(
         render(
             call("aten::embedding", Work("gather")),
@@ -132,7 +132,7 @@ def test_what_only_the_traced_step_ran_is_reported():
     )
 
 
-def test_what_only_the_captured_step_ran_is_reported():
+def test_operators_of_the_captured_step_alone_are_reported():
     traced = to_traced(render(call("aten::embedding", Work("gather")), call("aten::relu", Work("relu"))))
     joined = join(traced, make_ops("aten::embedding", "aten::erf", "aten::relu"))
     assert ops_of(joined) == {"gather": 0, "relu": 2}
@@ -200,7 +200,7 @@ def test_waits_have_the_operator_that_waited():
 # Threads
 
 
-def test_the_threads_of_the_two_steps_are_paired_by_what_they_run():
+def test_the_threads_of_the_two_steps_are_paired_by_their_operators():
     threads = {
         9: [call("aten::mm", Work("b1"), Runtime("cudaStreamSynchronize")), call("aten::sum", Work("b2"))],
         4: [call("aten::conv2d", Work("c1")), call("aten::mm", Work("c2")), call("aten::exp")],
@@ -314,7 +314,7 @@ def test_a_region_inside_a_region_is_part_of_it():
     assert places_of(joined)["gemm 1"] == ("module", None, "two")
 
 
-def test_regions_that_do_not_fit_the_modules_get_what_is_common_to_them():
+def test_regions_that_do_not_fit_the_modules_get_their_common_path():
     modules = ["h.0.mlp", "h.0.attn", "h.0.mlp.act"]
     joined = join(compiled_step(), COMPILED_OPS, compiled_modules=modules)
     assert places_of(joined)["gemm 0"] == ("module", None, "h.0")

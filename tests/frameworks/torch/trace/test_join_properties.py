@@ -1,4 +1,4 @@
-"""Whatever the program: a trace joins back to the operators it was made from, and no kernel gets lost."""
+"""For any program, a trace joins to the operators it was generated from, and no kernel gets lost."""
 
 import random
 import time

@@ -1,4 +1,4 @@
-"""Real programs on the processor: what the profiler sees joins to what a dispatch mode sees."""
+"""Real programs on the CPU: the events of the profiler join to the operators of the dispatch mode."""
 
 import threading
 import warnings

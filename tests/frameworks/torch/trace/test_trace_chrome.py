@@ -1,4 +1,4 @@
-"""Traces of PyTorch's profiler, read: which calls, kernels and waits belong to the step."""
+"""Reading traces of PyTorch's profiler: the calls, kernels and waits that belong to the step."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_times_count_from_the_begin_of_the_step():
     assert traced.step_s == pytest.approx(12.75e-6, abs=2e-9)
 
 
-def test_a_kernel_has_what_the_trace_says_about_it():
+def test_a_kernel_has_the_facts_of_the_trace():
     work = Work(
         "gemm", device=1, stream=20, arguments={"grid": [4096, 1, 1], "block": [96, 2, 1], "registers per thread": 32}
     )

@@ -85,7 +85,7 @@ def test_the_output_of_a_step_is_released_before_the_next(matrix):
 
 @pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt(), SystemExit(3)])
 @pytest.mark.parametrize("at", [1, 2])
-def test_what_the_step_raises_passes_through(matrix, folder, error, at):
+def test_an_exception_of_the_step_passes_through(matrix, folder, error, at):
     calls = []
 
     def step():

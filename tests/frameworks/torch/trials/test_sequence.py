@@ -1,4 +1,4 @@
-"""Recorded operators run one after the other give what the step gave; tensors change their form, not their values."""
+"""Recorded operators, run in order, give the results of the step; tensors change their form, not their values."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_a_training_step_gives_its_loss() -> None:
     check(step)
 
 
-def test_a_part_needs_what_others_make() -> None:
+def test_a_part_needs_the_outputs_of_other_operators() -> None:
     def step() -> torch.Tensor:
         y = X * 2
         z = y + 1
@@ -175,7 +175,7 @@ def test_a_part_needs_what_others_make() -> None:
     assert sequence.written == set()
 
 
-def test_what_is_given_and_written_to_is_reported() -> None:
+def test_given_values_that_are_written_to_are_reported() -> None:
     state, scale = torch.ones(3), torch.tensor(2.0)
 
     def step() -> torch.Tensor:
@@ -273,7 +273,7 @@ def test_another_number_of_elements_is_refused() -> None:
         ([], [], 0.0),
     ],
 )
-def test_how_far_tensors_lie_apart(a: list[float], b: list[float], expected: float) -> None:
+def test_the_difference_of_tensors(a: list[float], b: list[float], expected: float) -> None:
     assert differ(torch.tensor(a), torch.tensor(b)) == pytest.approx(expected)
 
 
@@ -319,7 +319,7 @@ def test_order_padding_and_imaginary_parts_of_nothing_do_not_part_equal_values(
         (complexes(1 + 2j), torch.tensor([1.0])),
     ],
 )
-def test_other_values_are_parted_whatever_their_order(a: torch.Tensor, b: torch.Tensor) -> None:
+def test_other_values_differ_in_any_order(a: torch.Tensor, b: torch.Tensor) -> None:
     assert differ(a, b) > 0.1
 
 

@@ -1,4 +1,4 @@
-"""A step without the waits of one line: it reads there what it read before, and nothing else is changed."""
+"""A step without the waits of one line reads earlier numbers there; nothing else is changed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ READS: dict[str, Read] = {
 
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS.keys())
-def test_a_line_reads_what_it_read_before(read: Read) -> None:
+def test_a_line_reads_the_numbers_of_the_earlier_run(read: Read) -> None:
     x = torch.tensor(1.0)
 
     def step() -> Any:
@@ -156,7 +156,7 @@ def test_the_same_line_of_another_file_is_another_line() -> None:
 
 
 @pytest.mark.parametrize("when", [1, 2])
-def test_what_the_step_raises_passes_through(when: int) -> None:
+def test_an_exception_of_the_step_passes_through(when: int) -> None:
     x, calls, error = torch.tensor(1.0), [0], ValueError("no")
 
     def step() -> float:

@@ -69,7 +69,7 @@ def test_several_by_their_values(tmp_path: Path) -> None:
     assert torch.equal(found[7], X) and torch.equal(found[3], X + 1)
 
 
-def test_what_is_lent_is_a_copy(tmp_path: Path) -> None:
+def test_an_exported_tensor_is_a_copy(tmp_path: Path) -> None:
     own = X.clone()
     (found,) = there_and_back(tmp_path, own)
     found.zero_()
@@ -120,7 +120,7 @@ def entry(**changes: Any) -> dict[str, Any]:
         3,
     ],
 )
-def test_a_file_that_lies_is_an_error(tmp_path: Path, entries: Any) -> None:
+def test_a_file_with_wrong_sizes_is_an_error(tmp_path: Path, entries: Any) -> None:
     header = json.dumps(entries).encode()
     (tmp_path / "t").write_bytes(struct.pack("<Q", len(header)) + header + bytes(8))
     with pytest.raises(JoulediffError, match="cannot be read"):

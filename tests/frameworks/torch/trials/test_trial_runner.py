@@ -1,4 +1,4 @@
-"""Tries with a recorded program: on its own tensors, under other settings, and nothing of it is changed."""
+"""Trials with a recorded program, on its own tensors and under other settings, leave it unchanged."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def on_card(run: Run, *waiting: int) -> Run:
 
 
 @pytest.mark.parametrize(("waiting", "ops", "may"), [((), (1, 2), True), ((0,), (1, 2), True), ((2,), (1, 2), False)])
-def test_what_waits_for_its_device_is_not_captured(
+def test_operators_that_wait_for_the_device_are_not_captured_as_a_graph(
     captures: list[bool], waiting: tuple[int, ...], ops: tuple[int, ...], may: bool
 ) -> None:
     run = on_card(captured(decomposed), *waiting)
@@ -185,7 +185,7 @@ def exported(path: Path) -> tuple[TorchTrialRunner, int]:
     return open_workshop(in_parts, other=in_one), value
 
 
-def test_a_tensor_that_the_other_program_lends(tmp_path: Path) -> None:
+def test_a_tensor_that_the_other_program_exports(tmp_path: Path) -> None:
     trial_runner, _ = exported(tmp_path / "t")
     job = transplant(in_parts, in_one)
     with pytest.raises(JoulediffError, match="a tensor that this program does not have"):
@@ -200,7 +200,7 @@ def test_a_tensor_that_the_other_program_lends(tmp_path: Path) -> None:
         trial_runner.open_piece(job)
 
 
-def test_lent_tensors_stand_for_those_of_the_other_program_alone(tmp_path: Path) -> None:
+def test_imported_tensors_replace_those_of_the_other_program_alone(tmp_path: Path) -> None:
     """They have the other program's numbers, and the same number is another tensor here."""
     trial_runner, value = exported(tmp_path / "t")
     trial_runner.import_tensors(tmp_path / "t")
@@ -212,7 +212,7 @@ def test_lent_tensors_stand_for_those_of_the_other_program_alone(tmp_path: Path)
         assert piece.difference == 0.0
 
 
-def test_what_is_borrowed_takes_turns_with_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imported_tensors_take_turns_with_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One copy for all would stay in the cache."""
     seen: list[set[int]] = []
 
@@ -357,7 +357,7 @@ def test_inputs_that_change_from_call_to_call_are_a_reason() -> None:
         trial_runner.open_piece(Job(OWN, (1,), collect=(1,)))
 
 
-def test_what_the_other_program_writes_to_is_a_copy() -> None:
+def test_the_other_program_writes_to_a_copy() -> None:
     own, theirs = torch.linspace(-1, 1, 8), torch.linspace(-1, 1, 8)
 
     def reads() -> torch.Tensor:
