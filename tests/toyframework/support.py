@@ -248,7 +248,7 @@ class SequenceLoad:
 
 
 @dataclass
-class Piece:
+class PreparedJob:
     """A job ready to be measured."""
 
     load: SequenceLoad
@@ -284,7 +284,7 @@ class Trials:
     def without_sync(self, step: Step, *, file: str, line: int) -> AbstractContextManager[Step]:
         raise JoulediffError("the toy framework never waits")
 
-    def open_piece(self, job: Job) -> Piece:
+    def prepare_job(self, job: Job) -> PreparedJob:
         run = self._runs[job.run]
         flow = Dataflow(run, job.ops)
         feeds = {feed.value: feed for feed in job.feeds}
@@ -303,7 +303,7 @@ class Trials:
         pairs = [(outputs[mine].data, self._arrays[own].data) for mine, own in job.compare]
         differences = [float(np.abs(mine - own).max() / np.abs(own).max()) for mine, own in pairs]
         kernels = tuple(dict.fromkeys(call.kernel for call in calls if call.kernel is not None))
-        return Piece(load, kernels, max(differences, default=None))
+        return PreparedJob(load, kernels, max(differences, default=None))
 
     def _given(self, value: int, feed: Feed | None) -> toy.Array:
         array = self._arrays[value if feed is None else feed.own]

@@ -66,7 +66,7 @@ class JobCost:
     note: str | None = None
 
 
-class Piece(Protocol):
+class PreparedJob(Protocol):
     """A job ready to be measured."""
 
     load: Load
@@ -96,7 +96,7 @@ class TrialRunner(Protocol):
     def without_sync(self, step: Step, *, file: str, line: int) -> AbstractContextManager[Step]:
         """Yield the step without the waits of a line; raises JoulediffError if none of them can be left out."""
 
-    def open_piece(self, job: Job) -> Piece:
+    def prepare_job(self, job: Job) -> PreparedJob:
         """Return a job ready to run; raises JoulediffError where it cannot be run."""
 
 

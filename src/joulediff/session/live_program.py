@@ -85,12 +85,12 @@ class LocalProgram(LiveProgram):
         if as_other and self.other is not None and self.other.measurement is not None:
             load_meter = load_meter.under(self.other.measurement)
         try:
-            with closing(self.trial_runner.open_piece(job)) as piece, self.change(job.settings):
-                rows = load_meter.measure_job(0, piece.device, piece.load, window_s)
-                time_s = piece.load.call_s or piece.load.burst_s / max(1, piece.load.calls)
+            with closing(self.trial_runner.prepare_job(job)) as prepared, self.change(job.settings):
+                rows = load_meter.measure_job(0, prepared.device, prepared.load, window_s)
+                time_s = prepared.load.call_s or prepared.load.burst_s / max(1, prepared.load.calls)
                 notes = dict.fromkeys(row.note for row in rows if row.note)
                 return JobCost(
-                    self._gross(rows, time_s), time_s, piece.kernels, piece.difference, "; ".join(notes) or None
+                    self._gross(rows, time_s), time_s, prepared.kernels, prepared.difference, "; ".join(notes) or None
                 )
         except JoulediffError as error:
             return JobCost(None, None, note=error.what)

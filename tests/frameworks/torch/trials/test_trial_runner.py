@@ -71,7 +71,7 @@ def decomposed() -> torch.Tensor:
 def test_operators_of_the_program_itself() -> None:
     trial_runner = open_workshop(decomposed)
     ops = tuple(range(1, len(captured(decomposed).ops)))
-    with closing(trial_runner.open_piece(Job(OWN, ops, collect=ops))) as piece:
+    with closing(trial_runner.prepare_job(Job(OWN, ops, collect=ops))) as piece:
         assert (piece.device, piece.difference) == ("cpu", None)
         assert {"aten::pow", "aten::tanh", "aten::mul"} <= set(piece.kernels)
         piece.load.run(0.0)
@@ -92,7 +92,7 @@ def transplant(own: Step, other: Step, **changes: Any) -> Job:
 
 def test_operators_of_the_other_program_on_this_ones_tensors() -> None:
     trial_runner = open_workshop(decomposed, other=fused)
-    with closing(trial_runner.open_piece(transplant(decomposed, fused))) as piece:
+    with closing(trial_runner.prepare_job(transplant(decomposed, fused))) as piece:
         assert piece.kernels == ("aten::gelu",)
         assert piece.difference is not None and piece.difference < 1e-5
 
@@ -101,7 +101,7 @@ def test_other_outputs_are_reported() -> None:
     def wrong() -> torch.Tensor:
         return torch.relu(X * 2)
 
-    with closing(open_workshop(decomposed, other=wrong).open_piece(transplant(decomposed, wrong))) as piece:
+    with closing(open_workshop(decomposed, other=wrong).prepare_job(transplant(decomposed, wrong))) as piece:
         assert piece.difference is not None and piece.difference > 0.01
 
 
@@ -110,7 +110,7 @@ def test_inputs_take_the_form_that_is_asked_for() -> None:
     made, out = run.ops[1].inputs[0], run.ops[1].outputs[0]
     feeds = (Feed(made, made, Form((4, 8), (1, 4), "float64")),)
     job = Job(OWN, (1,), collect=(1,), feeds=feeds, compare=((out, out),))
-    with closing(trial_runner.open_piece(job)) as piece:
+    with closing(trial_runner.prepare_job(job)) as piece:
         assert piece.difference is not None and 0 < piece.difference < 1e-6, "it ran in double precision"
 
 
@@ -144,7 +144,7 @@ def test_operators_that_wait_for_the_device_are_not_captured_as_a_graph(
 ) -> None:
     run = on_card(captured(decomposed), *waiting)
     trial_runner = TorchTrialRunner(decomposed, run, names=decomposed, begin=seed, root=Path.cwd())
-    trial_runner.open_piece(Job(OWN, ops, collect=ops)).close()
+    trial_runner.prepare_job(Job(OWN, ops, collect=ops)).close()
     assert captures == [may]
 
 
@@ -153,14 +153,14 @@ def test_the_waits_are_those_of_the_run_whose_operators_they_are(captures: list[
         own, other = on_card(captured(decomposed), 1), on_card(captured(fused), *([1] if waiting else []))
         trial_runner = TorchTrialRunner(decomposed, own, names=decomposed, begin=seed, root=Path.cwd())
         trial_runner.take_other(other)
-        trial_runner.open_piece(transplant(decomposed, fused)).close()
+        trial_runner.prepare_job(transplant(decomposed, fused)).close()
     assert captures == [True, False]
 
 
 def test_a_tensor_that_the_program_does_not_have() -> None:
     trial_runner = open_workshop(decomposed, other=fused)
     with pytest.raises(JoulediffError, match="a tensor that this program does not have"):
-        trial_runner.open_piece(transplant(decomposed, fused, feeds=()))
+        trial_runner.prepare_job(transplant(decomposed, fused, feeds=()))
 
 
 WHOLE = torch.linspace(-1, 1, 128).reshape(8, 16)
@@ -189,15 +189,15 @@ def test_a_tensor_that_the_other_program_exports(tmp_path: Path) -> None:
     trial_runner, _ = exported(tmp_path / "t")
     job = transplant(in_parts, in_one)
     with pytest.raises(JoulediffError, match="a tensor that this program does not have"):
-        trial_runner.open_piece(job)
+        trial_runner.prepare_job(job)
     trial_runner.import_tensors(tmp_path / "t")
     (tmp_path / "t").unlink()
-    with closing(trial_runner.open_piece(job)) as piece:
+    with closing(trial_runner.prepare_job(job)) as piece:
         assert piece.kernels == ("aten::mm",)
         assert piece.difference is not None and piece.difference < 1e-5
     trial_runner.close()
     with pytest.raises(JoulediffError, match="a tensor that this program does not have"):
-        trial_runner.open_piece(job)
+        trial_runner.prepare_job(job)
 
 
 def test_imported_tensors_replace_those_of_the_other_program_alone(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_imported_tensors_replace_those_of_the_other_program_alone(tmp_path: Pat
     ops = tuple(op.id for op in run.ops[1:])
     outputs = tuple((out, out) for op in run.ops[1:] for out in op.outputs)
     assert value < len(run.values)
-    with closing(trial_runner.open_piece(Job(OWN, ops, collect=ops, compare=outputs))) as piece:
+    with closing(trial_runner.prepare_job(Job(OWN, ops, collect=ops, compare=outputs))) as piece:
         assert piece.difference == 0.0
 
 
@@ -228,7 +228,7 @@ def test_imported_tensors_take_turns_with_the_others(tmp_path: Path, monkeypatch
     trial_runner.import_tensors(tmp_path / "t")
     monkeypatch.setattr(trial_runners, "HostLoad", Load)
     monkeypatch.setattr(trial_runners, "_count_copies", lambda size, device: 3)
-    trial_runner.open_piece(transplant(in_parts, in_one)).close()
+    trial_runner.prepare_job(transplant(in_parts, in_one)).close()
     assert [len(places) for places in seen] == [3, 3]
 
 
@@ -241,7 +241,7 @@ def test_recordings_that_are_not_there() -> None:
     trial_runner = open_workshop(fused)
     for job in (Job(OTHER, (0,)), Job("changed1", (0,)), Job(OWN, (0,), base="changed7")):
         with pytest.raises(JoulediffError, match="there is no recording"):
-            trial_runner.open_piece(job)
+            trial_runner.prepare_job(job)
 
 
 @pytest.fixture
@@ -258,10 +258,10 @@ def test_operators_of_a_library_that_the_program_does_not_use(library: Step) -> 
     (number,) = (op.id for op in run.ops if op.name == "jdtest::double")
     trial_runner = open_workshop(fused, other=library)
     with pytest.raises(JoulediffError, match="jdtest::double belongs to a library that this program does not use"):
-        trial_runner.open_piece(Job(OTHER, (number,), collect=(0,)))
+        trial_runner.prepare_job(Job(OTHER, (number,), collect=(0,)))
     feeds = tuple(Feed(value, value) for value in run.ops[number].inputs)
     job = Job(OTHER, (number,), collect=(number,), feeds=feeds)
-    open_workshop(library, other=library).open_piece(job).close()
+    open_workshop(library, other=library).prepare_job(job).close()
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
@@ -271,7 +271,7 @@ def test_memory_that_runs_out_is_a_reason(monkeypatch: pytest.MonkeyPatch, error
 
     monkeypatch.setattr(trial_runners, "_copies", refuse)
     with pytest.raises(JoulediffError, match="do not fit into memory"):
-        open_workshop(fused).open_piece(Job(OWN, (1,), collect=(1,)))
+        open_workshop(fused).prepare_job(Job(OWN, (1,), collect=(1,)))
 
 
 def test_an_operator_that_fails_is_a_reason() -> None:
@@ -281,7 +281,7 @@ def test_an_operator_that_fails_is_a_reason() -> None:
     run, own = captured(other), captured(fused)
     feeds = tuple(Feed(value, own.ops[0].inputs[0]) for value in run.ops[1].inputs)
     with pytest.raises(JoulediffError, match="it failed when run again: "):
-        open_workshop(fused, other=other).open_piece(Job(OTHER, (1,), collect=(0,), feeds=feeds))
+        open_workshop(fused, other=other).prepare_job(Job(OTHER, (1,), collect=(0,), feeds=feeds))
 
 
 @torch.library.custom_op("joulediff_test::round_if_told", mutates_args=())
@@ -301,7 +301,7 @@ def under_setting(known: Mapping[str, Any], *, ops: tuple[int, ...] = (1,)) -> f
     name, changed = trial_runner.capture({DETERMINISTIC: True})
     out = changed.ops[1].outputs[0]
     job = Job(name, ops, base=name, collect=ops, compare=((out, out),), settings={DETERMINISTIC: True})
-    with closing(trial_runner.open_piece(job)) as piece:
+    with closing(trial_runner.prepare_job(job)) as piece:
         assert not torch.are_deterministic_algorithms_enabled()
         return piece.difference
 
@@ -330,9 +330,9 @@ def test_settings_hold_only_meanwhile() -> None:
     assert [op.name for op in run.ops] == ["aten::mul"]
     assert (run.kernels, run.replays, run.label) == ((), (), "step")
     seen.clear()
-    trial_runner.open_piece(Job(name, (0,), base=name, collect=(0,))).close()
+    trial_runner.prepare_job(Job(name, (0,), base=name, collect=(0,))).close()
     assert seen == [True], "the inputs of a changed recording come from a changed run"
-    trial_runner.open_piece(Job(OWN, (0,), collect=(0,))).close()
+    trial_runner.prepare_job(Job(OWN, (0,), collect=(0,))).close()
     assert seen == [True, False]
     with pytest.raises(JoulediffError, match="cannot be changed"):
         trial_runner.capture({"torch.nobody": True})
@@ -354,7 +354,7 @@ def test_inputs_that_change_from_call_to_call_are_a_reason() -> None:
 
     trial_runner = open_workshop(step)
     with pytest.raises(JoulediffError, match="had other inputs when the step ran again"):
-        trial_runner.open_piece(Job(OWN, (1,), collect=(1,)))
+        trial_runner.prepare_job(Job(OWN, (1,), collect=(1,)))
 
 
 def test_the_other_program_writes_to_a_copy() -> None:
@@ -373,7 +373,7 @@ def test_the_other_program_writes_to_a_copy() -> None:
     before, version = own.clone(), own._version
     feeds = (Feed(theirs_run.ops[0].inputs[0], mine.ops[0].inputs[0]),)
     compare = ((theirs_run.ops[0].outputs[0], mine.ops[0].outputs[0]),)
-    with closing(trial_runner.open_piece(Job(OTHER, (0,), collect=(0,), feeds=feeds, compare=compare))) as piece:
+    with closing(trial_runner.prepare_job(Job(OTHER, (0,), collect=(0,), feeds=feeds, compare=compare))) as piece:
         piece.load.run(0.0)
         assert piece.difference == 0.0
     assert torch.equal(own, before)
@@ -389,7 +389,7 @@ def test_written_inputs_get_their_first_values_back() -> None:
 
     trial_runner = open_workshop(step)
     seen: list[float] = []
-    with closing(trial_runner.open_piece(Job(OWN, (1,), collect=(1,)))) as piece:
+    with closing(trial_runner.prepare_job(Job(OWN, (1,), collect=(1,)))) as piece:
         renew = piece.load._renewal._renew
         renew()
         seen += [float(call.args[0][value][0]) for call in piece.load._calls for value in call.func.written]
@@ -476,7 +476,7 @@ def test_versions_of_tensors_that_nothing_writes_stay() -> None:
     trial_runner = open_workshop(step)
     versions = [tensor._version for tensor in (*model.parameters(), *model.buffers(), X)]
     ops = tuple(range(len(captured(step).ops)))
-    with closing(trial_runner.open_piece(Job(OWN, ops, collect=ops))) as piece:
+    with closing(trial_runner.prepare_job(Job(OWN, ops, collect=ops))) as piece:
         piece.load.run(0.0)
     trial_runner.capture({DETERMINISTIC: True})
     assert [tensor._version for tensor in (*model.parameters(), *model.buffers(), X)] == versions

@@ -41,7 +41,7 @@ _TRUSTED = OPERATORS.namespaces
 
 
 @dataclass(slots=True)
-class TorchPiece:
+class PreparedTorchJob:
     """Operators ready to be measured."""
 
     load: Any
@@ -101,7 +101,7 @@ class TorchTrialRunner:
     def without_sync(self, step: Step, *, file: str, line: int) -> AbstractContextManager[Step]:
         return without_sync(step, file=file, line=line, root=f"{self._root}{os.sep}", begin=self._begin)
 
-    def open_piece(self, job: Job) -> TorchPiece:
+    def prepare_job(self, job: Job) -> PreparedTorchJob:
         self._refuse(job)
         settings = {**self._settings.get(job.base, {}), **job.settings}
         try:
@@ -127,7 +127,7 @@ class TorchTrialRunner:
             if name.partition("::")[0] not in known:
                 raise JoulediffError(f"{name[:60]} belongs to a library that this program does not use")
 
-    def _open(self, job: Job) -> TorchPiece:
+    def _open(self, job: Job) -> PreparedTorchJob:
         base = self._runs[job.base]
         kept = self._collect(job.base, job.collect)
         sequence = OpSequence(self._runs[job.run], job.ops)
@@ -153,7 +153,7 @@ class TorchTrialRunner:
                 waiting = {wait.op for wait in self._runs[job.run].waits}
                 may_capture = not job.paced and waiting.isdisjoint(job.ops)
                 load = CudaLoad(calls, device=device, inputs="real", ring=1, may_capture=may_capture, renew=renew)
-        return TorchPiece(load, device, kernels, difference)
+        return PreparedTorchJob(load, device, kernels, difference)
 
     def _collect(self, base: str, ops: Sequence[int]) -> dict[int, KeptInputs]:
         key = (base, tuple(ops))
