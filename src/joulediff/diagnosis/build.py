@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from joulediff.diagnosis.comparison import Comparison, costliest, joules, ops_of, to_place
+from joulediff.diagnosis.comparison import Comparison, costliest, ops_of, to_place
 from joulediff.diagnosis.draft import NO_WORK, Draft, Investigation
 from joulediff.diagnosis.evidence.busy_wait import BusyWait, busy_wait_lead, whole_step_j
 from joulediff.diagnosis.evidence.host import Around, Waits, launch_energy, wait_lead
 from joulediff.diagnosis.lead import Lead
 from joulediff.diagnosis.significance import RowComparison
 from joulediff.diagnosis.trials.region_trials import RegionTrials
-from joulediff.model.energy import Energy, add_independent, scale
+from joulediff.model.energy import Energy, add_independent, joules_of, scale
 from joulediff.model.finding import Confirmation, Cost, Finding, Proof, Region, Trial, Verdict, Work
 from joulediff.model.pair import SIDES, Pair, SideName, other_side, pair_from
 from joulediff.model.place import Place
@@ -130,7 +130,7 @@ def make_cost(
 ) -> Cost:
     """Return the cost of a difference; its share is that of the expensive side's step, or of `whole_j`."""
     if whole_j is None:
-        whole_j = joules(comparison.costs[expensive].total)
+        whole_j = joules_of(comparison.costs[expensive].total)
     return Cost(
         energy_a=energies.a,
         energy_b=energies.b,
@@ -146,7 +146,7 @@ def make_cost(
 
 def energy_ratio(energies: Pair[Energy | None]) -> float | None:
     """Return the higher energy over the lower one; None if a side has none."""
-    low_j, high_j = sorted(map(joules, energies))
+    low_j, high_j = sorted(map(joules_of, energies))
     return high_j / low_j if low_j > 0 else None
 
 
@@ -166,14 +166,14 @@ def conclude(work: Investigation, row: RowComparison, draft: Draft) -> Draft:
 
 def make_confirmation(draft: Draft, trials: Sequence[Trial], saved_j: float | None) -> Confirmation:
     """Return the record of trials, with their saving as a share of the expensive side's step."""
-    total_j = joules(draft.comparison.costs[draft.expensive].total)
+    total_j = joules_of(draft.comparison.costs[draft.expensive].total)
     return Confirmation(tuple(trials), saved_j, None if saved_j is None else _share(saved_j, total_j))
 
 
 def add_around(draft: Draft, around: Around, why: str) -> Draft:
     """Return a draft with the energy around its operators: the host's work for them, or a device that waits."""
     energies = Pair(*(_add(draft.cost.energies.of(side), around.energies.of(side)) for side in SIDES))
-    delta_j = abs(joules(energies.a) - joules(energies.b))
+    delta_j = abs(joules_of(energies.a) - joules_of(energies.b))
     cost = make_cost(
         draft.comparison,
         draft.expensive,
@@ -194,7 +194,7 @@ def saved_by_trial(draft: Draft) -> float:
     """Return the measured saving of the first trial that explains a draft, for all of its regions; 0 without one."""
     trials = draft.proof.trials if draft.confirmed else ()
     found = next((trial for trial in trials if trial.explains), None)
-    each_j = 0.0 if found is None else joules(found.before) - joules(found.after)
+    each_j = 0.0 if found is None else joules_of(found.before) - joules_of(found.after)
     return each_j * (draft.count or len(draft.regions))
 
 
@@ -202,7 +202,7 @@ def max_saving_j(comparison: Comparison, side: SideName, delta_j: float) -> floa
     """Return the cap on a saving: the row's extra cost or the whole-step difference, whichever is larger."""
     mine, other = comparison.costs[side].total, comparison.costs[other_side(side)].total
     if mine is None or other is None:
-        return joules(mine)
+        return joules_of(mine)
     return min(mine.joules, max(abs(delta_j), mine.joules - other.joules))
 
 

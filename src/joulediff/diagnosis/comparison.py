@@ -14,7 +14,6 @@ from joulediff.diagnosis.evidence.recorded_settings import differing_settings
 from joulediff.energy.ledger import Costs
 from joulediff.frameworks.framework import settings_at
 from joulediff.matching import TOLERANCE, RegionGroup, group_regions
-from joulediff.model.energy import Energy
 from joulediff.model.finding import Region
 from joulediff.model.pair import SIDES, Pair, SideName
 from joulediff.model.place import Place
@@ -136,8 +135,3 @@ def to_place(run: Run, frame: Frame | None) -> Place | None:
     if frame is None:
         return None
     return Place(frame.file, frame.line, frame.function, run.line_text(frame.file, frame.line))
-
-
-def joules(energy: Energy | None) -> float:
-    """Return the joules of an energy; a side that runs nothing costs nothing."""
-    return 0.0 if energy is None else energy.joules

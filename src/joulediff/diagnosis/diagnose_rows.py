@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from joulediff.diagnosis.build import conclude, draft_row, max_saving_j
-from joulediff.diagnosis.comparison import Comparison, joules, ops_of
+from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.diagnosis.draft import Draft, Investigation
 from joulediff.diagnosis.evidence.deviation import find_deviation
 from joulediff.diagnosis.evidence.find_leads import find_leads
@@ -21,6 +21,7 @@ from joulediff.diagnosis.trials.region_trials import RegionTrials
 from joulediff.diagnosis.trials.run_trials import run_trials
 from joulediff.frameworks.framework import is_read
 from joulediff.matching import is_view
+from joulediff.model.energy import joules_of
 from joulediff.model.finding import Cause, Region
 from joulediff.model.pair import SIDES, other_side
 
@@ -35,7 +36,7 @@ _TYPICAL_SHARE = 0.8
 def diagnose_rows(work: Investigation) -> None:
     """Diagnose every row that may differ, those with the most energy first."""
     comparison = work.comparison
-    total_j = max(joules(comparison.costs[side].total) for side in SIDES)
+    total_j = max(joules_of(comparison.costs[side].total) for side in SIDES)
     rows = [(at, row) for at, row in enumerate(work.rows) if may_differ(row, work.limits, total_j)]
     # Work that one side lacks may be part of a finding on the region that reads it, so it comes second.
     rows.sort(key=lambda each: (_is_one_sided(each[1]), -abs(each[1].delta_j)))
@@ -106,7 +107,7 @@ def diagnose_row(
 def typical_region(comparison: Comparison, row: RowComparison) -> Region:
     """Return the first region of a row that costs about the median or more."""
     costs = comparison.costs[row.expensive]
-    each_j = [joules(costs.of(ops_of(region, row.expensive))) for region in row.members]
+    each_j = [joules_of(costs.of(ops_of(region, row.expensive))) for region in row.members]
     median_j = sorted(each_j)[len(each_j) // 2]
     return next(region for region, own_j in zip(row.members, each_j, strict=True) if own_j >= _TYPICAL_SHARE * median_j)
 
@@ -257,7 +258,7 @@ def _costs_more_than_it_saves(work: Investigation, row: RowComparison) -> bool:
     readers = comparison.readers_of(ops, row.expensive)
     mine = comparison.costs[row.expensive].of(op for region in readers for op in ops_of(region, row.expensive))
     other = comparison.costs[cheap].of(op for region in readers for op in ops_of(region, cheap))
-    saved_j = max(0.0, joules(other) - joules(mine))
+    saved_j = max(0.0, joules_of(other) - joules_of(mine))
     return abs(row.delta_j) > saved_j * (1 + work.limits.threshold)
 
 
@@ -276,7 +277,7 @@ def _differs_again(
     """Return whether a difference shows when it is measured again; work that one side lacks must cost as recorded."""
     if _is_one_sided(row):
         ops = ops_of(region, row.expensive)
-        found = trials.costs_again(ops, joules(work.comparison.costs[row.expensive].of(ops)))
+        found = trials.costs_again(ops, joules_of(work.comparison.costs[row.expensive].of(ops)))
     else:
         found = trials.repeats(with_inputs=trials.at_host_pace, is_sure=is_sure)
     if found is False and is_sure:

@@ -11,10 +11,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from joulediff.diagnosis.comparison import Comparison, joules, ops_of
+from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.matching import RegionGroup
 from joulediff.model.diff import Thresholds
-from joulediff.model.energy import Energy
+from joulediff.model.energy import Energy, joules_of
 from joulediff.model.finding import Region
 from joulediff.model.pair import SIDES, SideName
 from joulediff.model.run import work_of
@@ -44,7 +44,7 @@ class RowComparison:
     @property
     def delta_j(self) -> float:
         """The extra energy of a; negative if b costs more."""
-        return joules(self.energy_a) - joules(self.energy_b)
+        return joules_of(self.energy_a) - joules_of(self.energy_b)
 
     @property
     def expensive(self) -> SideName:
@@ -76,7 +76,7 @@ def may_differ(row: RowComparison, thresholds: Thresholds, total_j: float) -> bo
     """Return whether a row differs by more than the threshold and by enough to matter; it may still be noise."""
     if row.p_value is None or abs(row.delta_j) < LEAST_SHARE * total_j:
         return False
-    return abs(row.delta_j) > thresholds.threshold * min(joules(row.energy_a), joules(row.energy_b))
+    return abs(row.delta_j) > thresholds.threshold * min(joules_of(row.energy_a), joules_of(row.energy_b))
 
 
 def is_different(row: RowComparison, thresholds: Thresholds, total_j: float) -> bool:
@@ -88,7 +88,7 @@ def is_different(row: RowComparison, thresholds: Thresholds, total_j: float) -> 
 
 def chance(a: Energy | None, b: Energy | None, *, spread: Mapping[str, float] = SPREAD) -> float:
     """Return the probability that two energies differ this much by chance; a side without work costs exactly zero."""
-    delta_j = joules(a) - joules(b)
+    delta_j = joules_of(a) - joules_of(b)
     sigma = math.hypot(_sigma(a, -delta_j, spread), _sigma(b, delta_j, spread))
     if not sigma:
         return 1.0 if not delta_j else 0.0

@@ -70,6 +70,11 @@ def to_energy(joules: float, low: float, high: float, source: Source) -> Energy 
     return Energy(joules, min(low, joules), max(high, joules), source)
 
 
+def joules_of(energy: Energy | None) -> float:
+    """Return joules to sum or to compare: zero if there is no energy."""
+    return 0.0 if energy is None else energy.joules
+
+
 def around(joules: float, half_j: float, source: Source) -> Energy | None:
     """Return an energy with a symmetric interval."""
     return to_energy(joules, joules - half_j, joules + half_j, source)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from joulediff.diagnosis.comparison import Comparison, joules
+from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.evidence.recorded_settings import set_place
 from joulediff.diagnosis.lead import Lead, make_cause
 from joulediff.diagnosis.suggest import suggest_sleep
-from joulediff.model.energy import Energy
+from joulediff.model.energy import Energy, joules_of
 from joulediff.model.measurement import Measurement
 from joulediff.model.pair import SIDES, Pair, SideName, other_side
 from joulediff.model.run import Run, Setting
@@ -77,7 +77,7 @@ def whole_step_j(comparison: Comparison, found: BusyWait) -> float:
     """Return the energy of the expensive side's step, with the CPU's also where the total does not count it."""
     run = comparison.run(found.expensive)
     uncounted_j = 0.0 if _is_counted(run) else found.energies.of(found.expensive).joules
-    return joules(comparison.costs[found.expensive].total) + uncounted_j
+    return joules_of(comparison.costs[found.expensive].total) + uncounted_j
 
 
 def is_slower_asleep(comparison: Comparison, found: BusyWait, slower: float) -> bool:

@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from joulediff.diagnosis.comparison import Comparison, joules, ops_of, to_place
+from joulediff.diagnosis.comparison import Comparison, ops_of, to_place
 from joulediff.diagnosis.evidence.source_calls import call_behind
 from joulediff.diagnosis.lead import Lead, make_cause
 from joulediff.diagnosis.significance import RowComparison
 from joulediff.diagnosis.suggest import suggest_no_wait
 from joulediff.frameworks.framework import is_read, place_of
-from joulediff.model.energy import Energy, add
+from joulediff.model.energy import Energy, add, joules_of
 from joulediff.model.measurement import Account
 from joulediff.model.pair import SIDES, Pair, SideName, other_side, pair_from
 from joulediff.model.run import Frame, Run, Setting
@@ -46,7 +46,7 @@ class Around:
     @property
     def delta_j(self) -> float:
         """The extra energy of the expensive side."""
-        return abs(joules(self.energy_a) - joules(self.energy_b))
+        return abs(joules_of(self.energy_a) - joules_of(self.energy_b))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def part_energy(accounts: tuple[Account, ...], part: str) -> Energy | None:
 def find_around(comparison: Comparison, threshold: float) -> Around | None:
     """Return the energy around operators, if it differs by more than this share of a step and the intervals."""
     a, b = (_around(comparison, side) for side in SIDES)
-    expensive: SideName = "a" if joules(a) > joules(b) else "b"
+    expensive: SideName = "a" if joules_of(a) > joules_of(b) else "b"
     found, total = Around(expensive, a, b), comparison.costs[expensive].total
     if total is None or found.delta_j <= threshold * total.joules or _meet(a, b):
         return None
@@ -124,8 +124,8 @@ def launch_energy(comparison: Comparison, side: SideName, fewer_ops: int, fewer_
     if run.measurement is None or not run.ops:
         return 0.0
     share, step_s = fewer_ops / len(run.ops), run.measurement.step_s
-    host_j = share * sum(joules(part_energy(accounts, part)) for part in ("host", "waits"))
-    idle_j, busy_s = joules(part_energy(accounts, "idle")), comparison.costs[side].time_s(range(len(run.ops))) or 0.0
+    host_j = share * sum(joules_of(part_energy(accounts, part)) for part in ("host", "waits"))
+    idle_j, busy_s = joules_of(part_energy(accounts, "idle")), comparison.costs[side].time_s(range(len(run.ops))) or 0.0
     idle_s = step_s - busy_s
     if idle_s < HOST_BOUND_SHARE * step_s:
         return host_j

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from joulediff.diagnosis.comparison import Comparison, joules, ops_of
+from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.diagnosis.evidence.host import part_energy
 from joulediff.diagnosis.evidence.recorded_settings import differing_settings
 from joulediff.diagnosis.significance import RowComparison, may_differ
 from joulediff.frameworks.framework import framework_of, is_read
 from joulediff.model.diff import Thresholds
-from joulediff.model.energy import Energy
+from joulediff.model.energy import Energy, joules_of
 from joulediff.model.finding import Region, Trial
 from joulediff.model.pair import SIDES, SideName, other_side
 from joulediff.model.run import Op, Run, work_of
@@ -57,7 +57,7 @@ def find_only_difference(
     Only valid for runs that were measured in turns.
     """
     totals = {side: comparison.costs[side].total for side in SIDES}
-    expensive: SideName = "a" if joules(totals["a"]) >= joules(totals["b"]) else "b"
+    expensive: SideName = "a" if joules_of(totals["a"]) >= joules_of(totals["b"]) else "b"
     before, after = totals[expensive], totals[other_side(expensive)]
     if before is None or after is None or not _is_clear(before, after, limits):
         return None
@@ -126,7 +126,7 @@ def _most_j(comparison: Comparison, rows: Sequence[RowComparison], cheap: SideNa
     if not all(_is_known(comparison, row) for row in rows) or any(_reads_device(comparison, row) for row in rows):
         return math.inf
     accounts, count = comparison.costs[cheap].books.accounts, len(comparison.run(cheap).ops)
-    host_j = sum(joules(part_energy(accounts, part)) for part in ("host", "waits")) / max(1, count)
+    host_j = sum(joules_of(part_energy(accounts, part)) for part in ("host", "waits")) / max(1, count)
     own_j = sum(max(_high(row.energy_a), _high(row.energy_b)) for row in rows)
     return own_j + host_j * sum(len(region.a) + len(region.b) for row in rows for region in row.members)
 

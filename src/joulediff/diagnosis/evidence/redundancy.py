@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from joulediff.diagnosis.comparison import joules, ops_of, to_place
+from joulediff.diagnosis.comparison import ops_of, to_place
 from joulediff.diagnosis.evidence.source_calls import call_behind
 from joulediff.diagnosis.lead import Change, Lead, Subject, make_cause
 from joulediff.diagnosis.suggest import suggest_leaving_out
 from joulediff.frameworks.framework import place_of
+from joulediff.model.energy import joules_of
 from joulediff.model.pair import Pair, pair_from
 from joulediff.model.run import Setting
 
@@ -37,8 +38,8 @@ def find_extra_inputs(subject: Subject) -> list[Lead]:
     own, names = ops_of(subject.region, side), _names_on_cheap_side(subject)
     before = [op for op in comparison.runnable_ops(subject.region, side) if op not in own]
     extra = [op for op in before if costs.kernels[op] and comparison.run(side).ops[op].name not in names]
-    most_j = max((joules(costs.of([op])) for op in extra), default=0.0)
-    op = next((op for op in extra if joules(costs.of([op])) >= _NEARLY * most_j), None)
+    most_j = max((joules_of(costs.of([op])) for op in extra), default=0.0)
+    op = next((op for op in extra if joules_of(costs.of([op])) >= _NEARLY * most_j), None)
     if op is None:
         return []
     region = next(each for each in comparison.regions if op in ops_of(each, side))

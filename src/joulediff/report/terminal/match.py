@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from joulediff.frameworks.framework import short_name
-from joulediff.model.energy import Energy
+from joulediff.model.energy import Energy, joules_of
 from joulediff.model.finding import RegionKind
 from joulediff.model.units import format_share, format_si
 from joulediff.report.limits import TOP_REGIONS
@@ -19,7 +19,7 @@ from joulediff.report.terminal.table import GAP, to_table
 from joulediff.report.terminal.text import print_parts
 from joulediff.report.views.amounts import count_text, format_places, pick_unit, round_to_sum
 from joulediff.report.views.columns import Column, Emphasis, TextTable
-from joulediff.report.views.match_rows import MatchReport, MatchRow, MatchSide, joules_of
+from joulediff.report.views.match_rows import MatchReport, MatchRow, MatchSide
 
 _SIDES = ("A", "B")
 _UNMATCHED = "no counterpart"

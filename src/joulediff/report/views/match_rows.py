@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from joulediff.energy.ledger import Costs
 from joulediff.matching import RegionGroup, group_regions
-from joulediff.model.energy import Energy
+from joulediff.model.energy import Energy, joules_of
 from joulediff.model.finding import Region
 from joulediff.model.run import Run
 
@@ -86,8 +86,3 @@ def _side(run: Run, costs: Costs, matched: set[int]) -> MatchSide:
     ours = tuple(op.id for op in run.ops if op.id in matched)
     rest = tuple(op.id for op in run.ops if op.id not in matched)
     return MatchSide(run, costs.of(op.id for op in run.ops), ours, rest, costs.of(ours), costs.of(rest))
-
-
-def joules_of(energy: Energy | None) -> float:
-    """Return joules to sum or to sort by: zero if unknown."""
-    return 0.0 if energy is None else energy.joules
