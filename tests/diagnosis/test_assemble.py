@@ -18,6 +18,7 @@ from joulediff.archive import load
 from joulediff.diagnosis.compare import diagnose
 from joulediff.model.measurement import Measurement
 from joulediff.model.run import Run
+from joulediff.report.views.diff_sentences import headline
 from run_builders import domain_energy, energy
 
 GOLDEN = paths.GOLDEN
@@ -202,3 +203,15 @@ def test_gpt2_with_eager_and_fused_attention_on_a_busy_cpu_claims_nothing() -> N
     assert {row.verdict for row in diff.rows} == {"noise", "only_a"}
     assert any("scaled_dot_product" in row.name for row in diff.rows)
     assert_books_close(a, b)
+
+
+def test_more_energy_around_the_same_kernels_is_reported_and_not_denied() -> None:
+    b = record(step, costs({"mm": 2.0}))
+    assert b.measurement is not None
+    a = record(step, costs({"mm": 2.0}), more_j=1.1 * b.measurement.energy.joules)
+    diff = diagnose(a, b)
+    assert diff.same_work and diff.ratio is not None
+    assert diff.ratio.value == pytest.approx(2.1)
+    text = headline(diff)
+    assert text.startswith("A uses 2.10x the energy of B")
+    assert text.endswith("ran the same kernels on the same shapes: the difference is outside the kernels.")

@@ -11,12 +11,14 @@ import pytest
 
 from diagnosis_builders import LiveProgram, costs, draw, record, region_of, sides_of
 from invented import Tensor, exp, gelu, gelu_decomposed, softmax, tanh
+from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.evidence.call_path import NOT_TRACED, call_lead
 from joulediff.diagnosis.evidence.find_leads import EVIDENCE, find_leads
-from joulediff.diagnosis.lead import Lead, Subject, add_evidence, make_subject
+from joulediff.diagnosis.lead import Lead, Subject, add_evidence, make_cause, make_subject
 from joulediff.diagnosis.trials.each_lead import join_settings
 from joulediff.model.finding import Region
+from joulediff.model.pair import Pair
 from joulediff.model.place import Place
 from joulediff.model.run import Frame, Run
 from joulediff.pysource.line_trace import LineTrace, TraceLine, TraceStep
@@ -335,6 +337,16 @@ def test_no_list_of_operators_is_suggested_as_a_call() -> None:
 
 
 def test_evidence_is_one_list_of_functions_of_a_subject() -> None:
-    """A kind of evidence that is added to the list gives leads like any other."""
     subject = subject_of((product, product), "mm")
     assert [find(subject) for find in EVIDENCE] == [[]] * len(EVIDENCE)
+
+
+def test_a_kind_of_evidence_is_one_function_in_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find_moon_phase(subject: Subject) -> list[Lead]:
+        cause = make_cause("setting", "moon", Pair("full", "new"), subject.places, ("the moon is full in A",))
+        return [Lead("misconfiguration", cause, (), "Wait for the new moon.")]
+
+    monkeypatch.setattr("joulediff.diagnosis.evidence.find_leads.EVIDENCE", (*EVIDENCE, find_moon_phase))
+    a, b = record(product, costs({"mm": 9.0}), kernel=lambda op: f"slow_{op.name}"), record(product, costs({"mm": 2.0}))
+    (found,) = diagnose(a, b).findings
+    assert (found.kind, found.cause.key, found.suggestion) == ("misconfiguration", "moon", "Wait for the new moon.")
