@@ -142,6 +142,15 @@ def test_an_update_that_does_not_fit_is_refused(change: Callable[[dict[str, Any]
         Snapshot.from_wire(json.dumps(found).encode(), since=before)
 
 
+def test_unknown_keys_do_not_reach_a_file(tmp_path: Path) -> None:
+    found = json.loads(Snapshot.of(CAPTURED).to_wire())
+    found["manifest"] |= {"surprise": "x" * 100, "tables": 3}
+    found["tables"] |= {"more": {"id": [1]}}
+    save(Snapshot.from_wire(json.dumps(found).encode()), tmp_path / "run.jd")
+    save(CAPTURED, tmp_path / "expected.jd")
+    assert (tmp_path / "run.jd").read_bytes() == (tmp_path / "expected.jd").read_bytes()
+
+
 def test_the_first_one_must_be_whole() -> None:
     before = Snapshot.of(CAPTURED)
     with pytest.raises(ArchiveError, match="is missing"):

@@ -1,7 +1,7 @@
 """A run as checked tables: the one form that is sent to another process and written to a file.
 
 A recording is sent and saved after each of its passes, and a pass adds to few tables. A `Snapshot` made `since` an
-earlier one converts, sends, and packs for the file only what changed. It becomes a `Run` when that is asked for, once.
+earlier one converts, sends, and packs for the file only the parts that changed. It becomes a `Run` at most once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FIX = "record again, with the same version of joulediff on both sides"
 
 @dataclass(frozen=True, slots=True)
 class PackedTable:
-    """A table as it stands in a file."""
+    """A table in the encoding of the file."""
 
     data: bytes
     footer: Footer
@@ -40,11 +40,11 @@ class PackedTable:
 
 @dataclass(slots=True, eq=False)
 class Snapshot:
-    """A run at one moment. Its tables have passed every check and are not changed any more."""
+    """A run after one of its passes. Its tables have passed every check and are never changed."""
 
     tables: Tables
     packed: dict[str, PackedTable] = field(default_factory=dict)
-    """Tables that were packed for a file already."""
+    """Tables that are packed for a file already."""
     head: Mapping[str, Any] = field(default_factory=dict)
     """The fields of the run that are no tables."""
     converted: Run | None = None
@@ -52,9 +52,8 @@ class Snapshot:
 
     @classmethod
     def of(cls, run: Run, since: Snapshot | None = None) -> Snapshot:
-        """Return a run as tables; raises ArchiveError where it contradicts itself."""
-        head = {name: to_plain(getattr(run, name)) for name in HEAD}
-        manifest = {"schema": SCHEMA, "format": FORMAT, "min_reader": MIN_READER, **head}
+        """Return a run as tables; raises ArchiveError if it contradicts itself."""
+        manifest = _to_manifest({name: getattr(run, name) for name in HEAD})
         columns = dict(since.tables.columns) if since is not None else {}
         before = since.converted if since is not None else None
         for name in RECORDS:
@@ -75,6 +74,7 @@ class Snapshot:
             columns = found["tables"] if since is None else _merge(since.tables.columns, found["tables"])
             made = cls(check_tables(found.get("manifest"), columns))
             made.head = read_head(made.tables)
+            made.tables.manifest = _to_manifest(made.head)  # unknown keys must not reach a file
             gather_references(made.tables.columns)
             made.packed = _still_packed(since, made)
             return made
@@ -115,6 +115,11 @@ class Snapshot:
         manifest = {**self.tables.manifest, **{name: to_plain(value) for name, value in fields.items()}}
         tables = Tables(manifest, self.tables.columns)
         return Snapshot(tables, self.packed, read_head(tables))
+
+
+def _to_manifest(head: Mapping[str, Any]) -> dict[str, Any]:
+    fields = {name: to_plain(head[name]) for name in HEAD if name in head}
+    return {"schema": SCHEMA, "format": FORMAT, "min_reader": MIN_READER, **fields}
 
 
 def to_wire(run: Run) -> bytes:
