@@ -132,7 +132,7 @@ def record(step: Step, cost: Cost, **changes: Any) -> Run:
     return measured(invented.record(step), cost, **changes)
 
 
-def sides_of(a: Run, b: Run) -> Comparison:
+def comparison_of(a: Run, b: Run) -> Comparison:
     return Comparison(a, b, match_regions(a, b))
 
 
@@ -198,7 +198,7 @@ class LiveProgram:
 
     run: Run
     answers: Mapping[str, Answer | Sequence[Answer]] = field(default_factory=dict)
-    walks: Mapping[str, LineTrace] = field(default_factory=dict)
+    traces: Mapping[str, LineTrace] = field(default_factory=dict)
     without_sync: Measurement | None = None
     changed: Run | None = None
     """The step under other settings; without one, the step as it is."""
@@ -242,7 +242,7 @@ class LiveProgram:
         self.asked.append(f"import what was {path.read_text()}")
 
     def trace_lines(self, target: Target) -> LineTrace | None:
-        return self.walks.get(target.function)
+        return self.traces.get(target.function)
 
     def measure(self, *, seconds: float, wait_s: float, settings: Mapping[str, Setting] | None = None) -> Measurement:
         key = _settings_text(settings or {}) or "own"

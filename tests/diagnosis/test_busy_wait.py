@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from diagnosis_builders import LiveProgram, costs, draw, record, sides_of
+from diagnosis_builders import LiveProgram, comparison_of, costs, draw, record
 from invented import Tensor, tanh
 from joulediff.diagnosis.build import build_finding, draft_busy_wait
 from joulediff.diagnosis.compare import diagnose
@@ -58,7 +58,7 @@ def run_of(schedule: str | None, cpu_j: float | None, **changes: Any) -> Run:
 
 
 def found_in(a: Run, b: Run, threshold: float = 0.05) -> BusyWait | None:
-    return find_busy_wait(Comparison(a, b, sides_of(RUN, RUN).regions), threshold)
+    return find_busy_wait(Comparison(a, b, comparison_of(RUN, RUN).regions), threshold)
 
 
 SPIN, BLOCK = run_of("spin", 3.0), run_of("blocking_sync", 1.0)
@@ -122,7 +122,7 @@ def test_other_settings_called_schedule_are_none_of_a_device() -> None:
 
 
 def written(a: Run = SPIN, b: Run = BLOCK, *, live: Any = None, limits: Thresholds = LIMITS) -> Finding:
-    sides = Comparison(a, b, sides_of(RUN, RUN).regions)
+    sides = Comparison(a, b, comparison_of(RUN, RUN).regions)
     found = find_busy_wait(sides, limits.threshold)
     assert found is not None
     return built(sides, found, live or {}, limits)

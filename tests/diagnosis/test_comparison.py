@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnosis_builders import costs, draw, record, region_of, sides_of
+from diagnosis_builders import comparison_of, costs, draw, record, region_of
 from invented import Tensor, softmax, tanh
 from joulediff.diagnosis.comparison import costliest, to_place
 from joulediff.model.place import Place
@@ -31,7 +31,7 @@ def test_the_costliest_operator_and_those_without_kernels() -> None:
     def step() -> Tensor:
         return tanh(X @ W.t())
 
-    sides = sides_of(*(record(step, costs({"mm": 5.0})) for _ in range(2)))
+    sides = comparison_of(*(record(step, costs({"mm": 5.0})) for _ in range(2)))
     run = sides.a
     assert costliest(sides, "a", range(len(run.ops))) == op_named(run, "mm")
     assert costliest(sides, "a", [op_named(run, "t")]) == op_named(run, "t")
@@ -45,7 +45,7 @@ def test_runnable_operators_reach_from_shared_tensors_to_the_outputs() -> None:
     def plain() -> Tensor:
         return softmax(X.t()) @ FEW
 
-    sides = sides_of(record(copied, costs({})), record(plain, costs({})))
+    sides = comparison_of(record(copied, costs({})), record(plain, costs({})))
     region = region_of(sides, "_softmax")
     names = [sides.a.ops[op].name for op in sides.runnable_ops(region, "a")]
     assert names == ["aten::t", "aten::clone", "aten::_softmax"]

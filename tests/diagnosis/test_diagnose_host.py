@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diagnosis_builders import LiveProgram, apply, costs, draw, record, sides_of, sums
+from diagnosis_builders import LiveProgram, apply, comparison_of, costs, draw, record, sums
 from invented import Tensor, call, exp, gelu, gelu_decomposed, log_softmax, softmax, tanh
 from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.comparison import Comparison
@@ -73,7 +73,7 @@ def waiting_pair() -> tuple[Run, Run]:
 
 
 def around_of(a: Run, b: Run) -> tuple[Comparison, Around]:
-    sides = sides_of(a, b)
+    sides = comparison_of(a, b)
     found = find_around(sides, 0.05)
     assert found is not None
     return sides, found
@@ -89,18 +89,18 @@ def test_an_idle_device_is_energy_around_the_operators() -> None:
 
 def test_little_idle_time_more_is_nothing() -> None:
     a, b = run_of(looking, step_s=10.1e-3), run_of(later, step_s=10e-3)
-    assert find_around(sides_of(a, b), 0.05) is None
+    assert find_around(comparison_of(a, b), 0.05) is None
 
 
 def test_without_books_there_is_nothing_around() -> None:
     a, b = (replace(run, measurement=None) for run in waiting_pair())
-    assert find_around(sides_of(a, b), 0.05) is None
+    assert find_around(comparison_of(a, b), 0.05) is None
     a, b = waiting_pair()
-    assert find_around(sides_of(a, replace(b, kernels=(), replays=(), traced_s=None)), 0.05) is None
+    assert find_around(comparison_of(a, replace(b, kernels=(), replays=(), traced_s=None)), 0.05) is None
 
 
 def test_parts_of_domains_that_do_not_count_are_left_out() -> None:
-    accounts = sides_of(*waiting_pair()).costs["a"].books.accounts
+    accounts = comparison_of(*waiting_pair()).costs["a"].books.accounts
     assert part_energy(accounts, "idle") is not None
     assert part_energy(tuple(replace(each, counted=False) for each in accounts), "idle") is None
 
@@ -122,7 +122,8 @@ def test_a_read_of_a_number_on_the_host_is_no_wait() -> None:
     a, b = waiting_pair()
     a = replace(a, values=tuple(replace(value, device="cpu") for value in a.values))
     assert (
-        find_waits(Comparison(a, b, sides_of(*waiting_pair()).regions), Around("a", energy(4.0), energy(1.0))) is None
+        find_waits(Comparison(a, b, comparison_of(*waiting_pair()).regions), Around("a", energy(4.0), energy(1.0)))
+        is None
     )
 
 

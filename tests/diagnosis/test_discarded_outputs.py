@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from diagnosis_builders import LiveProgram, costs, region_of, sides_of
+from diagnosis_builders import LiveProgram, comparison_of, costs, region_of
 from diagnosis_torch import draw, record
 from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.evidence.call_path import NOT_TRACED
@@ -76,7 +76,7 @@ DEAR = in_library(record(every_token, costs({"mm": 8.0})))
 LEAN = in_library(record(last_tokens, costs({"mm": 1.0})))
 
 
-def walks_of(step: Program) -> dict[str, LineTrace]:
+def traces_of(step: Program) -> dict[str, LineTrace]:
     """Return a trace of one call of each function."""
     found = {
         name: watch_lines(step, Target(HERE.name, name), root=HERE.parent, hints=source_hints())
@@ -88,13 +88,13 @@ def walks_of(step: Program) -> dict[str, LineTrace]:
 
 def live(mine: LiveProgram | None = None) -> dict[Any, LiveProgram]:
     return {
-        "a": mine or LiveProgram(DEAR, {"calls": 1.0}, walks=walks_of(every_token)),
-        "b": LiveProgram(LEAN, walks=walks_of(last_tokens)),
+        "a": mine or LiveProgram(DEAR, {"calls": 1.0}, traces=traces_of(every_token)),
+        "b": LiveProgram(LEAN, traces=traces_of(last_tokens)),
     }
 
 
 def leads_of(a: Run, b: Run, name: str, *, tried: Any = None, expensive: Any = "a") -> list[Lead]:
-    sides = sides_of(a, b)
+    sides = comparison_of(a, b)
     return find_leads(make_subject(sides, region_of(sides, name), expensive, tried))
 
 
@@ -124,16 +124,16 @@ def key_of(*inner: LineTrace, forward: bool = True) -> str | None:
     """Return the key if the innermost function has these traces."""
     tried = live()
     for program, walk in zip(tried.values(), inner, strict=True):
-        program.walks = {**(program.walks if forward else {}), "project": walk}
+        program.traces = {**(program.traces if forward else {}), "project": walk}
     lead = leads_of(DEAR, LEAN, "mm", tried=tried)[0]
     assert (lead.kind, lead.cause.evidence[0]) == ("redundant", THROWN)
     return lead.cause.key
 
 
 def test_a_tensor_of_another_shape_is_what_is_to_be_explained() -> None:
-    walks = [project_walk("x", f"tensor({shape}, float32, cpu)") for shape in ("16x32", "2x32")]
-    assert key_of(*walks) == "logits_to_keep"
-    assert key_of(*walks, forward=False) == "forward", "there is nothing but the call to name"
+    traces = [project_walk("x", f"tensor({shape}, float32, cpu)") for shape in ("16x32", "2x32")]
+    assert key_of(*traces) == "logits_to_keep"
+    assert key_of(*traces, forward=False) == "forward", "there is nothing but the call to name"
 
 
 def test_the_argument_nearest_to_the_operator_is_named() -> None:
@@ -150,13 +150,16 @@ def test_a_finding_on_logits_names_what_to_keep() -> None:
 
 
 def test_the_side_that_makes_more_may_be_the_second() -> None:
-    tried = {"a": LiveProgram(LEAN, walks=walks_of(last_tokens)), "b": LiveProgram(DEAR, walks=walks_of(every_token))}
+    tried = {
+        "a": LiveProgram(LEAN, traces=traces_of(last_tokens)),
+        "b": LiveProgram(DEAR, traces=traces_of(every_token)),
+    }
     lead = leads_of(LEAN, DEAR, "mm", tried=tried, expensive="b")[0]
     assert (lead.kind, lead.cause.key, lead.cause.evidence[0]) == ("redundant", "logits_to_keep", THROWN)
     assert (lead.cause.value_a, lead.cause.value_b) == (2, 0)
 
 
-@pytest.mark.parametrize("tried", [{}, {"a": LiveProgram(DEAR, walks=walks_of(every_token))}], ids=["none", "one"])
+@pytest.mark.parametrize("tried", [{}, {"a": LiveProgram(DEAR, traces=traces_of(every_token))}], ids=["none", "one"])
 def test_without_both_programs_the_calls_are_named(tried: Any) -> None:
     lead = leads_of(DEAR, LEAN, "mm", tried=tried)[0]
     assert lead.kind == "redundant" and lead.cause.key != "logits_to_keep"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diagnosis_builders import LiveProgram, costs, draw, record, region_of, sides_of
+from diagnosis_builders import LiveProgram, comparison_of, costs, draw, record, region_of
 from invented import Tensor, exp, gelu, gelu_decomposed, softmax, tanh
 from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.comparison import Comparison
@@ -55,7 +55,7 @@ def subject_of(
 ) -> Subject:
     a = record(steps[0], costs({"mm": 4.0}), **options.get("a", {}))
     b = record(steps[1], costs({"mm": 2.0}), **options.get("b", {}))
-    sides = sides_of(a, b)
+    sides = comparison_of(a, b)
     return make_subject(sides, region_of(sides, op, kind), options.get("expensive", "a"))
 
 
@@ -168,7 +168,7 @@ def test_layouts_are_those_of_the_same_operator() -> None:
     a = record(by_hand, lambda op: {"aten::mul": 9.0}.get(op.name, 1.0))
     b = record(by_hand, lambda op: {"aten::tanh": 9.0}.get(op.name, 1.0))
     ops = tuple(op.id for op in a.ops if op.name in ("aten::mul", "aten::tanh"))
-    region = replace(sides_of(a, b).regions[0], kind="equal", a=ops, b=ops)
+    region = replace(comparison_of(a, b).regions[0], kind="equal", a=ops, b=ops)
     values = {v for op in b.ops if op.name == "aten::tanh" for v in op.inputs}
     wide = tuple(replace(v, dtype="float64") if v.id in values else v for v in b.values)
     leads = find_leads(make_subject(Comparison(a, replace(b, values=wide), [region]), region, "a"))
@@ -230,7 +230,7 @@ def library_subject(configs: tuple[dict[str, Any], dict[str, Any]], lines: tuple
         through_library(record(step, costs({})), "forward", line, name, config)
         for step, line, name, config in zip((by_hand, built_in), lines, ("eager", "fused"), configs, strict=True)
     ]
-    sides = sides_of(runs[0], runs[1])
+    sides = comparison_of(runs[0], runs[1])
     return make_subject(sides, region_of(sides, "gelu"), "a")
 
 
@@ -261,8 +261,8 @@ def test_line_by_line_the_variable_that_decided_is_found() -> None:
     subject = library_subject((EAGER, {**SDPA, "model.m.config.n": 8}))
     sides = subject.comparison
     live = {
-        "a": LiveProgram(sides.a, walks={"forward": trace_lines(False, 30)}),
-        "b": LiveProgram(sides.b, walks={"forward": trace_lines(True, 34)}),
+        "a": LiveProgram(sides.a, traces={"forward": trace_lines(False, 30)}),
+        "b": LiveProgram(sides.b, traces={"forward": trace_lines(True, 34)}),
     }
     (lead,) = find_leads(replace(subject, live=live))
     assert (lead.kind, lead.cause.key) == ("misconfiguration", "config.fused")
@@ -280,7 +280,7 @@ def test_a_function_that_did_not_run_again_leaves_the_calls() -> None:
 @pytest.mark.parametrize("expensive", ["a", "b"])
 def test_there_is_always_a_lead(expensive: Any) -> None:
     a, b = record(by_hand, costs({})), record(built_in, costs({}))
-    sides = sides_of(a, b)
+    sides = comparison_of(a, b)
     subjects = [make_subject(sides, region, expensive) for region in sides.regions]
     subjects = [subject for subject in subjects if subject.op(expensive) is not None]
     assert subjects

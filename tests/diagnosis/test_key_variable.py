@@ -261,8 +261,8 @@ def test_the_unknown_is_said_as_unknown() -> None:
 @pytest.mark.parametrize("method", ["branch", "configured", "activate", "normalise", "late", "early"])
 def test_equal_programs_have_no_key(method: str) -> None:
     a, b = layer(), layer()
-    walks = [trace_lines(lambda each=each: getattr(each, method)(1), f"Layer.{method}") for each in (a, b)]
-    assert find_key_variable(*walks) is None
+    traces = [trace_lines(lambda each=each: getattr(each, method)(1), f"Layer.{method}") for each in (a, b)]
+    assert find_key_variable(*traces) is None
 
 
 OLD = """

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diagnosis_builders import LiveProgram, apply, costs, draw, frames, record, sides_of, sums
+from diagnosis_builders import LiveProgram, apply, comparison_of, costs, draw, frames, record, sums
 from invented import Tensor, call, exp, log, sigmoid, silu
 from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.evidence.host import find_around, find_waits
@@ -270,7 +270,7 @@ OWN_J = 3 * 0.3
 
 def test_waits_count_to_the_function_that_waits() -> None:
     a = paced(waiting, 40e-3)
-    around = find_around(sides_of(a, QUIET), 0.05)
+    around = find_around(comparison_of(a, QUIET), 0.05)
     assert around is not None and around.delta_j > 2.5
     diff = compared(a, QUIET, LiveProgram(a, {"calls": 0.05}))
     (found,) = diff.findings
@@ -328,7 +328,7 @@ def test_a_line_waits_in_the_function_with_most_of_its_waits() -> None:
     reads = [op.id for op in a.ops if op.name == "aten::_local_scalar_dense"]
     ops = tuple(replace(op, frame=1 if op.id == reads[0] else 2) for op in a.ops)
     a = replace(a, frames=(*frames(*path), often), ops=ops)
-    sides = sides_of(a, QUIET)
+    sides = comparison_of(a, QUIET)
     around = find_around(sides, 0.05)
     assert around is not None
     found = find_waits(sides, around)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diagnosis_builders import EndedProgram, LiveProgram, apply, costs, draw, record, region_of, sides_of
+from diagnosis_builders import EndedProgram, LiveProgram, apply, comparison_of, costs, draw, record, region_of
 from invented import Tensor, cat, gelu, gelu_decomposed, tanh
 from joulediff.diagnosis.build import make_cost, saved
 from joulediff.diagnosis.comparison import Comparison
@@ -72,7 +72,7 @@ def make(
 ) -> tuple[RegionTrials, LiveProgram]:
     """Return trials of the product of two programs, which costs 10 J in A and 4 J in B."""
     a, b = (record(step, costs({"mm": j}), **changes) for step, j in zip(steps, dear, strict=True))
-    sides = sides_of(a, b)
+    sides = comparison_of(a, b)
     mine = program(a, answers)
     live: dict[SideName, Any] = {"a": mine} if alone else {"a": mine, "b": LiveProgram(b)}
     return RegionTrials(sides, "a", region_of(sides, op), live, LIMITS), mine
@@ -412,7 +412,7 @@ LINE = Place("p.py", 7, "step")
 
 
 def waiting(a_j: float | None, *, place: Place | None = LINE) -> Trial | None:
-    sides: Comparison = sides_of(record(product, costs({"mm": 10.0})), record(product, costs({"mm": 4.0})))
+    sides: Comparison = comparison_of(record(product, costs({"mm": 10.0})), record(product, costs({"mm": 4.0})))
     found = None if a_j is None else measurement(energy=energy(a_j))
     return measure_without_sync(sides, "a", place, {"a": LiveProgram(sides.a, without_sync=found)}, LIMITS)
 

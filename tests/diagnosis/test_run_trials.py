@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from diagnosis_builders import costs, draw, record, sides_of
+from diagnosis_builders import comparison_of, costs, draw, record
 from invented import Tensor, tanh
 from joulediff.diagnosis.build import make_cost
 from joulediff.diagnosis.draft import CONFIRMED, Draft
@@ -26,7 +26,7 @@ def step() -> Tensor:
 
 def draft() -> Draft:
     """Return a draft that no program can be run for."""
-    comparison = sides_of(record(step, costs({"mm": 4.0})), record(step, costs({"mm": 2.0})))
+    comparison = comparison_of(record(step, costs({"mm": 4.0})), record(step, costs({"mm": 2.0})))
     cost = make_cost(comparison, "a", Pair(energy(4.0), energy(2.0)), delta_j=2.0, times_s=Pair(None, None))
     lead = Lead("misconfiguration", Cause("setting", "torch.x", 1, 2, None, None), ())
     return Draft(comparison, Thresholds(), "a", "mm", cost, lead, leads=(lead,))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diagnosis_builders import compared, costs, draw, record, sides_of
+from diagnosis_builders import compared, comparison_of, costs, draw, record
 from invented import Tensor, softmax, tanh
 from joulediff.diagnosis.significance import (
     ALPHA,
@@ -138,7 +138,7 @@ def test_chance_does_not_depend_on_the_order(a_j: float, b_j: float, share: floa
 @pytest.mark.parametrize("times", [1.2, 3.0, 100.0])
 def test_the_same_work_with_the_same_kernels_is_never_different(times: float) -> None:
     a, b = record(step, costs({"mm": 1.0})), record(step, costs({"mm": times, "tanh": times}))
-    rows = compare_rows(sides_of(a, b))
+    rows = compare_rows(comparison_of(a, b))
     assert rows
     for row in rows:
         assert row.same
@@ -152,7 +152,7 @@ def other_kernel(op: Any) -> str:
 
 def test_other_kernels_are_other_work() -> None:
     a, b = record(step, costs({"mm": 3.0}), kernel=other_kernel), record(step, costs({"mm": 1.0}))
-    rows = compare_rows(sides_of(a, b))
+    rows = compare_rows(comparison_of(a, b))
     assert [row.group.name for row in rows if is_different(row, LIMITS, 10.0)] == ["mm"]
     assert row_named(rows, "mm").expensive == "a"
 
@@ -160,7 +160,7 @@ def test_other_kernels_are_other_work() -> None:
 def test_another_launch_of_the_same_kernel_is_other_work() -> None:
     a, b = record(step, costs({"mm": 3.0})), record(step, costs({"mm": 1.0}))
     a = replace(a, kernels=tuple(replace(kernel, grid=(1, 1, 1)) for kernel in a.kernels))
-    assert not row_named(compare_rows(sides_of(a, b)), "mm").same
+    assert not row_named(compare_rows(comparison_of(a, b)), "mm").same
 
 
 def test_other_forms_are_other_work() -> None:
@@ -170,7 +170,7 @@ def test_other_forms_are_other_work() -> None:
     def plain() -> Tensor:
         return tanh(X @ W)
 
-    rows = compare_rows(sides_of(record(transposed, costs({"mm": 3.0})), record(plain, costs({"mm": 1.0}))))
+    rows = compare_rows(comparison_of(record(transposed, costs({"mm": 3.0})), record(plain, costs({"mm": 1.0}))))
     assert not row_named(rows, "mm").same
     assert row_named(rows, "tanh").same
 
@@ -184,21 +184,21 @@ def test_a_setting_tells_host_work_apart_because_kernels_there_have_no_names(dev
         table = {"torch.backends.mkldnn.enabled": on}
         return record(step, costs({}), device=device, settings=table)
 
-    rows = compare_rows(sides_of(run(on=True), run(on=False)))
+    rows = compare_rows(comparison_of(run(on=True), run(on=False)))
     assert {row.same for row in rows} == {same}
 
 
 def test_rows_without_energies_are_not_tested() -> None:
     a = replace(record(step, costs({})), measurement=None)
     b = replace(record(step, costs({}), kernel=other_kernel), measurement=None)
-    assert {row.p_value for row in compare_rows(sides_of(a, b))} == {None}
+    assert {row.p_value for row in compare_rows(comparison_of(a, b))} == {None}
 
 
 @pytest.mark.parametrize("blind", ["a", "b"])
 def test_a_side_without_a_trace_is_unknown_and_not_free(blind: str) -> None:
     run = record(step, costs({}))
     dark = replace(run, kernels=(), replays=(), traced_s=None)
-    rows = compare_rows(sides_of(dark, run) if blind == "a" else sides_of(run, dark))
+    rows = compare_rows(comparison_of(dark, run) if blind == "a" else comparison_of(run, dark))
     assert {may_differ(row, LIMITS, 1.0) for row in rows} == {False}
 
 
@@ -208,7 +208,7 @@ def test_work_on_a_device_that_nobody_metered_is_unknown_and_not_free() -> None:
         replace(kernel, device="cpu", kind="cpu") if "mm" in kernel.name else kernel for kernel in a.kernels
     )
     a = replace(a, kernels=on_host)  # the meter of the CPU is not there
-    row = row_named(compare_rows(sides_of(a, b)), "mm")
+    row = row_named(compare_rows(comparison_of(a, b)), "mm")
     assert row.energy_a is None
     assert not may_differ(row, LIMITS, 1.0)
 
@@ -224,4 +224,4 @@ def test_what_a_compiled_module_runs_for_an_operator_is_unknown_and_not_free() -
     a, b = record(step, costs({"mm": 2.0})), record(step, costs({"mm": 2.0}))
     kernels = tuple(replace(kernel, op=None, module="", join="module") for kernel in b.kernels)
     b = replace(b, kernels=kernels, ops=tuple(replace(op, compiled=True) for op in b.ops))
-    assert {may_differ(row, LIMITS, 1.0) for row in compare_rows(sides_of(a, b))} == {False}
+    assert {may_differ(row, LIMITS, 1.0) for row in compare_rows(comparison_of(a, b))} == {False}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from diagnosis_builders import Answer, LiveProgram, costs, draw, frames, record, sides_of, sums
+from diagnosis_builders import Answer, LiveProgram, comparison_of, costs, draw, frames, record, sums
 from invented import Tensor, reciprocal, sqrt
 from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.comparison import Comparison
@@ -98,27 +98,27 @@ def names_of(sides: Comparison, regions: Sequence[Region]) -> tuple[str, ...]:
 
 
 def test_a_call_has_all_regions_of_its_operators() -> None:
-    sides = sides_of(DEAR, LEAN)
+    sides = comparison_of(DEAR, LEAN)
     for name, other in (("mul", 1), ("sqrt", 3)):
         assert names_of(sides, regions_of_call(sides, "a", op_named(DEAR, name), other)) == NAMES
-    swapped = sides_of(LEAN, DEAR)
+    swapped = comparison_of(LEAN, DEAR)
     found = regions_of_call(swapped, "b", 1, op_named(DEAR, "mul"))
     assert [DEAR.ops[op].name for region in found for op in region.b] == [f"aten::{name}" for name in NAMES]
 
 
 def test_what_the_users_line_does_itself_is_no_call() -> None:
-    sides = sides_of(DEAR, LEAN)
+    sides = comparison_of(DEAR, LEAN)
     assert regions_of_call(sides, "a", op_named(DEAR, "mm"), op_named(LEAN, "mm")) == []
     assert regions_of_call(sides, "b", op_named(DEAR, "mul"), 1) == []
 
 
 @pytest.mark.parametrize("ops", [(None, 1), (1, None)])
 def test_work_that_one_side_lacks_is_no_call(ops: tuple[int | None, int | None]) -> None:
-    assert regions_of_call(sides_of(DEAR, LEAN), "a", *ops) == []
+    assert regions_of_call(comparison_of(DEAR, LEAN), "a", *ops) == []
 
 
 def test_a_function_that_both_sides_call_is_no_whole() -> None:
-    sides = sides_of(DEAR, DEAR)
+    sides = comparison_of(DEAR, DEAR)
     at = op_named(DEAR, "mul")
     assert regions_of_call(sides, "a", at, at) == []
 
@@ -126,7 +126,7 @@ def test_a_function_that_both_sides_call_is_no_whole() -> None:
 def test_a_function_that_parts_inside_is_no_whole() -> None:
     other = replace(DEAR, frames=tuple(replace(f, line=f.line + 9) if f.owner else f for f in DEAR.frames))
     at = op_named(DEAR, "mul")
-    assert regions_of_call(sides_of(DEAR, other), "a", at, at) == []
+    assert regions_of_call(comparison_of(DEAR, other), "a", at, at) == []
 
 
 def test_a_call_in_another_line_is_another_one() -> None:
@@ -140,13 +140,13 @@ def test_a_call_in_another_line_is_another_one() -> None:
         return x * reciprocal(x.square().sum(-1, keepdim=True).pow(0.5))
 
     a, b = in_library(record(twice, costs({}))), record(twice_by_hand, costs({}))
-    sides = sides_of(a, b)
+    sides = comparison_of(a, b)
     assert names_of(sides, regions_of_call(sides, "a", op_named(a, "mul"), op_named(b, "pow"))) == NAMES
 
 
 def test_too_many_regions_are_no_single_function(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wholes, "MAX_REGIONS", 3)
-    assert regions_of_call(sides_of(DEAR, LEAN), "a", op_named(DEAR, "mul"), 1) == []
+    assert regions_of_call(comparison_of(DEAR, LEAN), "a", op_named(DEAR, "mul"), 1) == []
 
 
 class Chain:
@@ -200,7 +200,7 @@ def test_widening_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_whole_reads_what_comes_from_without_and_makes_what_leaves() -> None:
-    sides = sides_of(DEAR, LEAN)
+    sides = comparison_of(DEAR, LEAN)
     members = regions_of_call(sides, "a", op_named(DEAR, "mul"), 1)
     whole = join_regions(sides, reversed(members))
     assert (whole.kind, whole.a, whole.b) == ("equal", (1, 2, 3, 4), (1, 2, 3, 4, 5))

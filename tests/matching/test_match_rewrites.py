@@ -95,11 +95,11 @@ def test_inputs_and_outputs_of_regions_are_equal(seed: int) -> None:
     for each in equal:
         assert each.outputs
         assert all(hold_the_same(a, b, *pair) for pair in (*each.inputs, *each.outputs))
-        made = [{value for op in ops for value in graph.makes[op]} for graph, ops in sides_of(a, b, each)]
+        made = [{value for op in ops for value in graph.makes[op]} for graph, ops in comparison_of(a, b, each)]
         assert not any(one in made[0] or other in made[1] for one, other in each.inputs)
 
 
-def sides_of(a: Run, b: Run, region: Region) -> list[tuple[Graph, tuple[int, ...]]]:
+def comparison_of(a: Run, b: Run, region: Region) -> list[tuple[Graph, tuple[int, ...]]]:
     return [(to_graph(a), region.a), (to_graph(b), region.b)]
 
 
