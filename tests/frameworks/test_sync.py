@@ -35,7 +35,7 @@ def test_a_jax_program_that_donates_its_state_is_waited_for_at_once(monkeypatch)
         tree_util=types.SimpleNamespace(tree_leaves=lambda tree: [tree]),
     )
     monkeypatch.setitem(sys.modules, "jax", jax)
-    from joulediff.frameworks.jax.sync import JaxSync
+    from joulediff.frameworks.jax import JaxSync
 
     sync = JaxSync()
     gone, fresh = (types.SimpleNamespace(is_deleted=lambda deleted=deleted: deleted) for deleted in (True, False))

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from joulediff.frameworks.framework import Framework
 
-if TYPE_CHECKING:
-    from joulediff.frameworks.sync import Sync
 
+class JaxSync:
+    """Waits for queued work through the arrays that a step returned; a step that returns nothing cannot be waited for.
 
-def _open_sync() -> Sync:
-    from joulediff.frameworks.jax.sync import JaxSync
+    An array that was donated to the next step cannot be waited for either. A program that donates is waited for after
+    each step from then on.
+    """
 
-    return JaxSync()
+    def __init__(self) -> None:
+        self._donates = False
+
+    def mark(self, output: object) -> Callable[[], None]:
+        import jax
+
+        if self._donates:
+            jax.block_until_ready(output)
+
+        def wait() -> None:
+            leaves = jax.tree_util.tree_leaves(output)
+            alive = [leaf for leaf in leaves if not getattr(leaf, "is_deleted", lambda: False)()]
+            self._donates |= len(alive) < len(leaves)
+            jax.block_until_ready(alive)
+
+        return wait
 
 
 FRAMEWORK = Framework(
@@ -28,5 +44,5 @@ FRAMEWORK = Framework(
         XLA_PYTHON_CLIENT_MEM_FRACTION XLA_PYTHON_CLIENT_ALLOCATOR XLA_CLIENT_MEM_FRACTION
         """.split()  # noqa: SIM905 - read as words
     ),
-    open_sync=_open_sync,
+    open_sync=JaxSync,
 )

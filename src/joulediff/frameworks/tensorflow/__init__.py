@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from joulediff.frameworks.framework import Framework
@@ -10,10 +11,20 @@ if TYPE_CHECKING:
     from joulediff.frameworks.sync import Sync
 
 
-def _open_sync() -> Sync | None:
-    from joulediff.frameworks.tensorflow.sync import open_tensorflow_sync
+def open_tensorflow_sync() -> Sync | None:
+    """Return the synchronisation if TensorFlow sees a GPU, else None: only GPU work is queued."""
+    import tensorflow as tf
 
-    return open_tensorflow_sync()
+    return _DeviceSync() if tf.config.list_logical_devices("GPU") else None
+
+
+class _DeviceSync:
+    """Waits for all devices: TensorFlow offers no other wait."""
+
+    def mark(self, output: object) -> Callable[[], None]:  # noqa: ARG002 - waits for all devices
+        import tensorflow as tf
+
+        return tf.test.experimental.sync_devices  # type: ignore[no-any-return]
 
 
 FRAMEWORK = Framework(
@@ -29,5 +40,5 @@ FRAMEWORK = Framework(
         TF_ENABLE_CUDNN_TENSOR_OP_MATH_FP32 TF_DISABLE_MKL KERAS_BACKEND
         """.split()  # noqa: SIM905 - read as words
     ),
-    open_sync=_open_sync,
+    open_sync=open_tensorflow_sync,
 )

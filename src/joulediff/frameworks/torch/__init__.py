@@ -10,7 +10,7 @@ from joulediff.frameworks.framework import Framework, Switches
 from joulediff.frameworks.torch import source_hints
 from joulediff.frameworks.torch.operators import OPERATORS
 from joulediff.frameworks.torch.switches import table
-from joulediff.frameworks.torch.switches.aliases import group_aliases
+from joulediff.frameworks.torch.switches.table import group_aliases
 from joulediff.model.run import Setting
 from joulediff.pysource.programs import Step
 

@@ -11,9 +11,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from joulediff.frameworks.torch.switches.aliases import aliases, group_aliases  # noqa: E402
 from joulediff.frameworks.torch.switches.change import can_change, changed  # noqa: E402
 from joulediff.frameworks.torch.switches.read import put_torch  # noqa: E402
+from joulediff.frameworks.torch.switches.table import aliases, group_aliases  # noqa: E402
 from joulediff.model.errors import JoulediffError  # noqa: E402
 from joulediff.model.run import Setting  # noqa: E402
 
