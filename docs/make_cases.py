@@ -27,9 +27,9 @@ from joulediff.model.finding import Finding
 from joulediff.model.units import format_share
 from joulediff.report.json.diff import diff_from_json
 from joulediff.report.sanitize import plain_record
-from joulediff.report.views.amounts import count_text, ratio_text
 from joulediff.report.views.diff_sentences import headline, side_texts
 from joulediff.report.views.finding_sentences import file_names, finding_facts, mark_text
+from joulediff.report.views.short_texts import count_text, ratio_text
 
 ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = Path("tests/golden/cases")

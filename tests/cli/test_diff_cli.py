@@ -149,7 +149,7 @@ def test_outputs_that_differ_are_no_waste(diff: Callable[..., Any]) -> None:
     ("words", "said"),
     [
         (("missing.jd", EAGER), "missing.jd cannot be read"),
-        ((EAGER, FUSED, "-o", "report.html"), "cannot tell which report report.html is to be"),
+        ((EAGER, FUSED, "-o", "report.html"), "the suffix of report.html names no report"),
         ((EAGER, FUSED, "-o", "nowhere/x.md"), "choose another file for -o"),
         ((EAGER, FUSED, "--json", "nowhere/x.json"), "cannot write nowhere/x.json (its folder does not exist)"),
         ((EAGER, FUSED, "--markdown", "."), "cannot write . (it is a folder)"),

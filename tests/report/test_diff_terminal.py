@@ -28,10 +28,10 @@ from joulediff.model.pair import SideName
 from joulediff.model.place import Place
 from joulediff.report.render import render
 from joulediff.report.terminal.diff import print_diff
-from joulediff.report.views.amounts import ratio_text
 from joulediff.report.views.diff_sentences import headline, note_texts, warning_texts
 from joulediff.report.views.diff_table import diff_table
 from joulediff.report.views.finding_sentences import cause_text, finding_facts, pays_text
+from joulediff.report.views.short_texts import ratio_text
 
 BUILT = {
     "gpt2": gpt2_diff,

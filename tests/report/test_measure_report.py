@@ -27,7 +27,7 @@ from joulediff.model.measurement import (
 from joulediff.report.json.measurement import to_json
 from joulediff.report.terminal.doctor import print_checkup
 from joulediff.report.terminal.measurement import print_measurement
-from joulediff.report.views.amounts import format_interval
+from joulediff.report.views.short_texts import format_interval
 
 H200 = "NVIDIA H200"
 XEON = "Intel(R) Xeon(R) Platinum 8468, 6.2 W a busy core assumed"

@@ -24,7 +24,7 @@ from joulediff.model.measurement import Condition
 from joulediff.model.run import Kernel, Pass, Run
 from joulediff.report.json.run import run_to_json
 from joulediff.report.terminal.table import fit_texts
-from joulediff.report.views.amounts import format_places, pick_unit, round_to_sum
+from joulediff.report.views.short_texts import format_places, pick_unit, round_to_sum
 from run_builders import PASSES, RunBuilder, domain_energy, energy, gpt2_run, measurement
 from show_builders import REPORTS, captured_only, compiled, complete, metered_only, on_cpu, render, replayed
 

@@ -18,8 +18,8 @@ from joulediff.report.json import dump
 from joulediff.report.sanitize import plain_record, plain_text
 from joulediff.report.terminal.table import make_grid, to_table
 from joulediff.report.terminal.text import print_parts
-from joulediff.report.views.amounts import count_text, ratio_text
 from joulediff.report.views.columns import Column, TextTable
+from joulediff.report.views.short_texts import count_text, ratio_text
 
 SCHEMA = "joulediff.case-list/1"
 # The order in which a narrow terminal leaves columns out.

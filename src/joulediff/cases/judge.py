@@ -16,8 +16,8 @@ from joulediff.frameworks.framework import frameworks
 from joulediff.model.diff import Diff, Ratio
 from joulediff.model.finding import Finding, FindingKind, Verdict
 from joulediff.model.run import Run
-from joulediff.report.views.amounts import count_text
 from joulediff.report.views.run_rows import RunRow, group_rows
+from joulediff.report.views.short_texts import count_text
 
 Outcome = Literal["found", "partly", "missed", "failed", "fixed upstream", "not run", "clean", "false alarm"]
 GOOD: tuple[Outcome, ...] = ("found", "fixed upstream", "clean")

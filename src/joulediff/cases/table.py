@@ -11,7 +11,7 @@ from typing import get_args
 from joulediff.cases.judge import GOOD, Judgement, Outcome, kind_text, told_text
 from joulediff.model.diff import Ratio
 from joulediff.report.sanitize import plain_record
-from joulediff.report.views.amounts import ratio_text
+from joulediff.report.views.short_texts import ratio_text
 
 WRONG = "✗"
 # The row of these outcomes says everything.

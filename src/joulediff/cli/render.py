@@ -77,7 +77,7 @@ def form_of(place: str | None) -> str:
     suffix = Path(place).suffix.lower()
     form = next((name for name, report in REPORTS.items() if suffix in report.suffixes), None)
     if form is None:
-        raise JoulediffError(f"the suffix of {place} names no report", fix="use .txt, .json or .md, or give --format")
+        raise JoulediffError(f"the suffix of {place} names no report", fix="use .txt, .json or .md")
     return form
 
 

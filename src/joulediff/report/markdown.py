@@ -13,7 +13,6 @@ from joulediff.model.diff import Diff
 from joulediff.model.finding import Finding
 from joulediff.report.limits import TOP_FINDINGS
 from joulediff.report.sanitize import plain_record
-from joulediff.report.views.amounts import shorten
 from joulediff.report.views.diff_sentences import (
     TRADEOFFS,
     books_text,
@@ -26,6 +25,7 @@ from joulediff.report.views.diff_sentences import (
 )
 from joulediff.report.views.diff_table import DiffLine, DiffTable, diff_table
 from joulediff.report.views.finding_sentences import Fact, file_names, finding_facts, mark_text, region_text
+from joulediff.report.views.short_texts import shorten
 
 # A comment on GitHub holds 65,536 characters.
 _NAME_ROOM = 100

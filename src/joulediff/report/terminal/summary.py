@@ -12,8 +12,8 @@ from joulediff.model.run import Run
 from joulediff.model.units import format_si, format_time
 from joulediff.report.sanitize import plain_text
 from joulediff.report.terminal.text import bullets, print_parts
-from joulediff.report.views.amounts import count_text, format_interval
 from joulediff.report.views.run_sentences import largest_text, parts_text
+from joulediff.report.views.short_texts import count_text, format_interval
 from joulediff.report.views.warnings import NOT_TRUSTWORTHY, is_trustworthy, unexplained_text
 
 

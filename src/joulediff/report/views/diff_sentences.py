@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from joulediff.model.diff import ConditionDifference, Diff, DiffSide, Ledger, Ratio, Row, RowKind
 from joulediff.model.units import format_share, format_time
-from joulediff.report.views.amounts import count_text, format_interval, in_one_unit, ratio_text, shorten, value_text
+from joulediff.report.views.short_texts import count_text, format_interval, in_one_unit, ratio_text, shorten, value_text
 
 NOT_COMPARABLE = "the energies of A and B cannot be compared: record both under the same conditions"
 TRADEOFFS = "trade-offs: the side that uses less energy is slower or its outputs differ"

@@ -13,7 +13,8 @@ from typing import Literal
 from joulediff.model.diff import Diff, Row
 from joulediff.model.energy import Energy
 from joulediff.model.finding import Finding
-from joulediff.report.views.amounts import (
+from joulediff.report.views.finding_sentences import cause_text, file_names, mark_text, pays_text, region_text
+from joulediff.report.views.short_texts import (
     count_text,
     format_places,
     pick_unit,
@@ -21,7 +22,6 @@ from joulediff.report.views.amounts import (
     round_to_sum,
     with_count,
 )
-from joulediff.report.views.finding_sentences import cause_text, file_names, mark_text, pays_text, region_text
 
 Part = Literal["finding", "tradeoff", "rest", "noise", "total"]
 # No step needs as much: a larger number is a fault in the file.

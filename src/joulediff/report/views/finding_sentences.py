@@ -15,8 +15,15 @@ from joulediff.model.finding import Cause, CauseType, Finding, Trial, WholeRun
 from joulediff.model.pair import other_side
 from joulediff.model.place import Place
 from joulediff.model.units import format_energy, format_share
-from joulediff.report.views.amounts import format_interval, in_one_unit, shorten, value_text, with_count
-from joulediff.report.views.names import short_files, short_kernel
+from joulediff.report.views.short_texts import (
+    format_interval,
+    in_one_unit,
+    short_files,
+    short_kernel,
+    shorten,
+    value_text,
+    with_count,
+)
 
 # At most this many kernels of a side are named, each with this many characters.
 _KERNELS = 2

@@ -14,8 +14,8 @@ from joulediff.energy.device_time import is_gpu
 from joulediff.model.energy import Energy, add
 from joulediff.model.measurement import Account
 from joulediff.model.units import format_share
-from joulediff.report.views.amounts import format_places, pick_unit, round_to_sum
 from joulediff.report.views.columns import Column, Emphasis, TextTable
+from joulediff.report.views.short_texts import format_places, pick_unit, round_to_sum
 
 PARTS = ("operators", "idle", "host", "waits", "unexplained")
 _NUMBERS = ("metered", "±", *PARTS)

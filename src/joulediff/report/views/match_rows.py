@@ -1,19 +1,37 @@
-"""A match as rows: similar regions are one row, with its energy in both runs.
+"""A match as rows, a table and sentences: similar regions are one row, with its energy in both runs.
 
-Every operator is in one row of its side, matched or not, so the rows sum to the run.
+Every operator is in one row of its side, matched or not, so the rows sum to the run, also as printed.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from joulediff.energy.ledger import Costs
+from joulediff.frameworks.framework import short_name
 from joulediff.matching import RegionGroup, group_regions
 from joulediff.model.energy import Energy, joules_of
-from joulediff.model.finding import Region
+from joulediff.model.finding import Region, RegionKind
 from joulediff.model.run import Run
+from joulediff.model.units import format_share, format_si
+from joulediff.report.sanitize import plain_text
+from joulediff.report.views.columns import Column, Emphasis, TextTable
+from joulediff.report.views.short_texts import count_text, format_places, pick_unit, round_to_sum
+
+_SIDES = ("A", "B")
+_UNMATCHED = "no counterpart"
+_COUNTS = ("×", "ops A", "ops B")
+# At most this many names of operators without a counterpart are shown.
+_NAMES = 6
+_KINDS: dict[RegionKind, str] = {
+    "equal": "compute the same",
+    "movement": "move data",
+    "repeated": "computed again",
+    "constant": "constant",
+    "unused": "unused",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +104,91 @@ def _side(run: Run, costs: Costs, matched: set[int]) -> MatchSide:
     ours = tuple(op.id for op in run.ops if op.id in matched)
     rest = tuple(op.id for op in run.ops if op.id not in matched)
     return MatchSide(run, costs.of(op.id for op in run.ops), ours, rest, costs.of(ours), costs.of(rest))
+
+
+def side_texts(report: MatchReport) -> Iterator[tuple[str, str, str]]:
+    """Yield for A and B: the letter, the label, and how much of the run is matched."""
+    for letter, side in zip(_SIDES, (report.a, report.b), strict=True):
+        energy = "" if side.energy is None else f", {format_si(side.energy.joules, 'J')} a step"
+        about = f"{count_text(len(side.run.ops), 'operator')}{energy}: {_shares(side)}"
+        yield letter, plain_text(side.run.label), about
+
+
+def kinds_text(report: MatchReport) -> str:
+    """Return the number of regions of each kind: `596 regions: 210 compute the same, 383 move data`."""
+    counts = Counter(region.kind for region in report.regions)
+    kinds = [f"{counts[kind]:,} {word}" for kind, word in _KINDS.items() if counts[kind]]
+    return f"{count_text(len(report.regions), 'region')}: {', '.join(kinds) or 'nothing in common'}"
+
+
+def unmatched_texts(report: MatchReport) -> Iterator[str]:
+    """Yield a sentence for each run that has operators without a counterpart."""
+    for letter, side in zip(_SIDES, (report.a, report.b), strict=True):
+        names = report.unmatched_names(side)
+        if names:
+            shown = ", ".join(f"{plain_text(short_name(name))} ×{count}" for name, count in names[:_NAMES])
+            rest = f", {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+            yield f"{_UNMATCHED} in {letter}: {shown}{rest}"
+
+
+def match_table(report: MatchReport, top: int) -> TextTable:
+    """Return the first `top` rows, the others as one row, operators without a counterpart, and the total."""
+    rows, more = report.rows[:top], report.rows[top:]
+    sides = (report.a, report.b)
+    lines = [[*_counts(row), _label(row), plain_text(row.group.where)] for row in rows]
+    emphasis: list[Emphasis] = ["" if row.group.kind == "equal" else "minor" for row in rows]
+    if more:
+        regions = sum(len(row.group.regions) for row in more)
+        lines.append([f"{regions:,}", "", "", f"{len(more):,} more", ""])
+        emphasis.append("minor")
+    has_unmatched = bool(report.a.unmatched or report.b.unmatched)
+    if has_unmatched:
+        counted = [f"{len(side.unmatched):,}" if side.unmatched else "" for side in sides]
+        lines.append(["", *counted, _UNMATCHED, ""])
+        emphasis.append("warning")
+    lines.append([f"{len(report.regions):,}", *(f"{len(side.run.ops):,}" for side in sides), "all operators", ""])
+    emphasis.append("total")
+    energies = _energy_columns(report, rows, more, has_unmatched=has_unmatched)
+    *counts, names, places = zip(*lines, strict=True)
+    numbers = (Column(head, cells, is_right=True) for head, cells in zip(_COUNTS, counts, strict=True))
+    texts = (Column("region", names, cut="end"), Column("where", places, cut="begin"))
+    return TextTable((*energies, *numbers, *texts), tuple(emphasis))
+
+
+def _counts(row: MatchRow) -> list[str]:
+    group = row.group
+    return [f"{len(group.regions):,}", *(str(ops) if ops else "-" for ops in (group.ops_a, group.ops_b))]
+
+
+def _label(row: MatchRow) -> str:
+    name = plain_text(row.group.name)
+    return name if row.group.kind == "equal" else f"{name} ({_KINDS[row.group.kind]})"
+
+
+def _energy_columns(
+    report: MatchReport, rows: Sequence[MatchRow], more: Sequence[MatchRow], *, has_unmatched: bool
+) -> list[Column]:
+    """Return the joules of both sides: rows, folded rows, operators without a counterpart, and all; each sums up."""
+    if report.a.energy is None and report.b.energy is None:
+        return []
+    factor, unit, places = pick_unit(max(joules_of(side.energy) for side in (report.a, report.b)), "J")
+    columns = []
+    for at, (letter, side) in enumerate(zip(_SIDES, (report.a, report.b), strict=True)):
+        parts = [joules_of(_pick(row, at)) for row in rows]
+        folded = [sum(joules_of(_pick(row, at)) for row in more)] if more else []
+        rest = [joules_of(side.unmatched_energy)] if has_unmatched else []
+        units = round_to_sum([part * 10**places / factor for part in (*parts, *folded, *rest)])
+        total = sum(each or 0 for each in units)
+        cells = [format_places(each, places) if each else "-" for each in (*units, total)]
+        columns.append(Column(f"{unit} of {letter}", cells, is_right=True))
+    return columns
+
+
+def _pick(row: MatchRow, side: int) -> Energy | None:
+    return (row.energy_a, row.energy_b)[side]
+
+
+def _shares(side: MatchSide) -> str:
+    of_energy = side.share_of_energy
+    found = f"{format_share(side.share_of_ops)} matched"
+    return found if of_energy is None else f"{found}, {format_share(of_energy)} of joules"

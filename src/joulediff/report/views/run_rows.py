@@ -17,8 +17,8 @@ from joulediff.energy.device_time import has_trace
 from joulediff.energy.ledger import Books
 from joulediff.model.energy import Energy
 from joulediff.model.run import Frame, Kernel, Op, Run
-from joulediff.report.views.names import short_files
 from joulediff.report.views.run_facts import busy_times, line_of, power_of
+from joulediff.report.views.short_texts import short_files
 
 By = Literal["op", "module", "line", "kernel"]
 # The key of a row, its name, and its place.

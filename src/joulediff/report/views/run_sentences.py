@@ -1,20 +1,27 @@
-"""The energy of a run in sentences: its parts, its split among operators, the clocks, and the costliest operators."""
+"""A run in sentences: the parts and the split of its energy, its clocks, its timeline, and the next command."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timezone
 from itertools import groupby
 
+from joulediff.energy.device_time import has_trace
 from joulediff.energy.ledger import Books
-from joulediff.model.run import Replay, Run
-from joulediff.model.units import format_energy
-from joulediff.report.views.amounts import format_places, round_to_sum, shorten
+from joulediff.model.run import Kernel, Replay, Run
+from joulediff.model.units import format_energy, format_share, format_si, format_time
 from joulediff.report.views.ledger import PARTS, add_accounts
-from joulediff.report.views.run_rows import ALL, group_rows
+from joulediff.report.views.run_facts import is_on_cpu
+from joulediff.report.views.run_rows import ALL, By, group_rows
+from joulediff.report.views.short_texts import format_places, round_to_sum, short_files, short_kernel, shorten
+from joulediff.report.views.timeline import Activity, Gap, WaitPlace, group_waits, trace_activity
+from joulediff.report.views.warnings import is_worth_repeating
 
 LARGEST = 3
 _NAME_ROOM = 48
+_LAUNCHER_CHARS = 40
 # The other parts are named only if they are not zero.
 _ALWAYS = ("operators", "unexplained")
 
@@ -69,6 +76,87 @@ def clocks_text(run: Run) -> str | None:
     if not replayed or not program:
         return None
     return f"clock: replayed at {_range(replayed)}, the program ran at {_range(program)}"
+
+
+def title_text(run: Run) -> str:
+    """Return the title of the table of rows."""
+    if not has_trace(run):
+        return "operators in one step; no trace, so no times"
+    mixed = any(kernel.kind == "cpu" for kernel in run.kernels)
+    what = "time in operators" if is_on_cpu(run) else "device time" + (" and time in CPU operators" if mixed else "")
+    step = f" of {format_time(run.traced_s)}" if run.traced_s is not None else ""
+    return f"{what} in one traced step{step}"
+
+
+def timeline_texts(run: Run) -> Iterator[str]:
+    """Yield sentences on the busy and idle time of each device, its largest gap, and the waits of the host."""
+    for activity in trace_activity(run):
+        yield _activity(activity) + _copies(run.kernels, activity.device)
+        if activity.largest_gap is not None:
+            yield _gap(run, activity.largest_gap)
+    if waits := group_waits(run):
+        yield _waits(run, waits)
+
+
+def created_text(created: str) -> str:
+    """Return a time in ISO 8601 as `2026-11-20 10:31 UTC`; other text stays as it is."""
+    try:
+        moment = datetime.fromisoformat(created)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+        return moment.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    except (ValueError, OverflowError):
+        return created
+
+
+def next_command(run: Run, by: By, path: str) -> str | None:
+    """Return the command that shows more of a run, or records it again; None if neither helps."""
+    if run.ops or run.kernels:
+        return f"joulediff show {shlex.quote(path)} {_next_view(run, by)}"
+    if run.program and is_worth_repeating(run):
+        return f"joulediff record {shlex.quote(run.program)}"
+    return None
+
+
+def _next_view(run: Run, by: By) -> str:
+    if by == "kernel" or (by == "line" and not run.kernels):
+        return "--json -"
+    return "--by line" if run.ops and by != "line" else "--by kernel"
+
+
+def _activity(found: Activity) -> str:
+    share = format_share(found.idle_s / found.span_s) if found.span_s else "?%"
+    if found.device == "cpu":  # the CPU also runs Python and dispatches operators: the rest is not idle
+        return f"cpu: {format_time(found.busy_s)} in operators, {share} of the time outside of them"
+    return f"{found.device} busy {format_time(found.busy_s)} of {format_time(found.span_s)}, idle {share}"
+
+
+def _copies(kernels: Sequence[Kernel], device: str) -> str:
+    moves = [kernel for kernel in kernels if kernel.kind in ("memcpy", "memset") and kernel.device == device]
+    if not moves:
+        return ""
+    count = "1 copy" if len(moves) == 1 else f"{len(moves):,} copies"
+    sizes = [kernel.size_bytes for kernel in moves if kernel.size_bytes is not None]
+    size = f" for {format_si(sum(sizes), 'B', digits=3)}" if len(sizes) == len(moves) else ""
+    return f"; {count}: {format_time(sum(kernel.duration_s for kernel in moves))}{size}"
+
+
+def _gap(run: Run, gap: Gap) -> str:
+    after = "the start of the step" if gap.after is None else _launcher(run, gap.after)
+    before = "the end of the step" if gap.before is None else _launcher(run, gap.before)
+    return f"largest gap {format_time(gap.duration_s)}: between {after} and {before}"
+
+
+def _launcher(run: Run, kernel: Kernel) -> str:
+    return shorten(short_kernel(kernel.name) if kernel.op is None else run.ops[kernel.op].name, _LAUNCHER_CHARS)
+
+
+def _waits(run: Run, places: Sequence[WaitPlace]) -> str:
+    worst, names = places[0], short_files(frame.file for frame in run.frames)
+    line = "an unknown line" if worst.frame is None else f"{names[worst.frame.file]}:{worst.frame.line}"
+    total = f"host waited {format_time(sum(place.wait_s for place in places))}"
+    if len(places) == 1:
+        return f"{total} in {worst.name}, {line}"
+    return f"{total} in {len(places)} places; most in {worst.name}, {line}: {format_time(worst.wait_s)}"
 
 
 def _count_distinct(replays: Iterable[Replay]) -> tuple[int, int]:

@@ -13,11 +13,10 @@ from joulediff.energy.ledger import Books
 from joulediff.model.energy import Energy
 from joulediff.model.measurement import Account
 from joulediff.model.units import format_share
-from joulediff.report.views.amounts import format_places, pick_unit, round_to_sum
 from joulediff.report.views.columns import Column, Emphasis, TextTable
 from joulediff.report.views.ledger import Scale, add_accounts, choose_scale, round_accounts
-from joulediff.report.views.names import short_kernel
 from joulediff.report.views.run_rows import By, RunRow, total_row
+from joulediff.report.views.short_texts import format_places, pick_unit, round_to_sum, short_kernel
 
 # The order in which a narrow terminal leaves columns out. If all rows have the same source, that column goes early: a
 # line under the table names it.

@@ -11,8 +11,8 @@ from joulediff.energy.ledger import Books
 from joulediff.model.measurement import Account, Measurement
 from joulediff.model.run import Pass, PassName, Run
 from joulediff.model.units import format_time
-from joulediff.report.views.amounts import count_text, format_places
 from joulediff.report.views.run_facts import is_on_cpu
+from joulediff.report.views.short_texts import count_text, format_places
 from joulediff.report.views.timeline import trace_activity
 
 # Chosen, not measured: a trace that is slower than this may change the order of operators.

@@ -1,13 +1,17 @@
-"""Numbers as text: one unit for a column, rounding that keeps sums, counts, ratios and intervals.
+"""Numbers and names as short text: one unit for a column, rounding that keeps sums, counts, ratios, short names.
 
-A number that is not known is `?`, never zero.
+An unknown number is `?`, never zero.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
 
+from joulediff.frameworks.framework import kernel_namespaces
 from joulediff.model.energy import Energy
 from joulediff.model.run import Setting
 from joulediff.model.units import format_energy, format_share
@@ -95,3 +99,19 @@ def value_text(value: Setting) -> str:
 def shorten(text: str, chars: int) -> str:
     """Return a text of at most `chars` characters; a longer one ends with an ellipsis."""
     return text if len(text) <= chars else text[: chars - 1] + "…"
+
+
+def short_files(files: Iterable[str]) -> dict[str, str]:
+    """Return the short name of each file: without its folders, or with one folder if two names are equal."""
+    files = set(files)
+    names = Counter(PurePath(file).name for file in files)
+    return {file: "/".join(PurePath(file).parts[-1 if names[PurePath(file).name] == 1 else -2 :]) for file in files}
+
+
+def short_kernel(name: str) -> str:
+    """Return the name of a kernel without the namespaces that most kernels share.
+
+    They would push the part that differs out of a narrow column.
+    """
+    shared = "|".join(("std", "cuda", *kernel_namespaces()))
+    return re.sub(rf"^void |\b(?:{shared})::|\(anonymous namespace\)::|<unnamed>::", "", name)
