@@ -128,7 +128,7 @@ def test_the_only_difference_is_proven_by_the_whole_steps() -> None:
     assert trial.after == trial.other and trial.after is not None and trial.after.joules == pytest.approx(2.0)
     assert found.proof.confirmation.saved_j == pytest.approx(6.0)
     assert found.proof.confirmation.saved_share == pytest.approx(0.75)
-    assert not any("not tried" in text for text in found.cause.evidence)
+    assert found.cause.not_tried is None
 
 
 def test_it_is_found_on_either_side() -> None:

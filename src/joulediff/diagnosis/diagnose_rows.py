@@ -22,7 +22,7 @@ from joulediff.diagnosis.trials.run_trials import run_trials
 from joulediff.frameworks.framework import is_read
 from joulediff.matching import is_view
 from joulediff.model.energy import joules_of
-from joulediff.model.finding import Cause, Region
+from joulediff.model.finding import NOT_TRIED, Cause, Region
 from joulediff.model.pair import SIDES, other_side
 
 # At most this many rows are tried; the others are reported by their evidence alone.
@@ -100,7 +100,7 @@ def diagnose_row(
     draft = conclude(work, row, run_trials(draft))
     if trials is None and not is_only:
         reason = _why_not_tried(work, row, to_run)
-        draft = replace(draft, lead=draft.lead.with_evidence(f"not tried: a change was not measured ({reason})"))
+        draft = replace(draft, lead=draft.lead.with_evidence(f"{NOT_TRIED}a change was not measured ({reason})"))
     return draft
 
 

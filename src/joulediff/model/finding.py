@@ -19,6 +19,8 @@ FindingKind = Literal["misconfiguration", "api_misuse", "redundant", "host", "un
 CauseType = Literal["setting", "call_path", "layout", "redundancy", "host", "kernel"]
 # Joins the names, and the values, of settings that are one cause only together.
 TOGETHER = " and "
+# Begins a sentence of the evidence that says why a change was not tried.
+NOT_TRIED = "not tried: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,11 @@ class Cause:
     location_b: Place | None
     evidence: tuple[str, ...] = ()
     """Observations, one sentence each; also changes that were not tried, and why."""
+
+    @property
+    def not_tried(self) -> str | None:
+        """The last sentence of the evidence that says why a change was not tried; None if there is none."""
+        return next((each for each in reversed(self.evidence) if each.startswith(NOT_TRIED)), None)
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -26,13 +26,13 @@ from joulediff.diagnosis.suggest import (
 from joulediff.frameworks.framework import gradient_getter, setting_read_by, short_name
 from joulediff.matching import is_view, name_ops
 from joulediff.model.errors import JoulediffError
-from joulediff.model.finding import Cause
+from joulediff.model.finding import NOT_TRIED, Cause
 from joulediff.model.pair import SIDES, Pair, SideName, pair_from
 from joulediff.model.place import Place
 from joulediff.model.run import Frame, Setting
 from joulediff.pysource.line_trace import Target
 
-NOT_TRACED = "not tried: line by line, because a program of this diff cannot be run again"
+NOT_TRACED = f"{NOT_TRIED}line by line, because a program of this diff cannot be run again"
 # Origins of a value that a person sets.
 _CONFIGURED = ("config", "environment", "call")
 # This many operators in place of one call are that call written out.

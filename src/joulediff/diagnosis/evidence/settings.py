@@ -8,6 +8,7 @@ from joulediff.diagnosis.evidence.recorded_settings import differing_settings, s
 from joulediff.diagnosis.lead import Change, Lead, Subject, make_cause
 from joulediff.diagnosis.suggest import suggest_setting
 from joulediff.frameworks.framework import group_switches, settings_at
+from joulediff.model.finding import NOT_TRIED
 from joulediff.model.pair import SIDES, Pair, SideName
 from joulediff.model.run import Setting
 
@@ -41,7 +42,7 @@ def setting_lead(subject: Subject, key: str, values: Pair[Setting], *, name: str
         value = values.of(subject.cheap)
         changes = (Change(f"{key} = {value}", settings=((key, value),)),)
     else:
-        evidence.append(f"not tried: {not_tried}")
+        evidence.append(f"{NOT_TRIED}{not_tried}")
     cause = make_cause("setting", key, values, locations, tuple(evidence))
     return Lead("misconfiguration", cause, changes, suggest_setting(cause, subject.expensive))
 

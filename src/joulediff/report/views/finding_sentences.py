@@ -176,8 +176,7 @@ def _kernels(names: Sequence[str]) -> str:
 def _proof(finding: Finding, thresholds: Thresholds) -> str:
     found = finding.proof.confirmation
     if found is None or not found.trials:
-        why = next((each for each in reversed(finding.cause.evidence) if "not tried" in each), None)
-        return why or "not tried"
+        return finding.cause.not_tried or "not tried"
     best = next((trial for trial in found.trials if trial.explains), found.trials[-1])
     text = _trial(best, thresholds)
     if found.saved_share is not None and best.explains:
