@@ -86,7 +86,7 @@ CELLS = [
     ("kernels", "size_bytes", [None, -4096], "column size_bytes, row 1 holds -4096, which is out of range"),
     ("waits", "op", [1, 3], "its table waits, column op, row 1 refers to row 3 of 3 in ops"),
     ("ops", "replay", [0, 3, None], "its table ops, column replay, row 1 refers to row 3 of 3 in replays"),
-    ("ops", "replay", [1, 2, None], "its operator 0 refers to row 1 in replays, which is not the first of its own"),
+    ("ops", "replay", [1, 2, None], "its operator 0 refers to row 1 in replays, which is not its first row"),
     ("replays", "op", [0, 0, 3], "its table replays, column op, row 2 refers to row 3 of 3 in ops"),
     ("replays", "op", [0, 1, 0], "its table replays, row 2 is apart from the others of operator 0"),
     ("replays", "domain", ["gpu0"] * 3, "its table replays, row 1 is a second one of operator 0 for gpu0"),

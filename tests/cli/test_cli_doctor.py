@@ -99,7 +99,7 @@ def test_nothing_to_measure_with(doctor: Any) -> None:
     found = json.loads(out)
     assert code == 1
     assert found["quiet"] is False
-    assert "nothing here can be measured" in found["verdict"]
+    assert "no energy can be measured on this machine" in found["verdict"]
     assert found["meters"][0]["available"] is False
     assert "nowhere.json" in found["meters"][0]["reason"]
 
@@ -108,7 +108,7 @@ def test_nothing_to_measure_with_has_no_empty_table(doctor: Any) -> None:
     code, out, _ = doctor("--meter", "scripted:nowhere.json")
     assert code == 1
     assert "resolution" not in out
-    assert out.splitlines()[-1] == "Nothing here can be measured."
+    assert out.splitlines()[-1] == "No energy can be measured on this machine."
 
 
 def test_only_an_estimate_is_not_enough() -> None:
@@ -186,7 +186,7 @@ def test_a_cache_that_cannot_be_written_is_reported(cache: Path, flickering: str
     cache.write_text("a file where the folder should be")
     found = check(flickering)
     assert found.exit_code == 0
-    assert any("cannot be kept" in text for text in found.advice)
+    assert any("cannot be written" in text for text in found.advice)
 
 
 @pytest.mark.parametrize("columns", [80, 120])

@@ -267,7 +267,7 @@ def test_a_step_that_fails_keeps_what_was_measured(record: Callable[..., Ended],
         "joulediff: the step raised ValueError: out of data (fails.py:10) in call number 12 of the metered pass"
         in ended.err
     )
-    assert "fails.jd keeps what was recorded (part of metered): joulediff show fails.jd" in ended.err
+    assert "fails.jd has the finished passes (part of metered): joulediff show fails.jd" in ended.err
     run = load(tmp_path / "fails.jd")
     assert [(each.name, each.status) for each in run.passes] == [("metered", "partial")]
     assert run.measurement is not None
@@ -283,7 +283,7 @@ def test_ctrl_c_keeps_what_was_recorded(start: Callable[..., subprocess.Popen[st
         os.killpg(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err == "joulediff: stopped\n  slow.jd keeps what was recorded (part of metered): joulediff show slow.jd\n"
+    assert err == "joulediff: stopped\n  slow.jd has the finished passes (part of metered): joulediff show slow.jd\n"
     assert load(tmp_path / "slow.jd").passes[0].status == "partial"
 
 
@@ -418,7 +418,7 @@ def test_ctrl_c_keeps_what_was_replayed(start: Callable[..., subprocess.Popen[st
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     kept = "metered, traced, captured, part of replayed"
-    assert err == f"joulediff: stopped\n  pair.jd keeps what was recorded ({kept}): joulediff show pair.jd\n"
+    assert err == f"joulediff: stopped\n  pair.jd has the finished passes ({kept}): joulediff show pair.jd\n"
     run = load(tmp_path / "pair.jd")
     assert [each.status for each in run.passes] == ["done", "done", "done", "partial"]
     row, left = run.replays
@@ -445,7 +445,7 @@ def test_a_step_that_fails_while_inputs_are_collected_keeps_the_rest(
     ended = record("pair.py")
     assert ended.code == 1
     assert re.search(said, ended.err)
-    assert "pair.jd keeps what was recorded (metered, traced, captured): joulediff show pair.jd" in ended.err
+    assert "pair.jd has the finished passes (metered, traced, captured): joulediff show pair.jd" in ended.err
     run = load(tmp_path / "pair.jd")
     assert [each.status for each in run.passes] == ["done", "done", "done", "failed"]
     assert all(row.energy_j is None for row in run.replays)
@@ -488,7 +488,7 @@ def test_a_program_that_is_killed_late_leaves_the_passes_before(record: Callable
     ended = record("dies.py")
     assert ended.code == 1
     assert "killed by SIGKILL (captured 3/4: " in ended.err
-    assert "dies.jd keeps what was recorded (metered, traced): joulediff show dies.jd" in ended.err
+    assert "dies.jd has the finished passes (metered, traced): joulediff show dies.jd" in ended.err
     run = load(tmp_path / "dies.jd")
     assert [(each.name, each.status) for each in run.passes] == [
         ("metered", "done"),

@@ -303,7 +303,7 @@ def test_an_unused_result_is_told_without_a_trial() -> None:
 
     found = only(diff_of(record(careless, costs({})), record(careful, costs({}))))
     assert (found.kind, found.cause.key, found.proof.confirmed) == ("redundant", "exp", False)
-    assert any("no work that both programs do reads what it makes" in text for text in found.cause.evidence)
+    assert any("its result is read by no work that both programs do" in text for text in found.cause.evidence)
 
 
 def test_a_threshold_of_the_users_own() -> None:

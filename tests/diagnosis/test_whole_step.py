@@ -123,7 +123,7 @@ def test_the_only_difference_is_proven_by_the_whole_steps() -> None:
     assert found.proof.confirmation is not None
     (trial,) = found.proof.confirmation.trials
     assert trial.change == CHANGE and trial.explains and trial.of_step
-    assert trial.note is not None and "measured in turns" in trial.note
+    assert trial.note is not None and "measured in alternation" in trial.note
     assert trial.before is not None and trial.before.joules == pytest.approx(8.0)
     assert trial.after == trial.other and trial.after is not None and trial.after.joules == pytest.approx(2.0)
     assert found.proof.confirmation.saved_j == pytest.approx(6.0)

@@ -75,7 +75,7 @@ def test_a_training_step_has_its_backward_threads(torch: Any, tmp_path: Path) ->
     assert sum(op.forward is not None for op in backward) > 0.8 * len(backward)
     joined = sum(kernel.join == "op" for kernel in run.kernels)
     assert joined == len(run.kernels)
-    assert any("changes what it starts from" in note for note in run.notes)
+    assert any("changes its initial state" in note for note in run.notes)
 
 
 def test_streams_copies_and_waits(torch: Any, tmp_path: Path) -> None:

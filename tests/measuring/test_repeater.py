@@ -70,5 +70,5 @@ def test_a_step_that_returns_a_coroutine_is_refused():
     async def step():
         return 1
 
-    with pytest.raises(JoulediffError, match="coroutine that nobody runs"):
+    with pytest.raises(JoulediffError, match="coroutine that is never run"):
         Repeater(step, clock=FakeClock()).warm_up()

@@ -161,7 +161,7 @@ def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("")
     cache = SensorCache(tmp_path / "cache" / "joulediff", machine=HOST)
     cache.store([learned()])
-    assert f"cannot be kept in {tmp_path / 'cache' / 'joulediff'}" in str(cache.problem)
+    assert f"cannot be written to {tmp_path / 'cache' / 'joulediff'}" in str(cache.problem)
     assert cache.apply(domain()).period_s == 0.02
 
 
@@ -172,7 +172,7 @@ def test_a_folder_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.Mo
     cache = SensorCache(tmp_path, machine=HOST)
     monkeypatch.setattr(Path, "write_text", refuse)
     cache.store([learned()])
-    assert cache.problem == f"what was learned cannot be kept in {tmp_path} (Permission denied)"
+    assert cache.problem == f"the sensor cache cannot be written to {tmp_path} (Permission denied)"
 
 
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def restless() -> Checkup:
 
 def nothing() -> Checkup:
     report = MeterReport("nvml", False, reason="no NVIDIA driver answers", fix="`nvidia-smi` must work")
-    return Checkup((report,), Quiet(False, (), {}), "nothing here can be measured", 1)
+    return Checkup((report,), Quiet(False, (), {}), "no energy can be measured on this machine", 1)
 
 
 REPORTS = {f.__name__: f for f in (one_gpu, doubtful, healthy, restless, nothing)}

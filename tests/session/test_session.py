@@ -114,7 +114,7 @@ def test_a_meter_that_fails_the_second_time_leaves_the_first(monkeypatch: pytest
     run = record(lambda: x + 1, **QUICK, between=between)
     assert statuses(run) == [("metered", "done"), ("traced", "done"), ("captured", "done")]
     assert run.measurement is not None and not run.measurement.trustworthy
-    assert run.measurement.warnings[-1] == "it was measured once and not again: no meter gave a number"
+    assert run.measurement.warnings[-1] == "the second measurement failed: no meter gave a number"
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
@@ -169,7 +169,7 @@ def test_a_note_on_a_step_that_changes_its_weights() -> None:
         return loss.detach()
 
     (note,) = record(step, **QUICK).notes
-    assert note.startswith("the step changes what it starts from (weight, bias")
+    assert note.startswith("the step changes its initial state (weight, bias")
 
 
 def test_what_the_step_raises_while_captured_passes_through_and_the_rest_is_kept() -> None:

@@ -136,7 +136,7 @@ def check_replays(columns: Mapping[str, Sequence[Any]], referred: Sequence[int |
     _check_order(ops, columns["domain"])
     for op, first in enumerate(referred):
         if first is not None and not _is_first(ops, first):
-            raise ArchiveError(f"its operator {op} refers to row {first} in replays, which is not the first of its own")
+            raise ArchiveError(f"its operator {op} refers to row {first} in replays, which is not its first row")
 
 
 def _check_energy(row: int, energy_j: float | None, low_j: float | None, high_j: float | None) -> None:

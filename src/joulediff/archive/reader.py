@@ -108,7 +108,7 @@ def _inspect(name: str, data: memoryview, listed: Any) -> Footer:
     if not isinstance(listed, dict):
         raise ArchiveError(f"its manifest does not list its table {name}")
     if listed.get("size_bytes") != len(data) or listed.get("sha256") != hashlib.sha256(data).hexdigest():
-        raise ArchiveError(f"its table {name} is not the one that was written")
+        raise ArchiveError(f"its table {name} was changed after it was written")
     found = inspect(name, data)
     if listed.get("rows") != found.rows:
         raise ArchiveError(f"its table {name} has {found.rows} rows, not {shown(listed.get('rows'))}")

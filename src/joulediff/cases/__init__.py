@@ -1,1 +1,1 @@
-"""Known cases of wasted energy, two programs each, and the judgement of what a diff finds in them."""
+"""Known cases of wasted energy, two programs each, and the judgement of their diffs."""

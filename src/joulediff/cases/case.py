@@ -1,4 +1,4 @@
-"""One known case of wasted energy: two programs that compute the same, and what a diff of them must find.
+"""One known case of wasted energy: two programs with the same result, and the expected finding.
 
 A case is a folder with `case.toml`, `wasteful.py` and `lean.py`; its name is the id of the case. An unknown entry in
 `case.toml` is an error, so that a misspelt entry is not taken for a missing one.

@@ -53,7 +53,7 @@ class Job:
 
     @property
     def size(self) -> Size:
-        """The size that was asked for, or the one that suits the device."""
+        """The requested size, or the default for the device."""
         return self.options.size or ("large" if self.device == "cuda" else "small")
 
     @property
@@ -121,7 +121,7 @@ class JobQueue:
 
     @contextmanager
     def processes_of(self, job: Job) -> Iterator[Mapping[SideName, RemoteProgram] | None]:
-        """Give the processes of a case if they were started, and end all that were started ahead."""
+        """Yield the processes of a case if they were started in advance. Ends all such processes on exit."""
         ahead, self._ahead = self._ahead, None
         with ExitStack() as stack:
             if ahead is not None:

@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = 1
     except Exception as error:  # noqa: BLE001 - the top of the command line
         code = _report(f"a fault in joulediff itself: {type(error).__name__}: {error}", 1, verbose=verbose)
-        click.echo("  please report it, with what -vv shows", err=True)
+        click.echo("  please report it with the output of -vv", err=True)
     sys.exit(code if isinstance(code, int) else 0)
 
 

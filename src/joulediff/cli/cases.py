@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks.")
 @click.pass_context
 def command(ctx: click.Context, library: str | None) -> None:
-    """Known cases of wasted energy, two programs each: run them, and check what a diff finds."""
+    """List and run known cases of wasted energy, two programs each."""
     ctx.obj = None if library is None else Path(library)
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

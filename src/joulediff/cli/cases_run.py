@@ -54,7 +54,7 @@ def run_command(
     markdown_to: str | None,
     options: RecordOptions,
 ) -> int:
-    """Run cases, and judge what a diff finds in each.
+    """Run cases, and judge the findings of each diff.
 
     Exit code 0: every case that ran is found, or fixed upstream; 3: one is not.
     """

@@ -84,10 +84,10 @@ def command(
     json_to: str | None,
     markdown_to: str | None,
 ) -> int:
-    """Compare two programs, or recordings of them, and find what wastes energy.
+    """Compare two programs, or recordings of them, and find the code that wastes energy.
 
-    A and B are .jd files, or programs: FILE.py[:name] or module:name. Programs are recorded first, in turns, each in a
-    process of its own. Then the fix of each finding is applied and measured. Words after -- are the sys.argv of both.
+    A and B are .jd files, or programs: FILE.py[:name] or module:name. Programs are recorded first, each in a separate
+    process. Then the fix of each finding is applied and measured. Words after -- are the sys.argv of both.
     """
     from joulediff.cli.output import ReportFiles, open_console, stdout_kept_clean
     from joulediff.report.terminal.diff import print_diff

@@ -68,7 +68,7 @@ def command(
     strict: bool,  # noqa: FBT001
     verbose: int,
 ) -> int:
-    """Record a program in a process of its own, and write its run to a file.
+    """Record a program in a separate process, and write the run to a file.
 
     FILE.py defines build(), which sets up once and returns the step: a function without
     arguments. FILE.py:name and package.module:name name another builder. Words after --
@@ -124,7 +124,7 @@ class _File:
         passes = self.kept.passes
         finished = [str(each.name) for each in passes if each.status == "done"]
         finished += [f"part of {each.name}" for each in passes if each.status == "partial"]
-        return f"{self.shown} keeps what was recorded ({', '.join(finished)}): {self.show}"
+        return f"{self.shown} has the finished passes ({', '.join(finished)}): {self.show}"
 
     @property
     def show(self) -> str:

@@ -257,12 +257,12 @@ def _saving(comparison: Comparison, row: RowComparison, trials: RegionTrials) ->
 
 
 def _regions_of_trial(comparison: Comparison, row: RowComparison, trials: RegionTrials) -> Sequence[Region]:
-    """Return the regions that a trial of one of them stands for."""
+    """Return the regions to which the result of the trials applies."""
     if trials.region not in comparison.regions:  # several regions as one
         return [trials.region]
     if trials.region in row.members:
         return row.members
-    # Work that one side lacks was measured with the region that reads it, so the trial stands for such readers.
+    # Work that one side lacks was measured with the region that reads it, so the trial applies to such readers.
     ops = (op for region in row.members for op in ops_of(region, row.expensive))
     similar = next(group.regions for group in comparison.groups if trials.region.id in group.regions)
     return [region for region in comparison.readers_of(ops, row.expensive) if region.id in similar]

@@ -289,5 +289,5 @@ def _why_not_tried(work: Investigation, row: RowComparison, to_run: Region | Non
     if row.expensive not in work.live:
         return "the programs cannot be run again"
     if to_run is None:
-        return "no work that both programs do reads what it makes"
+        return "its result is read by no work that both programs do"
     return "others cost more, and were tried first"

@@ -28,7 +28,7 @@ NO_WORK = Work((), (), (), (), (), ())
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """One difference. `lead` is its cause so far; the other fields describe what it is about and what was tried."""
+    """One difference. `lead` is its cause so far; the other fields hold its rows and trials."""
 
     comparison: Comparison
     limits: Thresholds
@@ -56,13 +56,13 @@ class Draft:
     """Programs that trials may run."""
     subject: Subject | None = None
     trials: RegionTrials | None = None
-    """The measurements on its region; None if it is not about a region, or cannot be run."""
+    """The trials of its region; None if it has no region, or the region cannot be run."""
     only_difference: OnlyDifference | None = None
-    """Set if the draft is all that differs between the programs."""
+    """Set if nothing else differs between the programs."""
     failed: tuple[Trial, ...] = ()
     """Trials of larger regions that explained nothing."""
     busy_wait: BusyWait | None = None
-    """Set if the draft is about a host that spins while it waits."""
+    """Set if the cause is a host that spins while it waits."""
     proof_key: object = None
     """Rows with the same key have the same cause once it is proven; None if no other row can."""
 
@@ -74,7 +74,7 @@ class Draft:
 
 @dataclass(slots=True)
 class Investigation:
-    """What the passes of a diagnosis share: the comparison, the programs that can be run, and the drafts so far."""
+    """State shared by the passes of a diagnosis: the comparison, the runnable programs, and the drafts so far."""
 
     comparison: Comparison
     rows: Sequence[RowComparison]

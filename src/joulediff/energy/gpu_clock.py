@@ -19,7 +19,7 @@ HEADROOM = 0.75
 # A rest as long as the burst: half of the time busy.
 HALF_BUSY = 1.0
 MAX_REST_SHARE = 4.0
-# What draws less than this part of the limit is not slowed down by it, however long it runs.
+# A load below this share of the power limit is not slowed down by it, however long it runs.
 LIMITLESS_SHARE = 0.85
 # How long a load runs to find its power, after the 50 ms of its warm-up.
 PROBE_S = 0.06

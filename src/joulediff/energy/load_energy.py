@@ -92,7 +92,7 @@ class BurstMeter:
     def probe(
         self, run: Callable[[], None], domain: str, *, seconds: float = PROBE_S
     ) -> tuple[float | None, float | None]:
-        """Return about how many watts a load draws, and its clock; None for what the meter is too slow to show."""
+        """Return the approximate power of a load in watts, and its clock; None for a value the meter cannot show."""
         repeater = Repeater(run, clock=self._clock)
         with Sampler(self._meters, clock=self._clock) as sampler, _device_errors():
             repeater.warm_up()

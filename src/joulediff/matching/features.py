@@ -3,8 +3,8 @@
 A feature is a power sum, divided by a typical magnitude (the root of the fourth sum over the second) and by the number
 of elements of that magnitude. Zeros, and elements so small that rounding makes them zero, add nothing to either;
 repetition multiplies all sums by the same factor. No feature is relative to the mean, so tensors with a mean near zero
-are told apart too. The distance of two rows is a relative error: a change of float type moves features by about its
-rounding error.
+have different features too. The distance of two rows is a relative error: a change of float type moves features by
+about its rounding error.
 
 This is the second comparison of tensors beside `model.signature.compare`. It is needed to find the nearest of many
 tensors with a k-d tree, and to match tensors of different sizes, where one is padded or repeated.

@@ -21,7 +21,7 @@ from joulediff.model.measurement import Checkup, Condition, Domain, Learned, Met
 from joulediff.model.options import DOCTOR_OPTIONS
 from joulediff.model.progress import ProgressListener
 
-# A checkup does not wait long for a quiet machine.
+_NOTHING = "no energy can be measured on this machine"
 
 
 def check_machine(
@@ -50,7 +50,7 @@ def check_machine(
     except MeterUnavailable as error:
         quiet = Quiet(False, (Condition("meters", False, error.what, advice=error.what),), {})
         there = any(report.available for report in reports)
-        verdict = "not all that was asked for can be measured here" if there else "nothing here can be measured"
+        verdict = "some of the requested meters are not available" if there else _NOTHING
         return Checkup(tuple(reports), quiet, verdict, 1, quiet.advice)
     return _judge(reports, quiet, cache)
 
@@ -89,7 +89,7 @@ def _judge(reports: Sequence[MeterReport], quiet: Quiet, cache: SensorCache) -> 
     advice = [*quiet.advice, *([cache.problem] if cache.problem else [])]
     metered, estimated = list(dict.fromkeys(metered)), list(dict.fromkeys(estimated))
     if not metered and not estimated:
-        return Checkup(tuple(reports), quiet, "nothing here can be measured", 1, tuple(advice))
+        return Checkup(tuple(reports), quiet, _NOTHING, 1, tuple(advice))
     can = f"measures {', '.join(metered)}" if metered else "has no energy sensor"
     also = f" ({', '.join(estimated)} {'is' if len(estimated) == 1 else 'are'} estimated)" if estimated else ""
     rest = "and is quiet" if quiet.quiet else "but is not quiet" if metered else "and is not quiet"

@@ -63,8 +63,8 @@ def _refuse_unrun(output: object) -> None:
         if not inspect.isasyncgen(output):
             output.close()
         raise JoulediffError(
-            f"the step returned a {type(output).__name__} that nobody runs, so there is no work to measure",
-            fix="give an ordinary function that runs it to the end",
+            f"the step returned a {type(output).__name__} that is never run, so there is no work to measure",
+            fix="return a function that runs it to the end",
         )
 
 

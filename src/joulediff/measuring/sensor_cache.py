@@ -79,7 +79,7 @@ class SensorCache:
             scratch.write_text(json.dumps({"schema": SCHEMA, "sensors": self._all}, indent=1))
             scratch.replace(self.path)
         except OSError as error:
-            self.problem = f"what was learned cannot be kept in {self.path.parent} ({error.strerror})"
+            self.problem = f"the sensor cache cannot be written to {self.path.parent} ({error.strerror})"
             with contextlib.suppress(OSError):
                 scratch.unlink(missing_ok=True)
 

@@ -41,4 +41,4 @@ class ProgramError(JoulediffError):
 
 
 class ArchiveError(JoulediffError):
-    """A recorded run cannot be written, or what is read is not one."""
+    """A run cannot be written, or a file is not a recorded run."""

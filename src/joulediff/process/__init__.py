@@ -1,1 +1,1 @@
-"""A program in a process and an environment of its own."""
+"""Runs a program in a separate process and environment."""

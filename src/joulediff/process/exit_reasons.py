@@ -41,7 +41,7 @@ def explain_failure(failure: Failure) -> JoulediffError:
         error = Stopped(failure.what, signal.SIGINT)
     elif failure.kind == "fault":
         error = JoulediffError(
-            f"a fault in joulediff itself: {failure.what}", fix="please report it, with what -vv shows"
+            f"a fault in joulediff itself: {failure.what}", fix="please report it with the output of -vv"
         )
     else:
         sort = ProgramRaised if failure.kind == "raised" else ProgramError

@@ -39,10 +39,10 @@ class LocalProgram(LiveProgram):
     meter: MeterSet
     clock: Clock
     begin: Callable[[], None]
-    """Puts back the state that the step first started from."""
+    """Restores the initial state of the step."""
     root: Path
     change: Callable[[Mapping[str, Setting]], AbstractContextManager[None]]
-    """Puts settings in force for as long as it lasts."""
+    """Applies settings within the context."""
     listener: ProgressListener = field(default_factory=ProgressListener)
     other: Run | None = None
     """The recording that this one is compared with."""

@@ -230,7 +230,7 @@ def _do_nothing() -> None:
 
 
 class _CountedStep:
-    """Counts the calls of a step in a pass, and keeps the exception it raised to tell it from errors of joulediff."""
+    """Counts the calls of a step in a pass, and keeps its exception to distinguish it from errors of joulediff."""
 
     def __init__(self, step: Step) -> None:
         self._step = step
@@ -276,7 +276,7 @@ class _Session:
 
     def seed(self, recorder: Recorder, stack: ExitStack) -> Callable[[], None]:
         """Return a function that restores seeds and state before a pass. The step may have to run once for it."""
-        _PassListener(self.listener, "metered").stage("looking at what the step starts from")
+        _PassListener(self.listener, "metered").stage("saving the initial state of the step")
         try:
             return stack.enter_context(recorder.seeded(ran=False))
         except BaseException as error:
@@ -293,8 +293,8 @@ class _Session:
         except MeterFailed as error:
             if before is None:
                 raise
-            told = f"it was measured once and not again: {error.what}"
-            found = replace(before, trustworthy=False, warnings=(*before.warnings, told))
+            warning = f"the second measurement failed: {error.what}"
+            found = replace(before, trustworthy=False, warnings=(*before.warnings, warning))
             before = None
         except BaseException as error:
             if keeper.measurement is not None and before is None:

@@ -124,8 +124,8 @@ def test_recordings_of_one_training_program_are_equal_however_long_they_measure(
     assert sum(len(region.a) for region in regions) == len(a.ops)
     assert sum(len(region.b) for region in regions) == len(b.ops)
     (note,) = a.notes
-    assert note.startswith("the step changes what it starts from (")
-    assert "it is put back before each watched pass" in note
+    assert note.startswith("the step changes its initial state (")
+    assert "it is restored before each instrumented pass" in note
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -189,7 +189,7 @@ def test_a_fresh_optimizer_is_watched_in_its_second_step() -> None:
 @pytest.mark.parametrize(("every", "is_told"), [(2, True), (3, False)])
 def test_a_first_step_that_comes_later_is_reported_where_it_is_watched(every: int, is_told: bool) -> None:
     run, _ = recorded(trained(lambda p: torch.optim.AdamW(p, lr=0.01), every=every)()[1])
-    assert ("these are the first step of AdamW, which makes its state then" in run.notes[0]) == is_told
+    assert ("each pass is a first step of AdamW, which creates its state" in run.notes[0]) == is_told
     assert any(op.phase == "optimizer" for op in run.ops) == is_told
 
 
@@ -295,7 +295,7 @@ def test_a_tensor_of_inference_mode_is_put_back() -> None:
 
     run, calls = recorded(step)
     assert cache.tolist() == [calls] * 3
-    assert "put back before each watched pass" in run.notes[0]
+    assert "restored before each instrumented pass" in run.notes[0]
 
 
 def test_a_flag_that_turns_back_is_put_back_whatever_the_number_of_calls() -> None:
@@ -405,7 +405,7 @@ def test_gradients_of_tensors_without_a_model_are_put_back() -> None:
 
     run, calls = recorded(step)
     (note,) = run.notes
-    assert note == "the step changes what it starts from (1 tensor): it is put back before each watched pass"
+    assert note == "the step changes its initial state (1 tensor): it is restored before each instrumented pass"
     assert weight.grad.tolist() == [2 * calls] * 3
 
 
@@ -419,7 +419,7 @@ def test_without_room_the_passes_go_on_and_a_note_says_so(monkeypatch: pytest.Mo
         return step()
 
     (note,) = record(count, seconds=0.02, **QUICK).notes
-    assert "which is not put back (host memory has no room for a copy of it)" in note
+    assert "which is not restored (host memory has no room for a copy of it)" in note
     assert "outputs of the passes are not compared" in note
     for _ in range(total[0]):
         expected_step()
@@ -444,7 +444,7 @@ def test_state_out_of_reach_is_reported() -> None:
 
     cache = Cache()
     (note,) = recorded(lambda: cache.layers["a", 1].add_(1).sum())[0].notes
-    assert note.startswith("the step changes what it starts from (1 tensor), which is not put back: each call goes on")
+    assert note.startswith("the step changes its initial state (1 tensor), which is not restored: each call continues")
 
 
 def test_a_step_that_has_run_before_has_no_first_state(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -456,7 +456,7 @@ def test_a_step_that_has_run_before_has_no_first_state(monkeypatch: pytest.Monke
 
     monkeypatch.setattr("joulediff.session.record.open_recorder", open_late)
     (note,) = recorded(PROGRAMS["AdamW"]()[1])[0].notes
-    assert "which is not put back: each call goes on where the last one ended" in note
+    assert "which is not restored: each call continues from the last one" in note
 
 
 def test_outputs_that_differ_although_the_state_is_put_back_are_reported() -> None:
@@ -468,7 +468,7 @@ def test_outputs_that_differ_although_the_state_is_put_back_are_reported() -> No
         return weight * (1 + calls[0] % 2)
 
     notes = recorded(step)[0].notes
-    assert "it is put back before each watched pass" in notes[0]
+    assert "it is restored before each instrumented pass" in notes[0]
     assert "output changed from call to call although random numbers were seeded alike" in notes[1]
 
 
@@ -506,7 +506,7 @@ def test_a_tensor_that_cannot_be_written_is_an_error_of_the_pass(monkeypatch: py
     monkeypatch.setattr(states._Kept, "put_back", refuse)
     run = recorded(step)[0]
     assert [each.status for each in run.passes] == ["done", "failed", "failed"]
-    assert "what the step starts from cannot be put back: device lost" in (run.passes[1].note or "")
+    assert "the initial state of the step cannot be restored: device lost" in (run.passes[1].note or "")
     with pytest.raises(JoulediffError), keep_state(step) as state:
         step()
         state.put_back()
@@ -554,4 +554,4 @@ def test_a_language_model_that_trains() -> None:
     assert (a.values, a.signatures) == (b.values, b.signatures)
     assert sum(len(region.a) for region in match_regions(a, b)) == len(a.ops)
     (note,) = a.notes
-    assert "it is put back before each watched pass" in note
+    assert "it is restored before each instrumented pass" in note

@@ -37,7 +37,7 @@ NOT_TRACED = f"{NOT_TRIED}line by line, because a program of this diff cannot be
 _CONFIGURED = ("config", "environment", "call")
 # This many operators in place of one call are that call written out.
 _WRITTEN_OUT = 3
-# A call and an operator that share so many first letters of a word are taken for the same.
+# A call and an operator whose names share this many first letters of a word count as the same.
 _PREFIX_CHARS = 3
 
 
@@ -143,7 +143,7 @@ def _suggest(subject: Subject, cause: Cause, names: Pair[_CallName]) -> str:
 
 
 def _count_written_out(subject: Subject, key: str) -> int:
-    """Return how many operators stand for one of the cheap side, if the key names one of them; else 0."""
+    """Return the number of operators in place of one of the cheap side, if the key names one of them; else 0."""
     mine, theirs = (_computing_names(subject, side) for side in (subject.expensive, subject.cheap))
     is_one_of_them = any(key.strip("_") in name for name in mine)
     return len(mine) if is_one_of_them and len(mine) >= _WRITTEN_OUT and len(theirs) == 1 else 0
@@ -177,7 +177,7 @@ def _find_key(subject: Subject, deviation: Deviation | None) -> KeyVariable | st
 
 
 def _is_users_choice(deviation: Deviation) -> bool:
-    """Return whether the user's own code calls other functions of its own: then it was written so."""
+    """Return whether both programs differ in the user's own code, outside a branch: no variable selects the call."""
     return (
         not deviation.is_branch
         and deviation.common_a.owner is None

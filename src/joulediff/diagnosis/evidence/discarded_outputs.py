@@ -12,7 +12,7 @@ from joulediff.diagnosis.lead import Lead, Subject
 from joulediff.frameworks.framework import short_name
 from joulediff.model.run import Run
 
-# Begins the description of a tensor; that two tensors differ in shape is what is to be explained.
+# Prefix of a tensor's description. Different shapes are the difference to explain, not its cause.
 _TENSOR = "tensor("
 
 

@@ -24,7 +24,7 @@ from joulediff.model.pair import SIDES, SideName, other_side
 from joulediff.model.run import Op, Run, work_of
 
 CHANGE = "the calls of the other program, which differs in nothing else"
-_NOTE = "it cannot be run alone; both programs were measured in turns"
+_NOTE = "it cannot be replayed; both programs were measured in alternation"
 # This share of the extra time may be lost elsewhere: one traced step on a busy machine is no more exact.
 _ELSEWHERE_SHARE = 0.2
 
@@ -114,7 +114,7 @@ def _cannot_run(run: Run, op: Op) -> bool:
     if op.compiled:
         return True
     is_replayed = any(replay.energy_j is not None for replay in run.replays_of(op.id))
-    # Operators of the framework itself can be tried, whatever became of their replay.
+    # Operators of the framework can be tried even if their replay failed.
     return not is_replayed and framework_of(op.name) is None
 
 

@@ -58,7 +58,7 @@ class RegionTrials:
     imported: int = 0
     """Number of tensors that the other program exported: weights or constants that only it has."""
     at_host_pace: bool = False
-    """Operators are launched one by one at the pace of the host: what is tested is their number."""
+    """Operators are launched one by one at the rate of the host: the trial tests their number."""
     _made: dict[tuple[Change, ...], Trial] = field(default_factory=dict)
     _before: JobCost | None = None
     _other: JobCost | None = None

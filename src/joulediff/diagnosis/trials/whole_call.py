@@ -1,8 +1,8 @@
-"""Trial: several regions as one, either all that a call of the user's code runs or all that padding separates.
+"""Trial: several regions as one, either all regions of a call in the user's code or regions separated by padding.
 
-A region is as small as values allow. Two ways to write one function share some intermediate tensors by chance, so a
-small region between them is no unit that a person can change: the call is. Padded tensors equal others only up to
-zeros, so they cannot replace them as inputs of a trial.
+Two implementations of one function share some tensors by chance. The small regions between them cannot be changed
+one by one, but the call can. Padded tensors equal others only up to zeros, so they cannot replace them as inputs of a
+trial.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from joulediff.model.finding import Confirmation, Proof
 
 
 def prove_by_whole_steps(draft: Draft) -> Draft:
-    """Return the draft as confirmed, if it is about redundant work that is all that differs."""
+    """Return the draft, confirmed if its redundant work is the only difference."""
     only = draft.only_difference
     if only is None or draft.lead.cause.type != "redundancy":
         return draft

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def _advice(key: str, where: str) -> str | None:
     if key == "torch.is_grad_enabled":
-        return f"Run the step under torch.no_grad() or torch.inference_mode(){where}: nobody asks for gradients."
+        return f"Run the step under torch.no_grad() or torch.inference_mode(){where}: the step does not use gradients."
     return None
 
 

@@ -147,7 +147,7 @@ def _compare_outputs(first: Outputs, second: Outputs) -> list[str]:
         return []
     return [
         f"{_list(differing)} changed from call to call although random numbers were seeded alike: "
-        "the step keeps a state of its own, or draws numbers elsewhere"
+        "the step keeps other state, or uses another random generator"
     ]
 
 
@@ -171,16 +171,16 @@ def _notes_on_state(found: Captured, left: Sequence[str | None], state: State | 
     if left:
         why = f" ({state.refusal})" if state is not None and state.refusal else ""
         return [
-            f"the step changes what it starts from ({_list_all(left)}), which is not put back{why}: each call goes on "
-            "where the last one ended, so the outputs of the passes are not compared"
+            f"the step changes its initial state ({_list_all(left)}), which is not restored{why}: each call continues "
+            "from the last one, so the outputs of the passes are not compared"
         ]
     if not found.changed:
         return []
     steps = any(op.phase == "optimizer" for op in found.ops)  # with gradient accumulation not every call has one
     makers = state.makers if state is not None and steps else ()
-    first = f"; so these are the first step of {_list(makers)}, which makes its state then" if makers else ""
+    first = f"; each pass is a first step of {_list(makers)}, which creates its state" if makers else ""
     names = _list_all(found.changed)
-    return [f"the step changes what it starts from ({names}): it is put back before each watched pass{first}"]
+    return [f"the step changes its initial state ({names}): it is restored before each instrumented pass{first}"]
 
 
 def _list_all(changed: Sequence[str | None]) -> str:

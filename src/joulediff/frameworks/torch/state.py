@@ -82,7 +82,7 @@ class State:
                 if self._first is not None:
                     self._first.put_back()
             except RuntimeError as error:
-                raise JoulediffError(f"what the step starts from cannot be put back: {error}") from error
+                raise JoulediffError(f"the initial state of the step cannot be restored: {error}") from error
 
     def _settle(self, first: _Snapshot) -> None:
         """Copy the present state, and drop unchanged tensors from the first one."""

@@ -257,7 +257,7 @@ def _mig_uuids(driver: Any, handle: Any) -> list[str]:
 
 def _open_device(driver: Any, domain: str, handle: Any, card: Card) -> _Device:
     device = _Device(domain, handle, card)
-    shared = "whole card with all of its MIG instances, which have no sensor of their own" if card.mig_uuids else ""
+    shared = "whole card: its MIG instances have no separate sensors" if card.mig_uuids else ""
     stamps = _samples(driver, handle, 0) if _answers(driver, lambda: _samples(driver, handle, 0)) else []
     if len(stamps) >= 3:
         device.has_samples = True

@@ -87,7 +87,7 @@ def time_table(rows: Sequence[RunRow], *, by: By, traced: bool, on_cpu: bool) ->
     if not traced:
         counts = [replace(c, cells=["?"] * len(c.cells)) if c.head == "kernels" else c for c in counts]
     shares = round_to_sum([_times(row.kernel_s, 1000 / whole.kernel_s) if whole.kernel_s else None for row in rows])
-    # The time is what the table is about: it stays on any terminal.
+    # The time column is never dropped.
     columns = [replace(seconds, spare=None), _number("share", _percent(shares)), *counts]
     return _with_names(columns, [*(_name(row, by) for row in rows), whole.name], [*(row.where for row in rows), ""], by)
 

@@ -48,7 +48,7 @@ def find_notes(run: Run, books: Books) -> list[str]:
 
 
 def is_trustworthy(run: Run, books: Books) -> bool:
-    """Return whether the energy was measured without a doubt and its parts sum to it, as far as they are known."""
+    """Return whether the measurement is trustworthy and its parts sum to it, as far as they are known."""
     return run.measurement is not None and run.measurement.trustworthy and books.is_closed is not False
 
 
@@ -160,7 +160,7 @@ def _drawn_replays(run: Run) -> list[str]:
 
 
 def _fold(pairs: Iterable[tuple[str, int]]) -> list[tuple[str, list[int]]]:
-    """Return each note with its operators; of notes that differ only in numbers, the first stands for all."""
+    """Return each note once, with its operators; notes that differ only in numbers are merged."""
     found: dict[str, tuple[str, list[int]]] = {}
     for note, op in pairs:
         found.setdefault(re.sub(r"\d+", "", note), (note, []))[1].append(op)

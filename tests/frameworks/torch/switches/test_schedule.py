@@ -86,7 +86,7 @@ def test_an_unknown_schedule_is_refused(driver: Driver) -> None:
     ("changes", "index", "said"),
     [
         ({}, 7, "does not know this device"),
-        ({"state_error": 3}, 1, "does not tell about the device"),
+        ({"state_error": 3}, 1, "does not report the device's setting"),
         ({"active": False}, 1, "has no context"),
     ],
 )

@@ -84,7 +84,7 @@ class Wrapped(torch.Tensor):
     ("tensor", "why"),
     [
         (torch.eye(3).to_sparse(), "a sparse tensor"),
-        (torch.ones(2).as_subclass(Wrapped), "a tensor of a kind of its own"),
+        (torch.ones(2).as_subclass(Wrapped), "a tensor of a custom type"),
     ],
 )
 def test_tensors_that_cannot_be_exported(tmp_path: Path, tensor: torch.Tensor, why: str) -> None:

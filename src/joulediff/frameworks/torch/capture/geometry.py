@@ -17,7 +17,7 @@ class Extent:
 
     dims: Dims
     repeats: int
-    """How often each element is seen, through dimensions of stride 0."""
+    """The repeat count of each element, from dimensions of stride 0."""
 
     @property
     def count(self) -> int:

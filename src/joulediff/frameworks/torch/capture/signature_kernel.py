@@ -23,11 +23,11 @@ from joulediff.model.signature import Signature
 if TYPE_CHECKING:
     import torch
 
-# Elements a program handles at a time, and at most so many programs: 205 million halves take
-# 0.52 ms on an H200 like this, 0.8 to 3 ms with a quarter of the programs.
+# Elements per block of a Triton program, and the largest number of programs: 205 million halves take
+# 0.52 ms on an H200 with these, 0.8 to 3 ms with a quarter of the programs.
 BLOCK = 512
 PROGRAMS = 528
-# So many elements are worth another program, and with it another row to fetch.
+# Elements for which another program pays off: each program adds a row to fetch.
 ELEMENTS_PER_PROGRAM = 8192
 BUFFER_ROWS = 65536
 PITCH = 16

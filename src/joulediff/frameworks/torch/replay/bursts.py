@@ -26,7 +26,7 @@ BURST_S = 1e-3
 MAX_CALLS = 1000
 # Calls on the host are made one after the other by Python; a burst this long makes the marks between them cheap.
 HOST_BURST_S = 2e-3
-# Chosen: copies that take turns for longer than this would be for calls that compute far longer than they read.
+# Chosen: longer calls compute far longer than they read, so the cache state of their inputs does not matter.
 HOST_TURNS_S = 0.3
 # Inputs that an operator writes to are restored so rarely that it costs a third of a percent.
 RENEW_SHARE = 1 / 300
@@ -275,7 +275,7 @@ def _cycles_per_s(device: str) -> float:
         with torch.cuda.device(device):
             seconds = min(time_on_device(lambda: torch.cuda._sleep(_SPIN_CYCLES), device) for _ in range(3))  # noqa: SLF001
         if not seconds > 0:
-            raise JoulediffError(f"{device} does not tell the time of its work")
+            raise JoulediffError(f"{device} does not report the time of its work")
         _rates[device] = _SPIN_CYCLES / seconds
     return _rates[device]
 

@@ -41,7 +41,7 @@ def _flags(index: int) -> int:
     cuda = ctypes.CDLL("libcuda.so.1")
     flags, active = ctypes.c_uint(), ctypes.c_int()
     if cuda.cuDevicePrimaryCtxGetState(_device(cuda, index), ctypes.byref(flags), ctypes.byref(active)):
-        raise RuntimeError("the driver does not tell about the device")
+        raise RuntimeError("the driver does not report the device's setting")
     if not active.value:
         raise RuntimeError("the device has no context")
     return flags.value

@@ -22,7 +22,7 @@ from joulediff.model.run import Op
 _MISSED = 4
 """The cost of an operator without a call, in calls that bear an operator's name and are none."""
 _MARGIN = 3 * _MISSED
-"""How much a path may cost more than the best one."""
+"""The largest extra cost of a path over the best one."""
 _ASTRAY = 10 * _MISSED
 """The cost at which a path counts as lost. A path that only opens composite operators costs less."""
 _KEPT = 15 / 16

@@ -75,7 +75,7 @@ def _run_marked(step: Step, name: str, begin: Callable[[], None] | None) -> floa
     took_s = time.perf_counter() - start_s
     del output
     if not _is_profiled():
-        raise _another_profiler("the step runs a profiler of its own")
+        raise _another_profiler("the step runs its own profiler")
     return took_s
 
 

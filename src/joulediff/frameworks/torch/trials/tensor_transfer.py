@@ -31,7 +31,7 @@ def write_tensors(path: Path, tensors: Mapping[int, torch.Tensor]) -> None:
     import torch
 
     if any(type(each) not in (torch.Tensor, torch.nn.Parameter) or each.is_quantized for each in tensors.values()):
-        raise JoulediffError("it reads a tensor of a kind of its own that only the other program has")
+        raise JoulediffError("it reads a tensor of a custom type that only the other program has")
     if any(each.layout != torch.strided for each in tensors.values()):
         raise JoulediffError("it reads a sparse tensor that only the other program has")
     size = sum(_count_bytes(tuple(each.shape), each.stride(), each.element_size()) for each in tensors.values())
