@@ -23,8 +23,8 @@ from cli_builders import make_domain, steady, write_program, write_script
 from energy_builders import gpu_run, replay, with_replays
 from joulediff.archive import load, save
 from joulediff.cli import main
-from joulediff.cli.output import StageLines, refuse_output
-from joulediff.cli.record import _File, _summarise, name_file
+from joulediff.cli.output import StageLines, name_file, refuse_output
+from joulediff.cli.record import _File, _summarise
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Run
 from show_builders import compiled, replayed

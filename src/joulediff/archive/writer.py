@@ -6,7 +6,9 @@ import hashlib
 import json
 import os
 import secrets
-from contextlib import suppress
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from joulediff.archive.container import (
 )
 from joulediff.archive.parquet import encode, inspect, memory_bytes
 from joulediff.archive.snapshot import PackedTable, Snapshot
-from joulediff.model.errors import ArchiveError
+from joulediff.model.errors import ArchiveError, JoulediffError
 from joulediff.model.run import Run
 
 _ELSEWHERE = "name a file in a folder that exists, is writable and has room"
@@ -57,6 +59,22 @@ def why_unwritable(path: str | os.PathLike[str]) -> str | None:
     if place.exists() and not place.is_file():
         return "it is not an ordinary file"
     return None if os.access(place.parent, os.W_OK | os.X_OK) else "no permission"
+
+
+@contextmanager
+def open_folder(keep: str | os.PathLike[str] | None, what: str) -> Iterator[Path]:
+    """Give a folder for recordings: `keep`, made if it is missing, or a temporary one. `what` names the contents."""
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="joulediff-") as folder:
+            yield Path(folder)
+        return
+    try:
+        Path(keep).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise JoulediffError(
+            f"cannot keep {what} in {keep} ({error.strerror})", fix="choose another folder for --keep"
+        ) from error
+    yield Path(keep)
 
 
 def to_entries(run: Run | Snapshot) -> dict[str, bytes]:

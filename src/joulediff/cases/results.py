@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from joulediff.archive import load
 from joulediff.archive.codec import Document, from_plain, read_json, to_plain
+from joulediff.archive.writer import open_folder
 from joulediff.cases.case import Case
 from joulediff.cases.judge import Judgement, judge, judge_same
 from joulediff.cases.run import DIFF, RUNS, is_same
@@ -92,17 +92,8 @@ class ResultsFolder:
 @contextmanager
 def open_results(keep: Path | None) -> Iterator[ResultsFolder]:
     """Give a folder for results; without `keep` it is deleted afterwards."""
-    if keep is None:
-        with tempfile.TemporaryDirectory(prefix="joulediff-") as folder:
-            yield ResultsFolder(Path(folder), is_kept=False)
-        return
-    try:
-        keep.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise JoulediffError(
-            f"cannot keep cases in {keep} ({error.strerror})", fix="choose another folder for --keep"
-        ) from error
-    yield ResultsFolder(keep, is_kept=True, before=read_results(keep))
+    with open_folder(keep, "cases") as folder:
+        yield ResultsFolder(folder, is_kept=keep is not None, before=read_results(folder))
 
 
 def judge_kept(folder: Path, cases: Sequence[Case]) -> tuple[Judgement, ...]:

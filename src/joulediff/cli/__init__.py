@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import click
 
-from joulediff.cli.verbose import is_verbose
+from joulediff.cli.options import is_verbose
 from joulediff.model.errors import JoulediffError
 from joulediff.version import __version__
 

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from joulediff.cli.cases_run import run_command
-from joulediff.cli.options import output_options
+from joulediff.cli.options import is_verbose, output_options, recording_options
+from joulediff.model.options import CASE_OPTIONS, RecordOptions
 
 if TYPE_CHECKING:
-    from joulediff.cases.case import Case
+    from joulediff.cases.case import Case, DeviceName
+    from joulediff.cases.jobs import Job, JobOptions, JobResult
+    from joulediff.cases.judge import Judgement
+    from joulediff.cases.results import ResultsFolder
+    from joulediff.cases.run import Size
+    from joulediff.cli.output import ReportFiles, StageLines
+
+NOT_FOUND = 3
+LEAN = "lean"
 
 
 @click.group("cases", invoke_without_command=True, no_args_is_help=False)
@@ -62,6 +73,59 @@ def show_command(library: Path | None, name: str, programs: bool) -> int:  # noq
     return 0
 
 
+@command.command("run")
+@click.argument("names", metavar="ID...", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="Run every case.")
+@click.option("--only", type=click.Choice(["published", "ours"]), help="Run only the cases of one origin.")
+@click.option("--device", type=click.Choice(["cuda", "cpu"]), help="Where to run.  [cuda if there is a GPU, else cpu]")
+@click.option("--size", type=click.Choice(["small", "large"]), help="How much work.  [large on cuda, small on cpu]")
+@click.option("--lean", is_flag=True, help="Compare the lean program with itself: nothing must be found.")
+@click.option("--confirm", is_flag=True, help="Run the whole program again with each fix that can be applied.")
+@click.option("--keep", metavar="FOLDER", help="Keep recordings, diffs and results.json there.")
+@click.option("--json", "json_to", metavar="FILE", help="Write JSON to FILE; - is standard output.")
+@click.option("--markdown", "markdown_to", metavar="FILE", help="Write Markdown to FILE; - is standard output.")
+@recording_options(CASE_OPTIONS)
+@click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks.")
+@click.pass_obj
+def run_command(
+    library: Path | None,
+    names: tuple[str, ...],
+    every: bool,  # noqa: FBT001
+    only: str | None,
+    device: DeviceName | None,
+    size: Size | None,
+    lean: bool,  # noqa: FBT001
+    confirm: bool,  # noqa: FBT001
+    keep: str | None,
+    json_to: str | None,
+    markdown_to: str | None,
+    options: RecordOptions,
+) -> int:
+    """Run cases, and judge the findings of each diff.
+
+    Exit code 0: every case that ran is found, or fixed upstream; 3: one is not.
+    """
+    from joulediff.cases.jobs import JobOptions
+    from joulediff.cases.results import open_results
+    from joulediff.cases.table import all_good
+    from joulediff.cli.output import ReportFiles, stdout_kept_clean
+
+    cases = _choose(library, names, every=every, only=only)
+    files = ReportFiles({"--json": json_to, "--markdown": markdown_to})
+    files.refuse()
+    how = JobOptions(options, device, size, lean=lean, confirm=confirm)
+    folder = None if keep is None else Path(keep)
+    if folder is not None and lean:  # a lean program compared with itself is no result of the case
+        folder /= LEAN
+    with open_results(folder) as results:
+        try:
+            with stdout_kept_clean(files.takes_stdout):
+                _run_all(cases, how, results, is_quiet=files.takes_stdout)
+        finally:  # Ctrl-C ends the running case, and keeps those before it
+            _write_reports(files, results.judged, is_single=len(cases) == 1)
+    return 0 if all_good(results.judged) else NOT_FOUND
+
+
 @command.command("judge")
 @click.argument("folder", metavar="FOLDER")
 @click.option("--markdown", "markdown_to", metavar="FILE", help="Write Markdown to FILE; - is standard output.")
@@ -75,17 +139,13 @@ def judge_command(library: Path | None, folder: str, json_to: str | None, markdo
     from joulediff.cases.library import find_cases
     from joulediff.cases.results import judge_kept
     from joulediff.cases.table import all_good
-    from joulediff.cli.cases_run import NOT_FOUND, write_reports
     from joulediff.cli.output import ReportFiles
 
     files = ReportFiles({"--json": json_to, "--markdown": markdown_to})
     files.refuse()
     judgements = judge_kept(Path(folder), find_cases(library))
-    write_reports(files, judgements)
+    _write_reports(files, judgements)
     return 0 if all_good(judgements) else NOT_FOUND
-
-
-command.add_command(run_command)
 
 
 def _lacking(cases: list[Case] | tuple[Case, ...]) -> dict[str, str | None]:
@@ -93,3 +153,64 @@ def _lacking(cases: list[Case] | tuple[Case, ...]) -> dict[str, str | None]:
 
     has_gpu = has_nvidia()
     return {case.id: lacks(case, choose_device(case, has_gpu=has_gpu)) for case in cases}
+
+
+def _write_reports(files: ReportFiles, judgements: Sequence[Judgement], *, is_single: bool = False) -> None:
+    """Print a table of several cases, and write the reports that were asked for."""
+    from joulediff.cases.judgement_report import judgements_to_markdown, print_judgements
+    from joulediff.cases.results import results_to_json
+    from joulediff.cli.output import open_console, write_text
+
+    if not files.takes_stdout and not is_single and judgements:
+        print_judgements(judgements, open_console())
+    json_to, markdown_to = files.files["--json"], files.files["--markdown"]
+    if json_to is not None:
+        write_text(results_to_json(judgements), json_to)
+    if markdown_to is not None:
+        write_text(judgements_to_markdown(judgements), markdown_to)
+
+
+def _choose(library: Path | None, names: Sequence[str], *, every: bool, only: str | None) -> Sequence[Case]:
+    from joulediff.cases.library import find_cases
+    from joulediff.model.errors import JoulediffError
+
+    if bool(names) == every:
+        raise JoulediffError("it is not clear which cases to run", fix="name cases, or give --all")
+    cases = find_cases(library, None if every else names)
+    chosen = [case for case in cases if only in (None, case.origin)]
+    if not chosen:
+        what = f"none of these cases is {only}" if names else f"the library has no case that is {only}"
+        raise JoulediffError(what, fix="`joulediff cases list` shows all cases")
+    return chosen
+
+
+def _run_all(cases: Sequence[Case], options: JobOptions, results: ResultsFolder, *, is_quiet: bool) -> None:
+    from joulediff.cases.jobs import make_jobs, run_jobs
+    from joulediff.cli.output import StageLines
+
+    jobs = make_jobs(cases, options, results.folder)
+    is_single = len(jobs) == 1
+
+    def open_listener(number: int, job: Job) -> StageLines:
+        return StageLines("" if is_single else f"{job.case.id} ({number} of {len(jobs)}): ")
+
+    with closing(run_jobs(jobs, open_listener)) as running:
+        for job, result in running:
+            results.add(result.judgement)
+            _print_result(job, result, with_diff=is_single and not is_quiet, is_quiet=is_quiet)
+
+
+def _print_result(job: Job, result: JobResult, *, with_diff: bool, is_quiet: bool) -> None:
+    from joulediff.cases.table import judged_text
+    from joulediff.cli.output import open_console
+    from joulediff.report.terminal.diff import print_diff
+
+    if result.error is not None:
+        if is_verbose.get():
+            traceback.print_exception(result.error)
+        if result.error.fix:
+            click.echo(f"joulediff: {job.case.id}: {result.error.fix}", err=True)
+    if result.diff is not None and with_diff:
+        print_diff(result.diff, open_console())
+        click.echo()
+    click.echo(judged_text(result.judgement), err=is_quiet)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import tempfile
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -149,7 +147,7 @@ class _Side:
 
     def keep(self, recording: Snapshot) -> None:
         from joulediff.archive import save
-        from joulediff.cli.record import name_file
+        from joulediff.cli.output import name_file
 
         assert self.folder is not None
         self.kept = self.folder / f"{self.side}-{name_file(recording.label)}"
@@ -163,6 +161,7 @@ def _compare(
     arguments: tuple[str, ...],
     keep: str | None,
 ) -> Diff:
+    from joulediff.archive.writer import open_folder
     from joulediff.cli.output import StageLines
     from joulediff.diagnosis.compare import diagnose
     from joulediff.model.diff import Thresholds
@@ -173,8 +172,7 @@ def _compare(
         return diagnose(sides["a"].load(), sides["b"].load(), thresholds=limits, tolerance=how.tolerance)
     from joulediff.diagnosis.compare_programs import compare_programs
 
-    with ExitStack() as stack:
-        folder = _open_folder(keep, stack)
+    with open_folder(keep, "recordings") as folder:
         programs = {
             name: side.program(options, arguments, folder) for name, side in sides.items() if not side.is_archive
         }
@@ -184,21 +182,6 @@ def _compare(
         except JoulediffError as error:
             error.fix = "\n  ".join(filter(None, [error.fix, *_rescue(sides, keep)]))
             raise
-
-
-def _open_folder(keep: str | None, stack: ExitStack) -> Path:
-    from joulediff.model.errors import JoulediffError
-
-    if keep is None:
-        return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="joulediff-")))
-    folder = Path(keep)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise JoulediffError(
-            f"cannot keep recordings in {keep} ({error.strerror})", fix="choose another folder for --keep"
-        ) from error
-    return folder
 
 
 def _rescue(sides: dict[SideName, _Side], keep: str | None) -> list[str]:
@@ -233,7 +216,7 @@ def _next(diff: Diff, sides: dict[SideName, _Side], *, is_written: bool) -> str 
 
 def _refuse(files: ReportFiles, *inputs: str) -> None:
     """Raise if a report cannot be written, or would replace a program or recording that is compared."""
-    from joulediff.cli.render import form_of
+    from joulediff.cli.output import form_of
     from joulediff.model.errors import JoulediffError
 
     for place in files.files.values():
@@ -245,8 +228,7 @@ def _refuse(files: ReportFiles, *inputs: str) -> None:
 
 
 def _write(files: ReportFiles, diff: Diff, *, top: int, every: bool) -> None:
-    from joulediff.cli.output import write_text
-    from joulediff.cli.render import form_of
+    from joulediff.cli.output import form_of, write_text
     from joulediff.report.render import render
 
     output = files.files["-o"]

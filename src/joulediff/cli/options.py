@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import wraps
 from typing import Any, TypeVar
@@ -11,6 +12,9 @@ import click
 
 from joulediff.model.options import DiffOptions, MeasureOptions, RecordOptions
 from joulediff.model.units import format_share, parse_share
+
+# Whether to show tracebacks: `-vv` anywhere on the command line.
+is_verbose: ContextVar[bool] = ContextVar("is_verbose", default=False)
 
 _OWN = "joulediff.program.arguments"
 _F = TypeVar("_F", bound=Callable[..., Any])

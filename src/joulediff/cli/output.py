@@ -26,6 +26,8 @@ from joulediff.report.limits import WIDTH
 REFRESH_HZ = 4.0
 # A stage is printed again after this share of it: often enough to show that it goes on.
 STAGE_SHARE = 0.25
+# File systems allow 255 bytes, and a letter may take four.
+NAME_CHARS = 60
 # The first bytes of a ZIP file, and the offset of the name of its first entry.
 _ZIP_BEGIN, _ZIP_NAME_AT, _MANIFEST = b"PK\x03\x04", 30, b"manifest.json"
 
@@ -150,6 +152,25 @@ def refuse_output(place: str, program: str) -> None:
             f"cannot write {place} (it is a file that joulediff did not write)",
             fix="choose another file for -o, or remove this one first",
         )
+
+
+def name_file(label: str) -> str:
+    """Return the file name of a recording with this label: unsafe characters become dashes."""
+    safe = re.sub(r"[^\w.+=@,-]+", "-", label).strip("-.")
+    return f"{safe[:NAME_CHARS] or 'run'}.jd"
+
+
+def form_of(place: str | None) -> str:
+    """Return the report that the suffix of a file chooses; the terminal's without a file."""
+    from joulediff.report.render import REPORTS
+
+    if place is None:
+        return "terminal"
+    suffix = Path(place).suffix.lower()
+    form = next((name for name, report in REPORTS.items() if suffix in report.suffixes), None)
+    if form is None:
+        raise JoulediffError(f"the suffix of {place} names no report", fix="use .txt, .json or .md")
+    return form
 
 
 def _unwritable(place: str, why: str, option: str) -> JoulediffError:

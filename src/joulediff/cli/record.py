@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,9 +22,6 @@ from joulediff.model.options import RecordOptions
 if TYPE_CHECKING:
     from joulediff.archive import Snapshot
     from joulediff.model.run import Run
-
-# File systems allow 255 bytes, and a letter may take four.
-NAME_CHARS = 60
 
 
 @click.command("record", cls=ProgramCommand)
@@ -74,7 +70,7 @@ def command(
     arguments. FILE.py:name and package.module:name name another builder. Words after --
     are the program's sys.argv.
     """
-    from joulediff.cli.output import StageLines, refuse_output
+    from joulediff.cli.output import StageLines, name_file, refuse_output
     from joulediff.model.errors import JoulediffError
     from joulediff.process.exit_reasons import ProgramRaised
     from joulediff.process.interpreter import find_interpreter
@@ -96,12 +92,6 @@ def command(
         error.fix = "\n  ".join(filter(None, [error.fix, hint, file.kept_text()]))
         raise
     return _summarise(run, file, strict=strict)
-
-
-def name_file(label: str) -> str:
-    """Return the file name for a label: unsafe characters become dashes."""
-    safe = re.sub(r"[^\w.+=@,-]+", "-", label).strip("-.")
-    return f"{safe[:NAME_CHARS] or 'run'}.jd"
 
 
 @dataclass(slots=True)

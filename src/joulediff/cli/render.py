@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 @click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks.")
 def command(saved: str, output: str | None, form: str | None, top: int, every: bool) -> int:  # noqa: FBT001
     """Show a diff that was saved as JSON, or write it as another report. - is standard input or output."""
+    from joulediff.cli.output import form_of
+
     place = None if output == "-" else output
     form = form or form_of(place)
     if place is not None:
@@ -68,17 +70,6 @@ def read_diff(saved: str) -> Diff:
         return diff_from_json(data)
     except JoulediffError as error:
         raise JoulediffError(f"cannot read {saved}: {error.what}", fix=error.fix) from error
-
-
-def form_of(place: str | None) -> str:
-    """Return the report that the suffix of a file chooses; the terminal's without a file."""
-    if place is None:
-        return "terminal"
-    suffix = Path(place).suffix.lower()
-    form = next((name for name, report in REPORTS.items() if suffix in report.suffixes), None)
-    if form is None:
-        raise JoulediffError(f"the suffix of {place} names no report", fix="use .txt, .json or .md")
-    return form
 
 
 def _refuse(place: str, saved: str) -> None:
