@@ -18,10 +18,10 @@ from pathlib import Path
 
 from joulediff.cases.case import FILE, Case, Measured, Origin
 from joulediff.cases.judge import Judgement, kind_text
+from joulediff.cases.judgement_report import WRONG, cases_table, totals_text
 from joulediff.cases.library import find_cases
 from joulediff.cases.results import judge_diff
 from joulediff.cases.run import DIFF
-from joulediff.cases.table import WRONG, cases_table, totals_text
 from joulediff.model.diff import Diff, Ratio
 from joulediff.model.finding import Finding
 from joulediff.model.units import format_share

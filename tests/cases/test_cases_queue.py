@@ -14,7 +14,7 @@ import pytest
 from case_builders import write_case
 from diff_builders import gpt2_diff
 from joulediff.archive import save
-from joulediff.cases.jobs import ROOMY, JobQueue, StartsNext
+from joulediff.cases.run import ROOMY, JobQueue, StartsNext
 from joulediff.cli import main
 from joulediff.diagnosis import interleaved_recording
 from joulediff.model.errors import JoulediffError

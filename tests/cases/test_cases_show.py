@@ -12,10 +12,15 @@ from rich.console import Console
 from case_builders import judgement, library_judgements, make_case, silent
 from golden_files import check_golden
 from joulediff.cases.catalogue import print_case, print_catalogue
-from joulediff.cases.judge import Judgement
-from joulediff.cases.judgement_report import judgements_to_markdown, print_judgements
+from joulediff.cases.judge import Judgement, all_good
+from joulediff.cases.judgement_report import (
+    cases_table,
+    judged_text,
+    judgements_to_markdown,
+    print_judgements,
+    totals_text,
+)
 from joulediff.cases.results import read_results, results_to_json, write_results
-from joulediff.cases.table import all_good, cases_table, judged_text, totals_text
 from joulediff.model.diff import Ratio
 from joulediff.model.errors import JoulediffError
 

@@ -6,7 +6,7 @@ Nothing is measured here: a stored diff can be judged again at any time.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -62,6 +62,11 @@ class Judgement:
     note: str = ""
     device: str = ""
     versions: str = ""
+
+
+def all_good(judgements: Sequence[Judgement]) -> bool:
+    """Return whether every case that ran has a good outcome."""
+    return all(each.outcome in (*GOOD, "not run") for each in judgements)
 
 
 def judge(case: Case, diff: Diff, wasteful: Run | None, seconds: float | None) -> Judgement:

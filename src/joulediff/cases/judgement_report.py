@@ -1,21 +1,33 @@
-"""Judgements on a terminal and as Markdown: a row for each case, why some are not found, and totals."""
+"""Judgements as text, on a terminal and as Markdown: a row for each case, why some are not found, and totals.
+
+Both show the cells, notes and totals of one `CasesTable`.
+"""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from functools import partial
+from typing import get_args
 
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from joulediff.cases.judge import Judgement, Outcome
-from joulediff.cases.table import WRONG, CasesTable, cases_table
+from joulediff.cases.judge import Judgement, Outcome, kind_text, told_text
+from joulediff.model.diff import Ratio
 from joulediff.report.markdown import code, escape
+from joulediff.report.sanitize import plain_record
 from joulediff.report.terminal.table import cut_end, to_table
 from joulediff.report.terminal.text import bullets, print_parts
 from joulediff.report.views.columns import Column, Cut, TextTable
+from joulediff.report.views.short_texts import ratio_text
 
+WRONG = "✗"
+# The row of these outcomes says everything.
+_NEEDS_NO_NOTE: tuple[Outcome, ...] = ("fixed upstream", "clean", "not run")
+_NOT_KNOWN = "-"
 # In the order of the fields of a line.
 _HEADS = ("case", "step", "region", "by J", "by s", "kind", "key", "proof", "outcome")
 _NUMBERS = ("step", "region", "by J", "by s")
@@ -34,6 +46,104 @@ _STYLES: Mapping[Outcome, str] = {
     "failed": "red",
     "false alarm": "red",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class CaseLine:
+    """One case that ran. A wrong cell ends with a cross."""
+
+    case: str
+    step: str
+    """Energy of the wasteful step over that of the lean one: `1.24x`, with `~` within noise."""
+    region: str
+    rank_energy: str
+    rank_time: str
+    kind: str
+    key: str
+    confirmed: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class CasesTable:
+    """Rows, notes and totals of cases that ran."""
+
+    lines: tuple[CaseLine, ...]
+    notes: tuple[str, ...]
+    totals: str
+
+
+def cases_table(judgements: Sequence[Judgement]) -> CasesTable:
+    """Return the table of judgements; cases that did not run are in the notes, by reason."""
+    plain = [plain_record(each) for each in judgements]
+    lines = tuple(_line(each) for each in plain if each.outcome != "not run")
+    return CasesTable(lines, tuple(_notes(plain)), totals_text(plain))
+
+
+def totals_text(judgements: Sequence[Judgement]) -> str:
+    """Return the totals in one line: `17 of 19 found and confirmed, 1 fixed upstream, 1 partly; 512 s`."""
+    counts = Counter(each.outcome for each in judgements)
+    ran = len(judgements) - counts["not run"]
+    first: Outcome = "clean" if counts["clean"] or counts["false alarm"] else "found"
+    words = [f"{counts[first]} of {ran} {'without a finding' if first == 'clean' else 'found and confirmed'}"]
+    order = ("fixed upstream", *(each for each in get_args(Outcome) if each not in (first, "fixed upstream")))
+    words += [f"{counts[outcome]} {outcome}" for outcome in order if counts[outcome]]
+    seconds = [each.seconds for each in judgements if each.seconds is not None]
+    return f"{', '.join(words)}; {_seconds_text(sum(seconds))}" if seconds else ", ".join(words)
+
+
+def judged_text(judged: Judgement) -> str:
+    """Return one judgement in a line: `tf32: found, 6.31x, misconfiguration: allow_tf32, 31 s`."""
+    plain = plain_record(judged)
+    if plain.outcome == "not run":
+        return f"{plain.case}: not run, {plain.note}"
+    words: list[str] = [plain.outcome]
+    words += [step_text(plain.end_to_end)] if plain.end_to_end is not None else []
+    words += [told_text(plain.told_kind, plain.told_key)] if plain.told_kind is not None else []
+    words += [_seconds_text(plain.seconds)] if plain.seconds is not None else []
+    note = f" ({plain.note})" if plain.note and plain.outcome not in _NEEDS_NO_NOTE else ""
+    return f"{plain.case}: {', '.join(words)}{note}"
+
+
+def _line(judged: Judgement) -> CaseLine:
+    is_told = judged.told_kind is not None
+    return CaseLine(
+        judged.case,
+        step_text(judged.end_to_end),
+        ratio_text(judged.region_ratio) if judged.region_ratio is not None else "only A" if is_told else _NOT_KNOWN,
+        _NOT_KNOWN if judged.rank_energy is None else str(judged.rank_energy),
+        _NOT_KNOWN if judged.rank_time is None else str(judged.rank_time),
+        _marked(None if judged.told_kind is None else kind_text(judged.told_kind), right=judged.kind_right),
+        _marked(judged.told_key, right=judged.key_right),
+        "✓" if judged.confirmed else "no" if is_told else _NOT_KNOWN,
+        judged.outcome,
+    )
+
+
+def step_text(ratio: Ratio | None) -> str:
+    """Return a ratio of energies: `6.31x`, `~1.03x` within noise."""
+    if ratio is None or not 0.0 <= ratio.value < 1e6:
+        return "?"
+    return f"{'~' if ratio.low <= 1.0 <= ratio.high else ''}{ratio_text(ratio.value)}"
+
+
+def _seconds_text(seconds: float) -> str:
+    return f"{round(seconds):,} s" if math.isfinite(seconds) else "? s"
+
+
+def _marked(told: str | None, *, right: bool) -> str:
+    if told is None:
+        return _NOT_KNOWN
+    return told if right else f"{told} {WRONG}"
+
+
+def _notes(judgements: Sequence[Judgement]) -> Iterator[str]:
+    for each in judgements:
+        if each.note and each.outcome not in _NEEDS_NO_NOTE:
+            yield f"{each.case}: {each.note}"
+    idle = [each for each in judgements if each.outcome == "not run"]
+    for reason in dict.fromkeys(each.note for each in idle):
+        yield f"not run, {reason}: {', '.join(each.case for each in idle if each.note == reason)}"
 
 
 def print_judgements(judgements: Sequence[Judgement], console: Console) -> None:

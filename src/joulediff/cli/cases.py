@@ -15,10 +15,9 @@ from joulediff.model.options import CASE_OPTIONS, RecordOptions
 
 if TYPE_CHECKING:
     from joulediff.cases.case import Case, DeviceName
-    from joulediff.cases.jobs import Job, JobOptions, JobResult
     from joulediff.cases.judge import Judgement
     from joulediff.cases.results import ResultsFolder
-    from joulediff.cases.run import Size
+    from joulediff.cases.run import Job, JobOptions, JobResult, Size
     from joulediff.cli.output import ReportFiles, StageLines
 
 NOT_FOUND = 3
@@ -105,9 +104,9 @@ def run_command(
 
     Exit code 0: every case that ran is found, or fixed upstream; 3: one is not.
     """
-    from joulediff.cases.jobs import JobOptions
+    from joulediff.cases.judge import all_good
     from joulediff.cases.results import open_results
-    from joulediff.cases.table import all_good
+    from joulediff.cases.run import JobOptions
     from joulediff.cli.output import ReportFiles, stdout_kept_clean
 
     cases = _choose(library, names, every=every, only=only)
@@ -136,9 +135,9 @@ def judge_command(library: Path | None, folder: str, json_to: str | None, markdo
 
     Exit code 0: every case that ran is found, or fixed upstream; 3: one is not.
     """
+    from joulediff.cases.judge import all_good
     from joulediff.cases.library import find_cases
     from joulediff.cases.results import judge_kept
-    from joulediff.cases.table import all_good
     from joulediff.cli.output import ReportFiles
 
     files = ReportFiles({"--json": json_to, "--markdown": markdown_to})
@@ -185,7 +184,7 @@ def _choose(library: Path | None, names: Sequence[str], *, every: bool, only: st
 
 
 def _run_all(cases: Sequence[Case], options: JobOptions, results: ResultsFolder, *, is_quiet: bool) -> None:
-    from joulediff.cases.jobs import make_jobs, run_jobs
+    from joulediff.cases.run import make_jobs, run_jobs
     from joulediff.cli.output import StageLines
 
     jobs = make_jobs(cases, options, results.folder)
@@ -201,7 +200,7 @@ def _run_all(cases: Sequence[Case], options: JobOptions, results: ResultsFolder,
 
 
 def _print_result(job: Job, result: JobResult, *, with_diff: bool, is_quiet: bool) -> None:
-    from joulediff.cases.table import judged_text
+    from joulediff.cases.judgement_report import judged_text
     from joulediff.cli.output import open_console
     from joulediff.report.terminal.diff import print_diff
 
