@@ -13,7 +13,7 @@ from collections import defaultdict
 from itertools import combinations
 from pathlib import Path
 
-from joulediff.archive import load
+from joulediff.archive.reader import load
 from joulediff.diagnosis.compare import diagnose
 from joulediff.model.run import Run
 

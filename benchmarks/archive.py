@@ -16,8 +16,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from joulediff.archive import Snapshot, from_wire, load, save, to_wire
+from joulediff.archive.reader import load
+from joulediff.archive.snapshot import Snapshot, from_wire, to_wire
 from joulediff.archive.tables import RECORDS
+from joulediff.archive.writer import save
 
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden" / "h200_gpt2.jd"
 

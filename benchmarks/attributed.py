@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from joulediff.archive import load
+from joulediff.archive.reader import load
 from joulediff.energy.ledger import open_books
 
 

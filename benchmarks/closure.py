@@ -21,7 +21,8 @@ from pathlib import Path
 
 import torch
 
-from joulediff.archive import load, save
+from joulediff.archive.reader import load
+from joulediff.archive.writer import save
 from joulediff.energy.ledger import open_books
 from joulediff.energy.load_energy import BurstMeter
 from joulediff.energy.replay import Replaying

@@ -30,8 +30,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from archive_mutants import KINDS, mutate
 from archive_runs import large_run, small_run
-from joulediff.archive import from_wire, load, to_wire
 from joulediff.archive.container import FREE_BYTES, MEMORY_FACTOR, pack
+from joulediff.archive.reader import load
+from joulediff.archive.snapshot import from_wire, to_wire
 from joulediff.archive.writer import to_entries
 from joulediff.model.errors import ArchiveError
 from joulediff.model.run import Run

@@ -24,7 +24,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from joulediff.matching import match_regions
+from joulediff.matching.match_runs import match_regions
 
 TOLERANCES = (1e-5, 1e-4, 1e-3, 1e-2)
 LENGTHS = (1_000, 3_000, 10_000, 30_000, 100_000)

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from joulediff.archive import load
+from joulediff.archive.reader import load
 from joulediff.model.energy import Energy
 from joulediff.model.errors import ArchiveError
 from joulediff.model.measurement import Condition, DeviceState, DomainEnergy, IdlePower, Measurement

@@ -22,7 +22,8 @@ from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.significance import RowComparison
 from joulediff.energy.ledger import Costs
 from joulediff.frameworks.jobs import OTHER, Job, JobCost
-from joulediff.matching import RegionGroup, match_regions
+from joulediff.matching.match_runs import match_regions
+from joulediff.matching.rows import RegionGroup
 from joulediff.model.diff import Diff
 from joulediff.model.energy import Energy
 from joulediff.model.errors import JoulediffError

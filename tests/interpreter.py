@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from joulediff.archive import from_wire, to_wire
+from joulediff.archive.snapshot import from_wire, to_wire
 from joulediff.frameworks.torch.capture.capture import Captured, capture_step
 from joulediff.frameworks.torch.capture.geometry import extent_of
 from joulediff.frameworks.torch.capture.signature import Signers
@@ -288,7 +288,8 @@ def sign(tensor: torch.Tensor) -> Signature:
 
 
 def save_and_load(run: Run, folder: Path) -> Run:
-    from joulediff.archive import load, save
+    from joulediff.archive.reader import load
+    from joulediff.archive.writer import save
 
     save(run, folder / "run.jd")
     return load(folder / "run.jd")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from invented import Tensor, draw, record
-from joulediff.matching import match_regions
+from joulediff.matching.match_runs import match_regions
 from joulediff.model.finding import Region
 from joulediff.model.run import Run
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from joulediff.archive import load
+from joulediff.archive.reader import load
 from joulediff.report.terminal.run import print_run
 
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from joulediff.version import __version__
 
 if TYPE_CHECKING:
-    from joulediff.archive import load, save
+    from joulediff.archive.reader import load
+    from joulediff.archive.writer import save
     from joulediff.diagnosis.compare import diff
     from joulediff.frameworks.named_regions import region
     from joulediff.measuring.doctor import check_machine
@@ -59,12 +60,12 @@ _HOMES = {
     "Run": "joulediff.model.run",
     "check_machine": "joulediff.measuring.doctor",
     "diff": "joulediff.diagnosis.compare",
-    "load": "joulediff.archive",
+    "load": "joulediff.archive.reader",
     "measure": "joulediff.measuring.step",
     "record": "joulediff.session.record",
     "region": "joulediff.frameworks.named_regions",
     "render": "joulediff.report.render",
-    "save": "joulediff.archive",
+    "save": "joulediff.archive.writer",
 }
 
 

@@ -21,11 +21,12 @@ from archive_runs import exactly, flat, large_run, small_run, small_value
 from archive_strategies import runs
 from golden_files import find_golden
 from joulediff.archive import container as limits
-from joulediff.archive import from_wire, load, save, to_wire
 from joulediff.archive.container import pack
+from joulediff.archive.reader import load
 from joulediff.archive.schema import FORMAT, TABLES
+from joulediff.archive.snapshot import from_wire, to_wire
 from joulediff.archive.tables import HEAD, RECORDS, ROLES
-from joulediff.archive.writer import to_entries
+from joulediff.archive.writer import save, to_entries
 from joulediff.model.errors import ArchiveError, JoulediffError
 from joulediff.model.run import Run, Setting, SourceText
 
@@ -169,7 +170,7 @@ def test_speed_and_size(tmp_path: Path) -> None:
 
 def test_the_wire_needs_the_standard_library_only() -> None:
     code = (
-        "import sys; from joulediff.archive import to_wire, from_wire; from joulediff.model.run import Run\n"
+        "import sys; from joulediff.archive.snapshot import to_wire, from_wire; from joulediff.model.run import Run\n"
         "assert from_wire(to_wire(Run('a', None, 'b', 'c'))).label == 'a'\n"
         "assert not {'numpy', 'pyarrow'} & set(sys.modules), 'heavy'"
     )
@@ -249,7 +250,8 @@ def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
 SAVE_AND_DIE = """
 import os, resource, signal, sys
 from pathlib import Path
-from joulediff.archive import load, save
+from joulediff.archive.reader import load
+from joulediff.archive.writer import save
 old, new, moment = sys.argv[1:]
 run = load(new)
 if moment.isdigit():

@@ -16,11 +16,12 @@ import pytest
 
 from archive_mutants import listed
 from archive_runs import DAMAGED, exactly, refusal, small_run, to_parquet
-from joulediff.archive import check, from_wire, load, to_wire
+from joulediff.archive import check
 from joulediff.archive.check import sound
 from joulediff.archive.container import MANIFEST, MAX_MANIFEST_BYTES, pack
+from joulediff.archive.reader import load
 from joulediff.archive.schema import FORMAT, TABLES, Column
-from joulediff.archive.snapshot import Snapshot
+from joulediff.archive.snapshot import Snapshot, from_wire, to_wire
 from joulediff.archive.writer import to_entries
 from joulediff.model.errors import ArchiveError
 

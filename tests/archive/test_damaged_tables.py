@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from archive_mutants import BOMBS, listed, mutate, rows_bomb
 from archive_parquet import Parts, put_together, set_body, take_apart
 from archive_runs import DAMAGED, INF, NAN, exactly, large_run, refusal, small_op, small_run, small_value, to_parquet
-from joulediff.archive import from_wire, load, to_wire
 from joulediff.archive.container import pack
 from joulediff.archive.parquet import inspect, memory_bytes
-from joulediff.archive.reader import from_bytes
+from joulediff.archive.reader import from_bytes, load
+from joulediff.archive.snapshot import from_wire, to_wire
 from joulediff.archive.thrift import BINARY, I32, I64, STRUCT, Malformed, Typed, read_struct
 from joulediff.archive.writer import to_entries
 from joulediff.model.errors import ArchiveError

@@ -13,8 +13,10 @@ from hypothesis import HealthCheck, given, settings
 
 from archive_runs import exactly, small_run
 from archive_strategies import runs
-from joulediff.archive import Snapshot, load, save
+from joulediff.archive.reader import load
 from joulediff.archive.schema import TABLES
+from joulediff.archive.snapshot import Snapshot
+from joulediff.archive.writer import save
 from joulediff.model.errors import ArchiveError
 from joulediff.model.run import Pass, Run
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from golden_files import find_golden
-from joulediff.archive import load
+from joulediff.archive.reader import load
 from joulediff.cases.case import Case
 from joulediff.cases.judge import GOOD, judge
 from joulediff.cases.library import find_cases

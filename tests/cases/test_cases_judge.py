@@ -11,7 +11,7 @@ import pytest
 import paths
 from case_builders import make_case
 from diff_builders import changed, finding, gelu, gpt2_diff, host_wait, same_diff, unlike_diff, unmeasured_diff
-from joulediff.archive import load
+from joulediff.archive.reader import load
 from joulediff.cases.case import Case
 from joulediff.cases.judge import STILL_THERE, judge, judge_same, rank_finding
 from joulediff.diagnosis.compare import diagnose

@@ -13,7 +13,7 @@ import pytest
 
 from case_builders import write_case
 from diff_builders import gpt2_diff
-from joulediff.archive import save
+from joulediff.archive.writer import save
 from joulediff.cases.run import ROOMY, JobQueue, StartsNext
 from joulediff.cli import main
 from joulediff.diagnosis import interleaved_recording

@@ -14,7 +14,8 @@ import pytest
 
 from case_builders import write_case, write_copies, write_toml
 from diff_builders import gpt2_diff, side
-from joulediff.archive import load, save
+from joulediff.archive.reader import load
+from joulediff.archive.writer import save
 from joulediff.cases.results import read_results
 from joulediff.cases.run import SAME_LABEL
 from joulediff.cli import main

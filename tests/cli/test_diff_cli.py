@@ -15,7 +15,8 @@ import torch
 
 import paths
 from cli_builders import write_program
-from joulediff.archive import load, save
+from joulediff.archive.reader import load
+from joulediff.archive.writer import save
 from joulediff.cli import main
 from joulediff.diagnosis.interleaved_recording import Program, record_fixed
 from joulediff.model.errors import JoulediffError

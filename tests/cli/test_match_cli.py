@@ -13,9 +13,10 @@ from rich.console import Console
 
 import paths
 from golden_files import check_golden
-from joulediff.archive import load, save
+from joulediff.archive.reader import load
+from joulediff.archive.writer import save
 from joulediff.cli import cli
-from joulediff.matching import match_regions
+from joulediff.matching.match_runs import match_regions
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Run
 from joulediff.report.json.match import match_to_json

@@ -21,7 +21,8 @@ import pytest
 import joulediff
 from cli_builders import make_domain, steady, write_program, write_script
 from energy_builders import gpu_run, replay, with_replays
-from joulediff.archive import load, save
+from joulediff.archive.reader import load
+from joulediff.archive.writer import save
 from joulediff.cli import main
 from joulediff.cli.output import StageLines, name_file, refuse_output
 from joulediff.cli.record import _File, _summarise

@@ -14,7 +14,7 @@ import invented
 import paths
 from diagnosis_builders import apply, assert_books_close, costs, draw, jitter, measured, record
 from invented import Tensor, exp, gelu, gelu_decomposed, softmax, tanh
-from joulediff.archive import load
+from joulediff.archive.reader import load
 from joulediff.diagnosis.compare import diagnose
 from joulediff.model.measurement import Measurement
 from joulediff.model.run import Run

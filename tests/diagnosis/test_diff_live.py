@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from energy_builders import gpu_run
-from joulediff.archive import to_wire
+from joulediff.archive.snapshot import to_wire
 from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.evidence.recorded_settings import differing_settings
 from joulediff.diagnosis.interleaved_recording import Program, recorded, started
@@ -143,7 +143,7 @@ def test_a_known_waste_is_found(name: str) -> None:
 HEAD = """\
 #!{python}
 import json, os, sys
-from joulediff.archive import from_wire, to_wire
+from joulediff.archive.snapshot import from_wire, to_wire
 from joulediff.archive.codec import to_plain
 from joulediff.process.protocol import Commands, Failure, Sender
 s, commands, request = Sender(int(sys.argv[-2])), Commands(int(sys.argv[-3])), json.loads(sys.argv[-1])

@@ -11,7 +11,7 @@ import pytest
 import joulediff as jd
 import paths
 from golden_files import find_golden
-from joulediff.archive import load
+from joulediff.archive.reader import load
 from joulediff.diagnosis.compare import diagnose
 from joulediff.model.diff import Diff
 from joulediff.report.json.diff import diff_from_json

@@ -6,7 +6,7 @@ import pytest
 
 import paths
 from golden_files import check_golden
-from joulediff.archive import load
+from joulediff.archive.reader import load
 from joulediff.energy.attribution import attribute
 from joulediff.energy.ledger import Books, open_books
 from joulediff.model.measurement import Account

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from joulediff.archive import load
+from joulediff.archive.reader import load
 from joulediff.model.run import Run
 from joulediff.session.record import record
 

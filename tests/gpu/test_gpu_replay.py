@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import paths
-from joulediff.archive import load
+from joulediff.archive.reader import load
 from joulediff.energy.ledger import open_books
 from joulediff.frameworks.torch.replay.replayer import TorchReplayer
 from joulediff.model.measurement import Account

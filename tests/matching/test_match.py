@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from invented import Tensor, call, draw, exp, gelu, gelu_decomposed, invented, record, sigmoid, silu, softmax, tanh
-from joulediff.matching import group_regions, match_regions
+from joulediff.matching.match_runs import match_regions
+from joulediff.matching.rows import group_regions
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Pass, Run
 from matching_builders import Step, V, W, X, given, matched, names, shown

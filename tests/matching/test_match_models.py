@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from joulediff.matching import group_regions, match_regions
+from joulediff.matching.match_runs import match_regions
+from joulediff.matching.rows import group_regions
 from joulediff.model.finding import Region
 from joulediff.model.run import Run
 from rewrites.models import MODELS, make_exported_step, make_step, make_training_step

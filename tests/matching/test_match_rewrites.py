@@ -14,8 +14,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulediff.matching import match_regions
 from joulediff.matching.graph import Graph, to_graph
+from joulediff.matching.match_runs import match_regions
 from joulediff.model.finding import Region
 from joulediff.model.run import Run
 from rewrites.nodes import KINDS

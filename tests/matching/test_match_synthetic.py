@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from invented import sign
-from joulediff.matching import match_regions
+from joulediff.matching.match_runs import match_regions
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Run
 from joulediff.model.signature import Signature

@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from joulediff.matching import group_regions, match_regions
+from joulediff.matching.match_runs import match_regions
+from joulediff.matching.rows import group_regions
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import Region
 from joulediff.model.run import Run

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from invented import Tensor, call, cat, draw, gelu, gelu_decomposed, invented, record, tanh
-from joulediff.archive import from_wire, to_wire
+from joulediff.archive.snapshot import from_wire, to_wire
 from joulediff.energy.ledger import Costs
 from joulediff.model.run import Run
 from joulediff.model.signature import difference

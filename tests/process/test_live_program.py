@@ -21,8 +21,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joulediff.archive import to_wire
 from joulediff.archive.codec import to_plain
+from joulediff.archive.snapshot import to_wire
 from joulediff.frameworks.jobs import OWN, Job, JobCost, LiveProgram
 from joulediff.model.energy import Energy
 from joulediff.model.errors import JoulediffError, ProgramError

@@ -15,7 +15,7 @@ from typing import get_args
 
 import pytest
 
-from joulediff.archive import Snapshot, to_wire
+from joulediff.archive.snapshot import Snapshot, to_wire
 from joulediff.model.errors import ArchiveError, JoulediffError, ProgramError
 from joulediff.model.options import RecordOptions
 from joulediff.model.progress import ProgressListener

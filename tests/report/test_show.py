@@ -17,7 +17,7 @@ from rich.text import Text
 
 from energy_builders import cpu_run, gpu_run, odd_runs, replay, with_replays
 from golden_files import check_golden
-from joulediff.archive import save
+from joulediff.archive.writer import save
 from joulediff.cli import main
 from joulediff.model.errors import JoulediffError
 from joulediff.model.measurement import Condition
@@ -479,7 +479,7 @@ def show(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
                 raise JoulediffError(f"{path} is no recording", fix="record it again")
             return found
 
-        monkeypatch.setattr("joulediff.archive.load", load)
+        monkeypatch.setattr("joulediff.archive.reader.load", load)
         with pytest.raises(SystemExit) as caught:
             main(["show", *words])
         out, err = capsys.readouterr()

@@ -6,7 +6,7 @@ import pytest
 
 import paths
 from golden_files import check_golden
-from joulediff.archive import load
+from joulediff.archive.reader import load
 from joulediff.model.run import Run
 from show_builders import render
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from joulediff.archive import load
+from joulediff.archive.reader import load
 from joulediff.energy.ledger import open_books
 from joulediff.frameworks.named_regions import region
 from joulediff.frameworks.recorder import Recorder, open_recorder

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
-from joulediff.archive import load
 from joulediff.archive.codec import Document, from_plain, read_json, to_plain
+from joulediff.archive.reader import load
 from joulediff.archive.writer import open_folder
 from joulediff.cases.case import Case
 from joulediff.cases.judge import Judgement, judge, judge_same

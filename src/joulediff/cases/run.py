@@ -17,7 +17,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from joulediff.archive import Snapshot, load, save
+from joulediff.archive.reader import load
+from joulediff.archive.snapshot import Snapshot
+from joulediff.archive.writer import save
 from joulediff.cases import library
 from joulediff.cases.case import Case, DeviceName
 from joulediff.cases.judge import Judgement, judge, judge_same

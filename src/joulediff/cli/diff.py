@@ -21,7 +21,7 @@ from joulediff.model.options import DiffOptions, RecordOptions
 from joulediff.report.limits import TOP_FINDINGS
 
 if TYPE_CHECKING:
-    from joulediff.archive import Snapshot
+    from joulediff.archive.snapshot import Snapshot
     from joulediff.cli.output import ReportFiles
     from joulediff.diagnosis.interleaved_recording import Program
     from joulediff.model.diff import Diff
@@ -129,7 +129,7 @@ class _Side:
             return False
 
     def load(self) -> Run:
-        from joulediff.archive import load
+        from joulediff.archive.reader import load
 
         run = load(self.target)
         return replace(run, label=self.label) if self.label else run
@@ -146,7 +146,7 @@ class _Side:
         return Program(request, find_interpreter(self.python), self.keep)
 
     def keep(self, recording: Snapshot) -> None:
-        from joulediff.archive import save
+        from joulediff.archive.writer import save
         from joulediff.cli.output import name_file
 
         assert self.folder is not None

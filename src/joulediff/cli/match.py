@@ -21,9 +21,9 @@ def command(first: str, second: str, top: int, tolerance: float, json_to: str | 
 
     Parts are matched by the values of their tensors, never by names.
     """
-    from joulediff.archive import load
+    from joulediff.archive.reader import load
     from joulediff.cli.output import open_console, refuse_recording, refuse_unwritable, write_text
-    from joulediff.matching import match_regions
+    from joulediff.matching.match_runs import match_regions
     from joulediff.report.terminal.match import print_match
     from joulediff.report.views.match_rows import report_match
 

@@ -131,7 +131,7 @@ def refuse_unwritable(place: str | None, *, option: str = "--json") -> None:
 
 def refuse_output(place: str, program: str) -> None:
     """Raise if a run cannot be saved at `place`, or would replace the program or a file that is no recording."""
-    from joulediff.archive import why_unwritable
+    from joulediff.archive.writer import why_unwritable
 
     if (why := why_unwritable(place)) is not None:
         raise _unwritable(place, why, "-o")

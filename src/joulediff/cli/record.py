@@ -20,7 +20,7 @@ from joulediff.cli.options import (
 from joulediff.model.options import RecordOptions
 
 if TYPE_CHECKING:
-    from joulediff.archive import Snapshot
+    from joulediff.archive.snapshot import Snapshot
     from joulediff.model.run import Run
 
 
@@ -102,7 +102,7 @@ class _File:
     kept: Snapshot | None = None
 
     def keep(self, recording: Snapshot) -> None:
-        from joulediff.archive import save
+        from joulediff.archive.writer import save
 
         save(recording, self.shown)
         self.kept = recording

@@ -27,7 +27,7 @@ def command(recorded: str, by: str, top: int, strict: bool, json_to: str | None)
 
     --by and --top apply to the report on the terminal; the JSON is always complete.
     """
-    from joulediff.archive import load
+    from joulediff.archive.reader import load
     from joulediff.cli.output import open_console, refuse_recording, refuse_unwritable, write_text
     from joulediff.report.terminal.run import print_run
 

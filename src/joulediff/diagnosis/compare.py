@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from joulediff.archive import load
+from joulediff.archive.reader import load
 from joulediff.diagnosis.assemble import assemble
 from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.conditions import compare_conditions
@@ -21,7 +21,7 @@ from joulediff.diagnosis.evidence.only_difference import find_only_difference
 from joulediff.diagnosis.merge import merge_same_causes
 from joulediff.diagnosis.significance import SPREAD, compare_rows
 from joulediff.frameworks.jobs import LiveProgram
-from joulediff.matching import TOLERANCE, match_regions
+from joulediff.matching.match_runs import TOLERANCE, match_regions
 from joulediff.model.diff import Diff, Thresholds
 from joulediff.model.options import DiffOptions
 from joulediff.model.pair import SideName

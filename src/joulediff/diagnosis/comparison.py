@@ -13,7 +13,8 @@ from functools import cached_property
 from joulediff.diagnosis.evidence.recorded_settings import differing_settings
 from joulediff.energy.ledger import Costs
 from joulediff.frameworks.framework import settings_at
-from joulediff.matching import TOLERANCE, RegionGroup, group_regions
+from joulediff.matching.match_runs import TOLERANCE
+from joulediff.matching.rows import RegionGroup, group_regions
 from joulediff.model.finding import Region
 from joulediff.model.pair import SIDES, Pair, SideName
 from joulediff.model.place import Place

@@ -20,7 +20,7 @@ from joulediff.diagnosis.significance import RowComparison, is_different, may_di
 from joulediff.diagnosis.trials.region_trials import RegionTrials
 from joulediff.diagnosis.trials.run_trials import run_trials
 from joulediff.frameworks.framework import is_read
-from joulediff.matching import is_view
+from joulediff.matching.rows import is_view
 from joulediff.model.energy import joules_of
 from joulediff.model.finding import NOT_TRIED, Cause, Region
 from joulediff.model.pair import SIDES, other_side

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from joulediff.archive import Snapshot
+from joulediff.archive.snapshot import Snapshot
 from joulediff.frameworks.jobs import LiveProgram
 from joulediff.model.errors import JoulediffError, ProgramError
 from joulediff.model.pair import SideName, other_side

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from joulediff.diagnosis.comparison import Comparison, ops_of
-from joulediff.matching import RegionGroup
+from joulediff.matching.rows import RegionGroup
 from joulediff.model.diff import Thresholds
 from joulediff.model.energy import Energy, joules_of
 from joulediff.model.finding import Region

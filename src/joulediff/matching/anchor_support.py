@@ -7,7 +7,6 @@ except for weights that one run holds fused. An unsupported anchor is kept only 
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -204,10 +203,10 @@ def _pair_equal(joint: JointGraph, ours: list[int], theirs: list[int], tolerance
 def _are_equal(joint: JointGraph, one: int, other: int, tolerance: float) -> bool:
     a, b = _signature(joint, one), _signature(joint, other)
     assert a is not None and b is not None
-    if math.isinf(a.sum_x2) or math.isinf(b.sum_x2):
+    if a.overflows or b.overflows:
         # A mask is filled with the lowest number of its type; only squares of the lowest float64 overflow. It equals
         # the mask of another type. Of two such masks too little is left to compare.
-        return a.sum_x2 != b.sum_x2
+        return a.overflows != b.overflows
     slack = DEPTH * max(_rounding(joint, one), _rounding(joint, other))
     return is_same_weak_value(a, b, tolerance=tolerance + slack)
 

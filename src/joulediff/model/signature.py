@@ -44,6 +44,11 @@ class Signature:
         """Whether no element is NaN or infinite."""
         return not (self.nans or self.positive_infs or self.negative_infs)
 
+    @property
+    def overflows(self) -> bool:
+        """Whether the sum of squares exceeds the largest double."""
+        return math.isinf(self.sum_x2)
+
     def repeated(self, times: int) -> Signature:
         """Return the signature of `times` copies."""
         if times == 1:

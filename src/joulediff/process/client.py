@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from joulediff.archive import Snapshot
+from joulediff.archive.snapshot import Snapshot
 from joulediff.frameworks.jobs import LiveProgram
 from joulediff.model.errors import JoulediffError
 from joulediff.model.progress import ProgressListener

@@ -25,7 +25,7 @@ from joulediff.pysource.code_owner import is_ours
 from joulediff.pysource.programs import UserCodeFailed, describe, load_builder, load_step
 
 if TYPE_CHECKING:
-    from joulediff.archive import Snapshot
+    from joulediff.archive.snapshot import Snapshot
 
 PACKAGES = ("numpy", "psutil", "scipy")
 _OUT_OF_MEMORY = ("MemoryError", "OutOfMemoryError", "ResourceExhaustedError")
@@ -52,7 +52,7 @@ class ProgressSender(ProgressListener):
         self.failure = (error, where)
 
     def checkpoint(self, run: Run) -> None:
-        from joulediff.archive import Snapshot
+        from joulediff.archive.snapshot import Snapshot
 
         found = Snapshot.of(run, since=self.sent)
         self.sender.run(found.to_wire(since=self.sent))
@@ -92,7 +92,7 @@ def _run(request: Request, sender: Sender, commands: Commands) -> int:
 def _load_joulediff() -> None:
     """Import the modules that recording needs, before the program can change `sys.path`."""
     try:
-        for name in ("scipy.special", "joulediff.archive", "joulediff.session.record"):
+        for name in ("scipy.special", "joulediff.archive.snapshot", "joulediff.session.record"):
             importlib.import_module(name)
     except ImportError as error:
         raise JoulediffError(

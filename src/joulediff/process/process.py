@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from joulediff.archive import Snapshot
+from joulediff.archive.snapshot import Snapshot
 from joulediff.model.errors import JoulediffError
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import PASSES, Pass, PassName, Run

@@ -13,8 +13,8 @@ from inspect import Signature, isfunction, signature
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from joulediff.archive import from_wire, to_wire
 from joulediff.archive.codec import Document, from_plain, to_plain
+from joulediff.archive.snapshot import from_wire, to_wire
 from joulediff.frameworks.jobs import LiveProgram
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Run

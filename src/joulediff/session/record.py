@@ -15,7 +15,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from joulediff.archive import Snapshot, save, why_unwritable
+from joulediff.archive.snapshot import Snapshot
+from joulediff.archive.writer import save, why_unwritable
 from joulediff.energy.load_energy import BurstMeter, LoadMeter
 from joulediff.energy.replay import Replaying
 from joulediff.frameworks.recorder import Recorder, open_recorder

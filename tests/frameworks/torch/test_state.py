@@ -14,7 +14,7 @@ from torch import nn
 from joulediff.frameworks.recorder import Recorder, open_recorder
 from joulediff.frameworks.torch import state as states
 from joulediff.frameworks.torch.state import State, keep_state
-from joulediff.matching import match_regions
+from joulediff.matching.match_runs import match_regions
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Run
 from joulediff.session.record import record

@@ -24,7 +24,7 @@ from joulediff.diagnosis.suggest import (
     suggest_setting,
 )
 from joulediff.frameworks.framework import gradient_getter, setting_read_by, short_name
-from joulediff.matching import is_view, name_ops
+from joulediff.matching.rows import is_view, name_ops
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import NOT_TRIED, Cause
 from joulediff.model.pair import SIDES, Pair, SideName, pair_from

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.diagnosis.trials.layout_change import measure_with_layout
 from joulediff.frameworks.jobs import JobCost
-from joulediff.matching import match_regions
+from joulediff.matching.match_runs import match_regions
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import Region
 from joulediff.model.pair import pair_from

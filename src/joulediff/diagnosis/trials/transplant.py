@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from joulediff.diagnosis.comparison import Comparison
 from joulediff.frameworks.jobs import OTHER, Dataflow, Feed, Job, JobCost
-from joulediff.matching import TOLERANCE, is_view
+from joulediff.matching.match_runs import TOLERANCE
+from joulediff.matching.rows import is_view
 from joulediff.model.finding import Region
 from joulediff.model.pair import SideName, other_side
 from joulediff.model.run import Run

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from joulediff.energy.ledger import Costs
 from joulediff.frameworks.framework import short_name
-from joulediff.matching import RegionGroup, group_regions
+from joulediff.matching.rows import RegionGroup, group_regions
 from joulediff.model.energy import Energy, joules_of
 from joulediff.model.finding import Region, RegionKind
 from joulediff.model.run import Run

@@ -23,7 +23,7 @@ from torch import nn
 from torch._C import _len_torch_dispatch_stack
 
 from interpreter import SEED, check_signature, flatten, seed_all, sign, to_run
-from joulediff.archive import load
+from joulediff.archive.reader import load
 from joulediff.energy.ledger import open_books
 from joulediff.energy.load_energy import BurstEnergy, BurstMeter
 from joulediff.frameworks.torch.capture.capture import capture_step

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from joulediff.archive import load, save
+from joulediff.archive.reader import load
 from joulediff.archive.snapshot import Snapshot, from_wire, to_wire
 from joulediff.archive.tables import from_tables
+from joulediff.archive.writer import save
 from joulediff.frameworks.framework import settings_at
 from joulediff.model.errors import ArchiveError
 from joulediff.model.run import Run, Setting, SettingSpan
