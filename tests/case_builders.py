@@ -9,7 +9,7 @@ from typing import Any
 
 from joulediff.cases.case import Case, read_case
 from joulediff.cases.judge import Judgement
-from joulediff.model.diff import Ratio
+from joulediff.model.energy import Ratio
 
 FACTS: dict[str, Any] = {
     "title": "Float32 products without TF32",

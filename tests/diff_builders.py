@@ -15,13 +15,12 @@ from joulediff.model.diff import (
     Diff,
     DiffSide,
     Ledger,
-    Ratio,
     Row,
     RowVerdict,
     StepCost,
     Thresholds,
 )
-from joulediff.model.energy import Energy, Source
+from joulediff.model.energy import Energy, Ratio, Source
 from joulediff.model.finding import Cause, Confirmation, Cost, Finding, Proof, Trial, WholeRun, Work
 from joulediff.model.measurement import Account
 from joulediff.model.place import Place

@@ -15,7 +15,8 @@ from joulediff.archive.reader import load
 from joulediff.cases.case import Case
 from joulediff.cases.judge import STILL_THERE, judge, judge_same, rank_finding
 from joulediff.diagnosis.compare import diagnose
-from joulediff.model.diff import Diff, Ratio
+from joulediff.model.diff import Diff
+from joulediff.model.energy import Ratio
 from joulediff.model.finding import Cause, Finding
 from joulediff.model.run import Run
 from run_builders import RunBuilder

@@ -21,7 +21,7 @@ from joulediff.cases.judgement_report import (
     totals_text,
 )
 from joulediff.cases.results import read_results, results_to_json, write_results
-from joulediff.model.diff import Ratio
+from joulediff.model.energy import Ratio
 from joulediff.model.errors import JoulediffError
 
 

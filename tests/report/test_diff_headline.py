@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from diff_builders import gpt2_diff, row, same_diff, side
-from joulediff.model.diff import Diff, Ratio
+from joulediff.model.diff import Diff
+from joulediff.model.energy import Ratio
 from joulediff.report.views.diff_sentences import headline
 
 

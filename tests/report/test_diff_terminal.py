@@ -22,7 +22,8 @@ from diff_builders import (
     unmeasured_diff,
 )
 from golden_files import check_golden
-from joulediff.model.diff import Diff, Ratio, Thresholds
+from joulediff.model.diff import Diff, Thresholds
+from joulediff.model.energy import Ratio
 from joulediff.model.finding import Cause, CauseType, Confirmation, Trial
 from joulediff.model.pair import SideName
 from joulediff.model.place import Place

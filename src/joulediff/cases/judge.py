@@ -13,7 +13,8 @@ from typing import Literal
 from joulediff.cases.case import Case
 from joulediff.energy.ledger import open_books
 from joulediff.frameworks.framework import frameworks
-from joulediff.model.diff import Diff, Ratio
+from joulediff.model.diff import Diff
+from joulediff.model.energy import Ratio
 from joulediff.model.finding import Finding, FindingKind, Verdict
 from joulediff.model.run import Run
 from joulediff.report.views.run_rows import RunRow, group_rows

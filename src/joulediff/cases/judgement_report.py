@@ -16,7 +16,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from joulediff.cases.judge import Judgement, Outcome, kind_text, told_text
-from joulediff.model.diff import Ratio
+from joulediff.model.energy import Ratio
 from joulediff.report.markdown import code, escape
 from joulediff.report.sanitize import plain_record
 from joulediff.report.terminal.table import cut_end, to_table
@@ -124,7 +124,7 @@ def step_text(ratio: Ratio | None) -> str:
     """Return a ratio of energies: `6.31x`, `~1.03x` within noise."""
     if ratio is None or not 0.0 <= ratio.value < 1e6:
         return "?"
-    return f"{'~' if ratio.low <= 1.0 <= ratio.high else ''}{ratio_text(ratio.value)}"
+    return f"{'~' if ratio.may_be_one else ''}{ratio_text(ratio.value)}"
 
 
 def _seconds_text(seconds: float) -> str:

@@ -68,7 +68,7 @@ class Replaying:
                     rows = self._measure(each, distances[done], windows_s[done])
                     self._add(each, rows)
                     done += 1
-                    if all(row.energy_j is None for row in rows) and not self.replayer.is_alive(each.device):
+                    if not any(row.is_measured for row in rows) and not self.replayer.is_alive(each.device):
                         raise JoulediffError(
                             f"{each.device} does not answer any more since {self.run.ops[each.op].name} was run again"
                         )
@@ -87,7 +87,7 @@ class Replaying:
     @property
     def measured(self) -> int:
         """How many distinct operators have been measured."""
-        return len({row.op for row in self._rows if row.energy_j is not None})
+        return len({row.op for row in self._rows if row.is_measured})
 
     def _possible(self, distinct: Sequence[DistinctOp]) -> Iterator[DistinctOp]:
         total_s = sum(each.time_s for each in distinct)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from joulediff.model.energy import Energy
+from joulediff.model.energy import Energy, Ratio
 from joulediff.model.finding import Finding
 from joulediff.model.measurement import Account
 from joulediff.model.options import DiffOptions
@@ -93,15 +93,6 @@ class DiffSide:
 
 
 @dataclass(frozen=True, slots=True)
-class Ratio:
-    """Energy of A over that of B."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
 class ConditionDifference:
     """A condition that differed when the two runs were measured. A serious one makes joules incomparable."""
 
@@ -138,6 +129,7 @@ class Diff:
     a: DiffSide
     b: DiffSide
     ratio: Ratio | None
+    """Energy of A over that of B."""
     delta_j: float | None
     delta_low_j: float | None
     delta_high_j: float | None

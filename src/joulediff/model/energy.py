@@ -1,4 +1,4 @@
-"""Energy: joules with their interval and source, and all arithmetic on such values.
+"""Energy: joules with their interval and source, and all arithmetic and comparisons of such values.
 
 Energy crosses borders as `Energy`, never as a bare float. The interval holds the value with 95 % confidence, as far as
 repeats and the resolution of the meter show. A file may hold any number: operations return None for a result that is
@@ -12,6 +12,8 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
+
+from joulediff.model.pair import SideName
 
 Source = Literal["metered", "replayed", "attributed", "estimated"]
 
@@ -45,6 +47,21 @@ class Energy:
         return max(self.above_j, self.below_j)
 
     @property
+    def width_j(self) -> float:
+        """Return the width of the interval."""
+        return self.high - self.low
+
+    @property
+    def is_zero(self) -> bool:
+        """Return whether the value is exactly zero."""
+        return self.joules == 0.0
+
+    @property
+    def is_surely_positive(self) -> bool:
+        """Return whether the whole interval is above zero."""
+        return self.low > 0.0
+
+    @property
     def half_width_share(self) -> float:
         """Return the larger half of the interval as a share of the value."""
         return self.half_j / abs(self.joules) if self.joules else float("inf")
@@ -59,8 +76,24 @@ class Energy:
         return Energy(joules, max(0.0, joules - self.below_j), joules + self.above_j, self.source)
 
 
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """One energy over another, with its interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def may_be_one(self) -> bool:
+        """Return whether the two energies may be equal: 1 is within the interval."""
+        return self.low <= 1.0 <= self.high
+
+
 # From the strongest to the weakest, as the type names them.
 _SOURCES: tuple[Source, ...] = get_args(Source)
+# Stands for an end of a ratio that is not known.
+_MOST_LOG = math.log(1e6)
 
 
 def to_energy(joules: float, low: float, high: float, source: Source) -> Energy | None:
@@ -104,17 +137,42 @@ def add_independent(parts: Iterable[Energy]) -> Energy | None:
     return add(enumerate(parts))
 
 
+def add_known(parts: Iterable[Energy | None]) -> Energy | None:
+    """Return the sum of the energies that are known, whose errors are independent; None if none is."""
+    return add_independent(part for part in parts if part is not None)
+
+
 def add_common(parts: Iterable[Energy]) -> Energy | None:
     """Return the sum of energies that err together; None without parts."""
     return add((None, part) for part in parts)
 
 
-def subtract(whole: Energy, parts: Sequence[Energy]) -> Energy | None:
-    """Return the energy that parts leave of a whole; all errors are independent."""
+def subtract(whole: Energy, parts: Sequence[Energy], *, error: float = 0.0) -> Energy | None:
+    """Return the energy that parts leave of a whole; all errors are independent.
+
+    Each energy has a further error of the share `error` of its value.
+    """
     joules = whole.joules - sum(part.joules for part in parts)
-    below_j = math.hypot(whole.below_j, *(part.above_j for part in parts))
-    above_j = math.hypot(whole.above_j, *(part.below_j for part in parts))
+    errors_j = [error * each.joules for each in (whole, *parts)]
+    below_j = math.hypot(whole.below_j, *(part.above_j for part in parts), *errors_j)
+    above_j = math.hypot(whole.above_j, *(part.below_j for part in parts), *errors_j)
     return to_energy(joules, joules - below_j, joules + above_j, weakest([*parts, whole]))
+
+
+def subtract_common(whole: Energy, part: Energy | None) -> Energy | None:
+    """Return the energy that a part leaves of a whole, with the source of the part; their errors add up."""
+    if part is None:
+        return None
+    return to_energy(whole.joules - part.joules, whole.low - part.high, whole.high - part.low, part.source)
+
+
+def remainder(whole: Energy | None, parts: Sequence[Energy | None]) -> Energy | None:
+    """Return the energy of a whole that no known part holds, with a symmetric interval; it may be negative."""
+    known = [part for part in parts if part is not None]
+    if whole is None or not known:
+        return whole
+    left_j = whole.joules - sum(part.joules for part in known)
+    return around(left_j, math.hypot(whole.width_j, *(part.width_j for part in known)) / 2, whole.source)
 
 
 def scale(energy: Energy | None, factor: float, *, error: float = 0.0) -> Energy | None:
@@ -152,6 +210,91 @@ def mean(first: Energy, second: Energy) -> Energy | None:
     return widen(both, abs(first.joules - second.joules))
 
 
+def lowest(energies: Sequence[Energy]) -> Energy:
+    """Return the lowest of several measurements of the same work, with the narrowest interval among them."""
+    least = min(energies, key=lambda each: each.joules)
+    half_j = min(each.width_j / 2 for each in energies)
+    return Energy(least.joules, least.joules - half_j, least.joules + half_j, least.source)
+
+
 def weakest(energies: Iterable[Energy]) -> Source:
     """Return the weakest source of some energies: the one that their sum can claim."""
     return max({energy.source for energy in energies}, key=_SOURCES.index)
+
+
+def difference_j(a: Energy | None, b: Energy | None) -> float:
+    """Return how many joules `a` is above `b`; None is no work and costs nothing."""
+    return joules_of(a) - joules_of(b)
+
+
+def costlier_side(a: Energy | None, b: Energy | None) -> SideName:
+    """Return the side with more energy, `a` if both have the same."""
+    return "a" if difference_j(a, b) >= 0 else "b"
+
+
+def ratio(a: Energy | None, b: Energy | None, *, error: float = 0.0) -> Ratio | None:
+    """Return `a` over `b`; None if one is unknown or not positive.
+
+    Each energy has a further error of the share `error` of its value. The interval is symmetric in the logarithm: half
+    and twice are equally far from one.
+    """
+    if a is None or b is None or not (a.joules > 0 and b.joules > 0):
+        return None
+    below = math.hypot(_log_ratio(a.joules, a.low), _log_ratio(b.high, b.joules), error, error)
+    above = math.hypot(_log_ratio(a.high, a.joules), _log_ratio(b.joules, b.low), error, error)
+    value = a.joules / b.joules
+    return Ratio(value, value * math.exp(-below), value * math.exp(min(above, _MOST_LOG)))
+
+
+def _log_ratio(more: float, less: float) -> float:
+    """Return the logarithm of a ratio; the low end of an energy may be zero."""
+    return math.log(more / less) if more > 0 and less > 0 else _MOST_LOG
+
+
+def higher_over_lower(a: Energy | None, b: Energy | None) -> float | None:
+    """Return the ratio of the higher energy to the lower one; None if the lower one is not positive."""
+    lower_j, higher_j = sorted((joules_of(a), joules_of(b)))
+    return higher_j / lower_j if lower_j > 0 else None
+
+
+def share_of(part_j: float, whole: Energy | None) -> float | None:
+    """Return joules as a share of an energy; None if the energy is unknown or not positive."""
+    return part_j / whole.joules if whole is not None and whole.joules > 0 else None
+
+
+def saved_share(before: Energy | None, after: Energy | None) -> float | None:
+    """Return the share of an energy that a change saves; None if one is unknown or there was nothing to save."""
+    if before is None or after is None or not before.joules > 0:
+        return None
+    return 1 - after.joules / before.joules
+
+
+def is_more_than(joules: float, share: float, whole: Energy | None) -> bool:
+    """Return whether joules exceed a share of an energy; False if the energy is unknown."""
+    return whole is not None and joules > share * whole.joules
+
+
+def is_at_most(energy: Energy | None, share: float, other: Energy | None) -> bool:
+    """Return whether an energy is at most this share of another; False if one is unknown."""
+    return energy is not None and other is not None and energy.joules <= share * other.joules
+
+
+def overlap(a: Energy | None, b: Energy | None) -> bool:
+    """Return whether the intervals of two energies overlap; an unknown one overlaps with every other."""
+    return a is None or b is None or (a.low <= b.high and b.low <= a.high)
+
+
+def agree(a: Energy | None, b: Energy | None) -> bool:
+    """Return whether one of two energies is within the interval of the other; None is no work and exactly zero."""
+    if a is None or b is None:
+        only = a or b
+        return only is None or not only.is_surely_positive
+    return b.low <= a.joules <= b.high or a.low <= b.joules <= a.high
+
+
+def mean_power_w(energy: Energy | None, time_s: float) -> float | None:
+    """Return the mean power of an energy; None if the energy or its time is unknown."""
+    if energy is None or not time_s > 0.0:
+        return None
+    power_w = energy.joules / time_s
+    return power_w if math.isfinite(power_w) else None

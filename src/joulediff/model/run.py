@@ -250,6 +250,11 @@ class Replay:
     note: str | None = None
 
     @property
+    def is_measured(self) -> bool:
+        """Return whether the operator could be run again and measured."""
+        return self.energy_j is not None
+
+    @property
     def energy(self) -> Energy | None:
         """Return the energy of one call above that of the idle device; None if it was not measured."""
         if self.energy_j is None or self.low_j is None or self.high_j is None:

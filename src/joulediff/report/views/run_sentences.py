@@ -69,7 +69,7 @@ def split_text(run: Run, books: Books) -> str | None:
 
 def clocks_text(run: Run) -> str | None:
     """Return the clocks of the replay and of the program."""
-    replayed = [r.clock_mhz for r in run.replays if r.energy_j is not None and _is_clock(r.clock_mhz)]
+    replayed = [r.clock_mhz for r in run.replays if r.is_measured and _is_clock(r.clock_mhz)]
     domains = {r.domain for r in run.replays}
     found = {} if run.measurement is None else run.measurement.clocks_mhz
     program = [clock for name, clock in found.items() if name in domains and _is_clock(clock)]
@@ -162,7 +162,7 @@ def _waits(run: Run, places: Sequence[WaitPlace]) -> str:
 def _count_distinct(replays: Iterable[Replay]) -> tuple[int, int]:
     """Return the number of distinct operators that replay measured, and of all."""
     every = list(replays)
-    return len({r.op for r in every if r.energy_j is not None}), len({r.op for r in every})
+    return len({r.op for r in every if r.is_measured}), len({r.op for r in every})
 
 
 def _percent(share: float) -> str:

@@ -143,19 +143,19 @@ def _why_open(account: Account) -> str:
 
 
 def _doubtful_replays(run: Run) -> list[str]:
-    marked = [replay for replay in run.replays if replay.energy_j is not None and replay.note]
+    marked = [replay for replay in run.replays if replay.is_measured and replay.note]
     pairs = [(note, replay.op) for replay in marked for note in (replay.note or "").split("; ")]
     return [f"the replayed energy of {_distinct(run, ops)} may be wrong: {note}" for note, ops in _fold(pairs)]
 
 
 def _unmeasured_replays(run: Run) -> list[str]:
-    measured = {replay.op for replay in run.replays if replay.energy_j is not None}
+    measured = {replay.op for replay in run.replays if replay.is_measured}
     pairs = [(r.note or "the reason is unknown", r.op) for r in run.replays if r.op not in measured]
     return [f"not replayed: {_distinct(run, ops)}: {note}" for note, ops in _fold(pairs)]
 
 
 def _drawn_replays(run: Run) -> list[str]:
-    drawn = [r.op for r in run.replays if r.energy_j is not None and r.inputs == "drawn"]
+    drawn = [r.op for r in run.replays if r.is_measured and r.inputs == "drawn"]
     return [f"replayed with random inputs instead of the recorded ones: {_distinct(run, drawn)}"] if drawn else []
 
 
