@@ -251,6 +251,6 @@ def _exit_code(diff: Diff, fail_above: float | None) -> int:
     if fail_above is not None:
         if diff.ratio is None:
             return 2
-        if not diff.same_work and 1 / diff.ratio.value > 1 + fail_above and not diff.ratio.low <= 1 <= diff.ratio.high:
+        if not diff.same_work and 1 / diff.ratio.value > 1 + fail_above and not diff.ratio.may_be_one:
             return TOO_MUCH
     return 0 if diff.comparable else 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,13 +18,12 @@ from joulediff.model.diff import (
     Diff,
     DiffSide,
     Ledger,
-    Ratio,
     Row,
     RowKind,
     RowVerdict,
     StepCost,
 )
-from joulediff.model.energy import Energy, add_independent, around
+from joulediff.model.energy import Ratio, add_known, ratio, remainder, subtract
 from joulediff.model.finding import Finding
 from joulediff.model.pair import SIDES, SideName
 from joulediff.model.stats import CONFIDENCE_SIGMAS
@@ -38,8 +36,6 @@ _ROW_NAMES: dict[str, str] = {
     "host": "(host: Python, launches)",
     "waits": "(host waits for a device)",
 }
-# Stands for an end of a ratio that is not known.
-_MOST_LOG = math.log(1e6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +53,10 @@ def assemble(work: Investigation, conditions: tuple[ConditionDifference, ...], *
     comparison, rows = work.comparison, work.rows
     comparable = not any(each.serious for each in conditions)
     a, b = (comparison.costs[side].total for side in SIDES)
-    ratio, (delta_j, low_j, high_j) = _compare_totals(a, b, spread) if comparable else (None, (None, None, None))
+    doubt = spread * CONFIDENCE_SIGMAS
+    a_over_b = ratio(a, b, error=doubt) if comparable else None
+    delta = None if a is None or b is None or a_over_b is None else subtract(a, [b], error=doubt)
+    delta_j, low_j, high_j = (None, None, None) if delta is None else (delta.joules, delta.low, delta.high)
     numbered = _number(work.drafts)
     is_same = bool(rows) and all(row.same for row in rows) and not any(_unmatched_ops(comparison, x) for x in SIDES)
     return Diff(
@@ -66,13 +65,13 @@ def assemble(work: Investigation, conditions: tuple[ConditionDifference, ...], *
         tool=__version__,
         a=_side(comparison, "a"),
         b=_side(comparison, "b"),
-        ratio=ratio,
+        ratio=a_over_b,
         delta_j=delta_j,
         delta_low_j=low_j,
         delta_high_j=high_j,
         comparable=comparable,
         condition_differences=conditions,
-        explained_share=_explained(numbered.findings, delta_j, ratio),
+        explained_share=_explained(numbered.findings, delta_j, a_over_b),
         findings=numbered.findings,
         rows=_table(work, numbered, comparable=comparable and a is not None),
         ledger_a=_ledger(comparison, "a"),
@@ -105,30 +104,10 @@ def _unmatched_ops(comparison: Comparison, side: SideName) -> list[int]:
     return [op.id for op in comparison.run(side).ops if op.id not in matched]
 
 
-def _compare_totals(
-    a: Energy | None, b: Energy | None, spread: float
-) -> tuple[Ratio | None, tuple[float | None, float | None, float | None]]:
-    if a is None or b is None or not (a.joules > 0 and b.joules > 0):
-        return None, (None, None, None)
-    doubt = spread * CONFIDENCE_SIGMAS
-    # The interval is symmetric in the logarithm: half and twice are equally far from one.
-    below = math.hypot(_log(a.joules, a.low), _log(b.high, b.joules), doubt, doubt)
-    above = math.hypot(_log(a.high, a.joules), _log(b.joules, b.low), doubt, doubt)
-    value, delta_j = a.joules / b.joules, a.joules - b.joules
-    low_j = delta_j - math.hypot(a.joules - a.low, b.high - b.joules, doubt * a.joules, doubt * b.joules)
-    high_j = delta_j + math.hypot(a.high - a.joules, b.joules - b.low, doubt * a.joules, doubt * b.joules)
-    return Ratio(value, value * math.exp(-below), value * math.exp(min(above, _MOST_LOG))), (delta_j, low_j, high_j)
-
-
-def _log(more: float, less: float) -> float:
-    """Return the logarithm of a ratio of energies; a low end may be zero."""
-    return math.log(more / less) if more > 0 and less > 0 else _MOST_LOG
-
-
-def _explained(findings: Sequence[Finding], delta_j: float | None, ratio: Ratio | None) -> float | None:
+def _explained(findings: Sequence[Finding], delta_j: float | None, a_over_b: Ratio | None) -> float | None:
     """Return the share of the difference that findings explain; None without one, or if they explain the reverse."""
     signed_j = sum(f.cost.delta_j if f.expensive == "a" else -f.cost.delta_j for f in findings)
-    if not delta_j or ratio is None or ratio.low <= 1.0 <= ratio.high or signed_j / delta_j < 0:
+    if not delta_j or a_over_b is None or a_over_b.may_be_one or signed_j / delta_j < 0:
         return None
     return signed_j / delta_j
 
@@ -170,7 +149,7 @@ def _ledger(comparison: Comparison, side: SideName) -> Ledger:
     return Ledger(
         books.accounts,
         books.split,
-        len({replay.op for replay in run.replays if replay.energy_j is not None}),
+        len({replay.op for replay in run.replays if replay.is_measured}),
     )
 
 
@@ -186,7 +165,7 @@ def _table(work: Investigation, numbered: _Numbered, *, comparable: bool) -> tup
         if any(part is not None for part in parts):
             verdict: RowVerdict = "finding" if finding else "noise" if comparable else "unknown"
             found.append(Row(_ROW_NAMES[kind], "", kind, 1, 0, 0, parts[0], parts[1], verdict, finding))
-    rest = [_rest(comparison.costs[side].total, [row.energies.of(side) for row in found]) for side in SIDES]
+    rest = [remainder(comparison.costs[side].total, [row.energies.of(side) for row in found]) for side in SIDES]
     if any(part is not None for part in rest):
         found.append(Row("(unexplained)", "", "unexplained", 1, 0, 0, rest[0], rest[1], "noise"))
     return tuple(row for row in found if row.energy_a is not None or row.energy_b is not None or row.ops_a or row.ops_b)
@@ -225,17 +204,7 @@ def _unmatched(comparison: Comparison, *, comparable: bool) -> Row:
         left = _unmatched_ops(comparison, side)
         loose = [i for i, kernel in enumerate(run.kernels) if kernel.op is None]
         parts = [costs.of(left), costs.books.total(loose) if loose else None]
-        energies.append(add_independent(part for part in parts if part is not None))
+        energies.append(add_known(parts))
         counts.append(len(left))
     verdict: RowVerdict = "unknown" if not comparable else "changed"
     return Row("no counterpart", "", "unmatched", 1, counts[0], counts[1], energies[0], energies[1], verdict)
-
-
-def _rest(total: Energy | None, parts: Sequence[Energy | None]) -> Energy | None:
-    """Return the metered energy that rows do not hold; may be negative."""
-    known = [part for part in parts if part is not None]
-    if total is None or not known:
-        return total
-    left_j = total.joules - sum(part.joules for part in known)
-    half = math.hypot(total.high - total.low, *(part.high - part.low for part in known)) / 2
-    return around(left_j, half, total.source)

@@ -10,12 +10,21 @@ from dataclasses import replace
 
 from joulediff.diagnosis.comparison import Comparison, costliest, ops_of, to_place
 from joulediff.diagnosis.draft import NO_WORK, Draft, Investigation
-from joulediff.diagnosis.evidence.busy_wait import BusyWait, busy_wait_lead, whole_step_j
+from joulediff.diagnosis.evidence.busy_wait import BusyWait, busy_wait_lead, whole_step
 from joulediff.diagnosis.evidence.host import Around, Waits, launch_energy, wait_lead
 from joulediff.diagnosis.lead import Lead
 from joulediff.diagnosis.significance import RowComparison
 from joulediff.diagnosis.trials.region_trials import RegionTrials
-from joulediff.model.energy import Energy, add_independent, joules_of, scale
+from joulediff.model.energy import (
+    Energy,
+    add_known,
+    difference_j,
+    higher_over_lower,
+    joules_of,
+    saved_share,
+    scale,
+    share_of,
+)
 from joulediff.model.finding import Confirmation, Cost, Finding, Proof, Region, Trial, Verdict, Work
 from joulediff.model.pair import SIDES, Pair, SideName, other_side, pair_from
 from joulediff.model.place import Place
@@ -102,7 +111,7 @@ def draft_busy_wait(work: Investigation, found: BusyWait) -> Draft:
         side,
         Pair(found.energy_a, found.energy_b),
         delta_j=found.delta_j,
-        whole_j=whole_step_j(comparison, found),
+        whole=whole_step(comparison, found),
         times_s=_step_times_s(comparison),
     )
     return Draft(
@@ -123,31 +132,25 @@ def make_cost(
     energies: Pair[Energy | None],
     *,
     delta_j: float,
-    whole_j: float | None = None,
+    whole: Energy | None = None,
     p_value: float | None = None,
     times_s: Pair[float | None],
     difference: float | None = None,
 ) -> Cost:
-    """Return the cost of a difference; its share is that of the expensive side's step, or of `whole_j`."""
-    if whole_j is None:
-        whole_j = joules_of(comparison.costs[expensive].total)
+    """Return the cost of a difference; its share is that of the expensive side's step, or of `whole`."""
+    if whole is None:
+        whole = comparison.costs[expensive].total
     return Cost(
         energy_a=energies.a,
         energy_b=energies.b,
         delta_j=delta_j,
-        ratio=energy_ratio(energies),
-        share_of_run=_share(delta_j, whole_j),
+        ratio=higher_over_lower(*energies),
+        share_of_run=share_of(delta_j, whole),
         p_value=p_value,
         time_a_s=times_s.a,
         time_b_s=times_s.b,
         difference=difference,
     )
-
-
-def energy_ratio(energies: Pair[Energy | None]) -> float | None:
-    """Return the higher energy over the lower one; None if a side has none."""
-    low_j, high_j = sorted(map(joules_of, energies))
-    return high_j / low_j if low_j > 0 else None
 
 
 def conclude(work: Investigation, row: RowComparison, draft: Draft) -> Draft:
@@ -166,14 +169,14 @@ def conclude(work: Investigation, row: RowComparison, draft: Draft) -> Draft:
 
 def make_confirmation(draft: Draft, trials: Sequence[Trial], saved_j: float | None) -> Confirmation:
     """Return the record of trials, with their saving as a share of the expensive side's step."""
-    total_j = joules_of(draft.comparison.costs[draft.expensive].total)
-    return Confirmation(tuple(trials), saved_j, None if saved_j is None else _share(saved_j, total_j))
+    total = draft.comparison.costs[draft.expensive].total
+    return Confirmation(tuple(trials), saved_j, None if saved_j is None else share_of(saved_j, total))
 
 
 def add_around(draft: Draft, around: Around, why: str) -> Draft:
     """Return a draft with the energy around its operators: the host's work for them, or a device that waits."""
-    energies = Pair(*(_add(draft.cost.energies.of(side), around.energies.of(side)) for side in SIDES))
-    delta_j = abs(joules_of(energies.a) - joules_of(energies.b))
+    energies = Pair(*(add_known((draft.cost.energies.of(side), around.energies.of(side))) for side in SIDES))
+    delta_j = abs(difference_j(*energies))
     cost = make_cost(
         draft.comparison,
         draft.expensive,
@@ -194,23 +197,22 @@ def saved_by_trial(draft: Draft) -> float:
     """Return the measured saving of the first trial that explains a draft, for all of its regions; 0 without one."""
     trials = draft.proof.trials if draft.confirmed else ()
     found = next((trial for trial in trials if trial.explains), None)
-    each_j = 0.0 if found is None else joules_of(found.before) - joules_of(found.after)
+    each_j = 0.0 if found is None else difference_j(found.before, found.after)
     return each_j * (draft.count or len(draft.regions))
 
 
 def max_saving_j(comparison: Comparison, side: SideName, delta_j: float) -> float:
     """Return the cap on a saving: the row's extra cost or the whole-step difference, whichever is larger."""
     mine, other = comparison.costs[side].total, comparison.costs[other_side(side)].total
-    if mine is None or other is None:
+    if other is None:
         return joules_of(mine)
-    return min(mine.joules, max(abs(delta_j), mine.joules - other.joules))
+    return min(joules_of(mine), max(abs(delta_j), difference_j(mine, other)))
 
 
 def saved(trial: Trial, recorded: Energy | None) -> Energy | None:
     """Return the saving of a recorded energy, at the share that the trial saved."""
-    if recorded is None or trial.before is None or trial.after is None or not trial.before.joules > 0:
-        return None
-    return scale(recorded, 1 - trial.after.joules / trial.before.joules)
+    share = saved_share(trial.before, trial.after)
+    return None if share is None else scale(recorded, share)
 
 
 def _judge(cost: Cost, expensive: SideName, measured_s: tuple[float, float] | None, work: Investigation) -> Verdict:
@@ -251,7 +253,7 @@ def _saving(comparison: Comparison, row: RowComparison, trials: RegionTrials) ->
     if gain is None:
         return None
     fewer_s = (costs.time_s(ops) or 0.0) - (comparison.costs[other].time_s(others) or 0.0)
-    saved_j = gain.joules + launch_energy(comparison, side, len(ops) - len(others), fewer_s)
+    saved_j = joules_of(gain) + launch_energy(comparison, side, len(ops) - len(others), fewer_s)
     # Trials on a disturbed machine may promise too much.
     return min(saved_j, max_saving_j(comparison, side, row.delta_j))
 
@@ -298,11 +300,3 @@ def _path(comparison: Comparison, side: SideName, region: Region) -> tuple[Place
 def _step_times_s(comparison: Comparison) -> Pair[float | None]:
     measured = (comparison.run(side).measurement for side in SIDES)
     return Pair(*(None if each is None else each.step_s for each in measured))
-
-
-def _add(first: Energy | None, second: Energy | None) -> Energy | None:
-    return add_independent(part for part in (first, second) if part is not None)
-
-
-def _share(part_j: float, total_j: float) -> float | None:
-    return part_j / total_j if total_j > 0 else None

@@ -9,6 +9,7 @@ from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.interleaved_recording import Program, record_fixed, recorded
 from joulediff.diagnosis.suggest import find_fix
 from joulediff.model.diff import Diff, Thresholds
+from joulediff.model.energy import overlap, saved_share
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import Confirmation, Finding, WholeRun
 from joulediff.model.options import DiffOptions
@@ -76,9 +77,9 @@ def _compare(change: str, before: Run, after: Run) -> WholeRun:
     old, new = before.measurement, after.measurement
     if old is None or new is None:
         return WholeRun(change, None, None, None, None, None, note="the energy of the step is not known")
-    share = 1 - new.energy.joules / old.energy.joules if old.energy.joules > 0 else None
+    share = saved_share(old.energy, new.energy)
     distance = _output_distance(before, after)
-    noise = "within the intervals" if new.energy.low <= old.energy.high and old.energy.low <= new.energy.high else None
+    noise = "within the intervals" if overlap(old.energy, new.energy) else None
     return WholeRun(change, old.energy, new.energy, old.step_s, new.step_s, share, distance, noise)
 
 

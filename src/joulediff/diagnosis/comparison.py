@@ -15,6 +15,7 @@ from joulediff.energy.ledger import Costs
 from joulediff.frameworks.framework import settings_at
 from joulediff.matching.match_runs import TOLERANCE
 from joulediff.matching.rows import RegionGroup, group_regions
+from joulediff.model.energy import joules_of
 from joulediff.model.finding import Region
 from joulediff.model.pair import SIDES, Pair, SideName
 from joulediff.model.place import Place
@@ -124,8 +125,7 @@ def costliest(comparison: Comparison, side: SideName, ops: Iterable[int]) -> int
     costs = comparison.costs[side]
 
     def weight(op: int) -> tuple[float, float]:
-        energy = costs.of([op])
-        return (0.0 if energy is None else energy.joules, costs.time_s([op]) or 0.0)
+        return (joules_of(costs.of([op])), costs.time_s([op]) or 0.0)
 
     working = [op for op in ops if costs.kernels[op]]
     return max(working or list(ops), key=weight, default=None)

@@ -21,7 +21,7 @@ from joulediff.diagnosis.trials.region_trials import RegionTrials
 from joulediff.diagnosis.trials.run_trials import run_trials
 from joulediff.frameworks.framework import is_read
 from joulediff.matching.rows import is_view
-from joulediff.model.energy import joules_of
+from joulediff.model.energy import difference_j, is_more_than, joules_of
 from joulediff.model.finding import NOT_TRIED, Cause, Region
 from joulediff.model.pair import SIDES, other_side
 
@@ -258,14 +258,14 @@ def _costs_more_than_it_saves(work: Investigation, row: RowComparison) -> bool:
     readers = comparison.readers_of(ops, row.expensive)
     mine = comparison.costs[row.expensive].of(op for region in readers for op in ops_of(region, row.expensive))
     other = comparison.costs[cheap].of(op for region in readers for op in ops_of(region, cheap))
-    saved_j = max(0.0, joules_of(other) - joules_of(mine))
+    saved_j = max(0.0, difference_j(other, mine))
     return abs(row.delta_j) > saved_j * (1 + work.limits.threshold)
 
 
 def _is_disturbed(work: Investigation, row: RowComparison) -> bool:
     """Return whether a row costs more than the step that it is part of: then the recording was disturbed."""
     total = work.comparison.costs[row.expensive].total
-    if total is None or abs(row.delta_j) <= _DISTURBED * total.joules:
+    if not is_more_than(abs(row.delta_j), _DISTURBED, total):
         return False
     work.notes.append(f"{row.group.name}: its operators alone cost more than the whole step did; record again")
     return True
@@ -276,8 +276,7 @@ def _differs_again(
 ) -> bool:
     """Return whether a difference shows when it is measured again; work that one side lacks must cost as recorded."""
     if _is_one_sided(row):
-        ops = ops_of(region, row.expensive)
-        found = trials.costs_again(ops, joules_of(work.comparison.costs[row.expensive].of(ops)))
+        found = trials.costs_again(ops_of(region, row.expensive))
     else:
         found = trials.repeats(with_inputs=trials.at_host_pace, is_sure=is_sure)
     if found is False and is_sure:

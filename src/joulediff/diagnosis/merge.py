@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from joulediff.diagnosis.build import energy_ratio
 from joulediff.diagnosis.draft import Draft, Investigation
-from joulediff.model.energy import Energy, add_independent
+from joulediff.model.energy import add_known, higher_over_lower
 from joulediff.model.finding import Cost, Proof
 from joulediff.model.pair import SIDES, Pair
 
@@ -69,12 +68,12 @@ def _join(first: Draft, drafts: Sequence[Draft], *, name: str, is_confirmed: boo
 
 
 def _sum_costs(costs: Sequence[Cost]) -> Cost:
-    energies = Pair(*(_sum_energies([cost.energies.of(side) for cost in costs]) for side in SIDES))
+    energies = Pair(*(add_known(cost.energies.of(side) for cost in costs) for side in SIDES))
     return Cost(
         energy_a=energies.a,
         energy_b=energies.b,
         delta_j=sum(cost.delta_j for cost in costs),
-        ratio=energy_ratio(energies),
+        ratio=higher_over_lower(*energies),
         share_of_run=_sum([cost.share_of_run for cost in costs]),
         p_value=min((cost.p_value for cost in costs if cost.p_value is not None), default=None),
         time_a_s=_sum([cost.time_a_s for cost in costs]),
@@ -89,10 +88,6 @@ def _join_proofs(first: Draft, drafts: Sequence[Draft], *, is_confirmed: bool) -
     made = [draft.proof.confirmation for draft in drafts if draft.proof.confirmation is not None]
     saved_j, share = _sum([each.saved_j for each in made]), _sum([each.saved_share for each in made])
     return Proof(is_confirmed, replace(first.proof.confirmation, saved_j=saved_j, saved_share=share))
-
-
-def _sum_energies(energies: Sequence[Energy | None]) -> Energy | None:
-    return add_independent(energy for energy in energies if energy is not None)
 
 
 def _sum(values: Sequence[float | None]) -> float | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.matching.rows import RegionGroup
 from joulediff.model.diff import Thresholds
-from joulediff.model.energy import Energy, joules_of
+from joulediff.model.energy import Energy, agree, costlier_side, difference_j, joules_of
 from joulediff.model.finding import Region
 from joulediff.model.pair import SIDES, SideName
 from joulediff.model.run import work_of
@@ -44,14 +44,12 @@ class RowComparison:
     @property
     def delta_j(self) -> float:
         """The extra energy of a; negative if b costs more."""
-        return joules_of(self.energy_a) - joules_of(self.energy_b)
+        return difference_j(self.energy_a, self.energy_b)
 
     @property
     def expensive(self) -> SideName:
         """The side that costs more."""
-        if self.side is not None:
-            return self.side
-        return "a" if self.delta_j >= 0 else "b"
+        return self.side or costlier_side(self.energy_a, self.energy_b)
 
 
 def compare_rows(comparison: Comparison) -> list[RowComparison]:
@@ -81,14 +79,14 @@ def may_differ(row: RowComparison, thresholds: Thresholds, total_j: float) -> bo
 
 def is_different(row: RowComparison, thresholds: Thresholds, total_j: float) -> bool:
     """Return whether a row differs by more than the threshold, both intervals and noise."""
-    if row.p_value is None or row.p_value >= ALPHA or _overlap(row.energy_a, row.energy_b):
+    if row.p_value is None or row.p_value >= ALPHA or agree(row.energy_a, row.energy_b):
         return False
     return may_differ(row, thresholds, total_j)
 
 
 def chance(a: Energy | None, b: Energy | None, *, spread: Mapping[str, float] = SPREAD) -> float:
     """Return the probability that two energies differ this much by chance; a side without work costs exactly zero."""
-    delta_j = joules_of(a) - joules_of(b)
+    delta_j = difference_j(a, b)
     sigma = math.hypot(_sigma(a, -delta_j, spread), _sigma(b, delta_j, spread))
     if not sigma:
         return 1.0 if not delta_j else 0.0
@@ -109,15 +107,8 @@ def _sigma(energy: Energy | None, toward: float, spread: Mapping[str, float]) ->
     """Return the standard deviation of an energy towards the other one."""
     if energy is None:
         return 0.0
-    half_j = energy.high - energy.joules if toward > 0 else energy.joules - energy.low
-    return math.hypot(half_j / CONFIDENCE_SIGMAS, spread[energy.source] * energy.joules)
-
-
-def _overlap(a: Energy | None, b: Energy | None) -> bool:
-    if a is None or b is None:
-        only = a or b
-        return only is None or only.low <= 0.0
-    return b.low <= a.joules <= b.high or a.low <= b.joules <= a.high
+    toward_j = energy.above_j if toward > 0 else energy.below_j
+    return math.hypot(toward_j / CONFIDENCE_SIGMAS, spread[energy.source] * joules_of(energy))
 
 
 def _is_known(comparison: Comparison, row: RowComparison) -> bool:

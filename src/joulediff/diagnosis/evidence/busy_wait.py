@@ -12,7 +12,7 @@ from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.evidence.recorded_settings import set_place
 from joulediff.diagnosis.lead import Lead, make_cause
 from joulediff.diagnosis.suggest import suggest_sleep
-from joulediff.model.energy import Energy, joules_of
+from joulediff.model.energy import Energy, add_independent, costlier_side, difference_j, is_at_most, overlap
 from joulediff.model.measurement import Measurement
 from joulediff.model.pair import SIDES, Pair, SideName, other_side
 from joulediff.model.run import Run, Setting
@@ -40,7 +40,7 @@ class BusyWait:
     @property
     def delta_j(self) -> float:
         """The extra energy of the expensive side's CPU in a step."""
-        return abs(self.energy_a.joules - self.energy_b.joules)
+        return abs(difference_j(self.energy_a, self.energy_b))
 
 
 def find_busy_wait(comparison: Comparison, threshold: float) -> BusyWait | None:
@@ -49,10 +49,10 @@ def find_busy_wait(comparison: Comparison, threshold: float) -> BusyWait | None:
     a, b = (cpu_energy(comparison.run(side).measurement) for side in SIDES)
     if setting is None or a is None or b is None:
         return None
-    expensive: SideName = "a" if a.joules > b.joules else "b"
+    expensive = costlier_side(a, b)
     found = BusyWait(setting, expensive, a, b)
     more, less = found.energies.of(expensive), found.energies.of(other_side(expensive))
-    if more.low <= less.high or more.joules <= (1 + threshold) * less.joules:
+    if overlap(more, less) or is_at_most(more, 1 + threshold, less):
         return None
     is_asleep = comparison.run(expensive).settings[setting] == _SLEEPS
     return None if is_asleep else found
@@ -73,11 +73,13 @@ def busy_wait_lead(comparison: Comparison, found: BusyWait) -> Lead:
     return Lead("misconfiguration", cause, (), suggest_sleep(cause, found.expensive))
 
 
-def whole_step_j(comparison: Comparison, found: BusyWait) -> float:
+def whole_step(comparison: Comparison, found: BusyWait) -> Energy | None:
     """Return the energy of the expensive side's step, with the CPU's also where the total does not count it."""
-    run = comparison.run(found.expensive)
-    uncounted_j = 0.0 if _is_counted(run) else found.energies.of(found.expensive).joules
-    return joules_of(comparison.costs[found.expensive].total) + uncounted_j
+    total = comparison.costs[found.expensive].total
+    if _is_counted(comparison.run(found.expensive)):
+        return total
+    cpu = found.energies.of(found.expensive)
+    return cpu if total is None else add_independent((total, cpu))
 
 
 def is_slower_asleep(comparison: Comparison, found: BusyWait, slower: float) -> bool:

@@ -16,7 +16,7 @@ from joulediff.diagnosis.lead import Lead, make_cause
 from joulediff.diagnosis.significance import RowComparison
 from joulediff.diagnosis.suggest import suggest_no_wait
 from joulediff.frameworks.framework import is_read, place_of
-from joulediff.model.energy import Energy, add, joules_of
+from joulediff.model.energy import Energy, add, costlier_side, difference_j, is_more_than, joules_of, overlap
 from joulediff.model.measurement import Account
 from joulediff.model.pair import SIDES, Pair, SideName, other_side, pair_from
 from joulediff.model.run import Frame, Run, Setting
@@ -46,7 +46,7 @@ class Around:
     @property
     def delta_j(self) -> float:
         """The extra energy of the expensive side."""
-        return abs(joules_of(self.energy_a) - joules_of(self.energy_b))
+        return abs(difference_j(self.energy_a, self.energy_b))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +68,9 @@ def part_energy(accounts: tuple[Account, ...], part: str) -> Energy | None:
 def find_around(comparison: Comparison, threshold: float) -> Around | None:
     """Return the energy around operators, if it differs by more than this share of a step and the intervals."""
     a, b = (_around(comparison, side) for side in SIDES)
-    expensive: SideName = "a" if joules_of(a) > joules_of(b) else "b"
+    expensive = costlier_side(a, b)
     found, total = Around(expensive, a, b), comparison.costs[expensive].total
-    if total is None or found.delta_j <= threshold * total.joules or _meet(a, b):
-        return None
-    return found
+    return found if is_more_than(found.delta_j, threshold, total) and not overlap(a, b) else None
 
 
 def find_waits(comparison: Comparison, around: Around) -> Waits | None:
@@ -135,12 +133,6 @@ def launch_energy(comparison: Comparison, side: SideName, fewer_ops: int, fewer_
 def _around(comparison: Comparison, side: SideName) -> Energy | None:
     accounts = comparison.costs[side].books.accounts
     return add((part, found) for part in _PARTS if (found := part_energy(accounts, part)) is not None)
-
-
-def _meet(a: Energy | None, b: Energy | None) -> bool:
-    if a is None or b is None:
-        return True
-    return a.low <= b.high and b.low <= a.high
 
 
 def _waits(run: Run) -> Counter[Frame | None]:

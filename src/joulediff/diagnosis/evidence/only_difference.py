@@ -18,9 +18,9 @@ from joulediff.diagnosis.evidence.recorded_settings import differing_settings
 from joulediff.diagnosis.significance import RowComparison, may_differ
 from joulediff.frameworks.framework import framework_of, is_read
 from joulediff.model.diff import Thresholds
-from joulediff.model.energy import Energy, joules_of
+from joulediff.model.energy import Energy, costlier_side, difference_j, is_more_than, joules_of, share_of, subtract
 from joulediff.model.finding import Region, Trial
-from joulediff.model.pair import SIDES, SideName, other_side
+from joulediff.model.pair import SIDES, Pair, SideName, other_side
 from joulediff.model.run import Op, Run, work_of
 
 CHANGE = "the calls of the other program, which differs in nothing else"
@@ -37,7 +37,7 @@ class OnlyDifference:
     expensive: SideName
     trial: Trial
     saved_j: float
-    saved_share: float
+    saved_share: float | None
 
     def is_row(self, row: RowComparison) -> bool:
         """Return whether a row is that one."""
@@ -56,16 +56,16 @@ def find_only_difference(
 
     Only valid for runs that were measured in turns.
     """
-    totals = {side: comparison.costs[side].total for side in SIDES}
-    expensive: SideName = "a" if joules_of(totals["a"]) >= joules_of(totals["b"]) else "b"
-    before, after = totals[expensive], totals[other_side(expensive)]
+    totals = Pair(*(comparison.costs[side].total for side in SIDES))
+    expensive = costlier_side(*totals)
+    before, after = totals.of(expensive), totals.of(other_side(expensive))
     if before is None or after is None or not _is_clear(before, after, limits):
         return None
-    delta_j = before.joules - after.joules
+    delta_j = difference_j(before, after)
     different = [row for row in rows if not row.same]
     # The work of other processes in a collective is not recorded, so no collective is sure to be the same.
     doubtful = [row for row in rows if row.same and _is_unrepeatable(comparison, row)]
-    found = [row for row in different if may_differ(row, limits, before.joules)]
+    found = [row for row in different if may_differ(row, limits, joules_of(before))]
     if len(found) != 1 or found[0].expensive != expensive or not _is_left_out(comparison, found[0]):
         return None
     others = [*(row for row in different if row is not found[0]), *doubtful]
@@ -77,14 +77,14 @@ def find_only_difference(
     ):
         return None
     trial = Trial(CHANGE, before, after, after, explains=True, note=_NOTE, of_step=True)
-    return OnlyDifference(found[0].group.regions, expensive, trial, delta_j, delta_j / before.joules)
+    return OnlyDifference(found[0].group.regions, expensive, trial, delta_j, share_of(delta_j, before))
 
 
 def _is_clear(before: Energy, after: Energy, limits: Thresholds) -> bool:
     """Return whether the steps differ by more than the threshold, with an interval that excludes zero."""
-    delta_j = before.joules - after.joules
-    half_j = math.hypot(before.joules - before.low, after.high - after.joules)
-    return after.joules > 0 and delta_j > half_j and delta_j > limits.threshold * after.joules
+    saved = subtract(before, [after])
+    is_sure = saved is not None and saved.is_surely_positive
+    return is_sure and joules_of(after) > 0 and is_more_than(joules_of(saved), limits.threshold, after)
 
 
 def _is_left_out(comparison: Comparison, row: RowComparison) -> bool:
@@ -113,7 +113,7 @@ def _is_unrepeatable(comparison: Comparison, row: RowComparison) -> bool:
 def _cannot_run(run: Run, op: Op) -> bool:
     if op.compiled:
         return True
-    is_replayed = any(replay.energy_j is not None for replay in run.replays_of(op.id))
+    is_replayed = any(replay.is_measured for replay in run.replays_of(op.id))
     # Operators of the framework can be tried even if their replay failed.
     return not is_replayed and framework_of(op.name) is None
 

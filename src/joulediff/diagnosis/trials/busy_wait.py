@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from joulediff.diagnosis.draft import Draft
-from joulediff.diagnosis.evidence.busy_wait import cpu_energy, is_slower_asleep, whole_step_j
+from joulediff.diagnosis.evidence.busy_wait import cpu_energy, is_slower_asleep, whole_step
 from joulediff.diagnosis.trials.region_trials import NEAR_SHARE, NOTES
 from joulediff.diagnosis.trials.step_proof import MEASURE_S, WAIT_S, step_proof
-from joulediff.model.energy import Energy
+from joulediff.model.energy import Energy, difference_j, is_at_most, joules_of, overlap
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import Trial
 from joulediff.model.pair import other_side
@@ -47,7 +47,8 @@ def try_sleeping(draft: Draft) -> Draft:
 
 def _judge(change: str, old: Energy, new: Energy, cheap: Energy, *, threshold: float) -> Trial:
     has_less = _has_less(old, new, threshold)
-    is_near = new.joules <= (1 + NEAR_SHARE) * cheap.joules + _LEFT_SHARE * (old.joules - cheap.joules)
+    near_j = (1 + NEAR_SHARE) * joules_of(cheap) + _LEFT_SHARE * difference_j(old, cheap)
+    is_near = joules_of(new) <= near_j
     note = NOTES["no less energy"]
     if has_less:
         note = "energies of the CPU" if is_near else "the CPU's energy stays above the other side's"
@@ -55,9 +56,9 @@ def _judge(change: str, old: Energy, new: Energy, cheap: Energy, *, threshold: f
 
 
 def _has_less(old: Energy, new: Energy, threshold: float) -> bool:
-    return new.high < old.low and new.joules <= (1 - threshold / 2) * old.joules
+    return is_at_most(new, 1 - threshold / 2, old) and not overlap(new, old)
 
 
 def _with_trial(draft: Draft, trial: Trial) -> Draft:
     assert draft.busy_wait is not None
-    return replace(draft, proof=step_proof(trial, whole_step_j(draft.comparison, draft.busy_wait)))
+    return replace(draft, proof=step_proof(trial, whole_step(draft.comparison, draft.busy_wait)))

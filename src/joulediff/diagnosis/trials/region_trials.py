@@ -18,7 +18,7 @@ from joulediff.diagnosis.trials.settings_change import measure_with_settings
 from joulediff.diagnosis.trials.transplant import measure_transplant
 from joulediff.frameworks.jobs import OWN, Job, JobCost, LiveProgram
 from joulediff.model.diff import Thresholds
-from joulediff.model.energy import Energy
+from joulediff.model.energy import is_at_most, joules_of, lowest
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import TOGETHER, Region, Trial
 from joulediff.model.pair import SideName, other_side
@@ -102,13 +102,16 @@ class RegionTrials:
             return None
         if expensive.time_s is not None and cheap.time_s is not None:
             self.times = (expensive.time_s, cheap.time_s)
-        is_more = expensive.energy.joules > cheap.energy.joules * (1 + self.thresholds.threshold)
+        is_more = not is_at_most(expensive.energy, 1 + self.thresholds.threshold, cheap.energy)
         return is_more and (is_sure or chance(expensive.energy, cheap.energy, spread=AGAIN_SPREAD) < ALPHA)
 
-    def costs_again(self, ops: Sequence[int], recorded_j: float) -> bool | None:
+    def costs_again(self, ops: Sequence[int]) -> bool | None:
         """Return whether operators that the cheap side lacks cost about the recorded energy; None if not known."""
         found = self._measure(self.expensive, Job(OWN, tuple(ops), collect=tuple(ops))).energy
-        return None if found is None else found.low > 0 and found.joules >= AGAIN_SHARE * recorded_j
+        recorded = self.comparison.costs[self.expensive].of(ops)
+        if found is None:
+            return None
+        return found.is_surely_positive and joules_of(found) >= AGAIN_SHARE * joules_of(recorded)
 
     def try_changes(self, changes: Sequence[Change]) -> Trial:
         """Try several changes at once; a trial that was made before is not repeated."""
@@ -166,7 +169,7 @@ class RegionTrials:
         more = [self._measure_once(side, job, as_other=as_other) for _ in range(rounds - 1)]
         energies = [each.energy for each in (found, *more) if each.energy is not None]
         # A disturbance adds to measured CPU time, so the lowest value is nearest to the truth.
-        return replace(found, energy=_lowest(energies)) if energies else found
+        return replace(found, energy=lowest(energies)) if energies else found
 
     def _measure_once(self, side: SideName, job: Job, *, as_other: bool) -> JobCost:
         try:
@@ -207,23 +210,11 @@ class RegionTrials:
             has_equal_outputs = after.difference <= self.thresholds.difference
         if not has_equal_outputs:
             return "outputs differ"
-        if not is_below(after.energy, self.before.energy, 1 - self.thresholds.threshold / 2):
+        if not is_at_most(after.energy, 1 - self.thresholds.threshold / 2, self.before.energy):
             return "no less energy"
-        return "explains" if is_below(after.energy, self.other.energy, 1 + NEAR_SHARE) else "not near"
-
-
-def is_below(energy: Energy | None, other: Energy | None, share: float) -> bool:
-    """Return whether an energy is at most this share of another; False if one is not known."""
-    return energy is not None and other is not None and energy.joules <= share * other.joules
-
-
-def _lowest(energies: Sequence[Energy]) -> Energy:
-    """Return the lowest of several measurements, with the narrowest interval among them."""
-    lowest = min(energies, key=lambda each: each.joules)
-    half_j = min((each.high - each.low) / 2 for each in energies)
-    return Energy(lowest.joules, lowest.joules - half_j, lowest.joules + half_j, lowest.source)
+        return "explains" if is_at_most(after.energy, 1 + NEAR_SHARE, self.other.energy) else "not near"
 
 
 def _is_close(trial: Trial) -> bool:
     is_estimate = trial.after is not None and trial.after.source == "estimated"
-    return is_below(trial.after, trial.other, 1 + (CLOSE_ESTIMATE if is_estimate else CLOSE_SHARE))
+    return is_at_most(trial.after, 1 + (CLOSE_ESTIMATE if is_estimate else CLOSE_SHARE), trial.other)

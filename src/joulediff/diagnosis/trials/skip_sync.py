@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.draft import Draft
-from joulediff.diagnosis.trials.region_trials import NEAR_SHARE, NOTES, Outcome, is_below
+from joulediff.diagnosis.trials.region_trials import NEAR_SHARE, NOTES, Outcome
 from joulediff.diagnosis.trials.step_proof import MEASURE_S, WAIT_S, step_proof
 from joulediff.frameworks.jobs import LiveProgram
 from joulediff.model.diff import Thresholds
-from joulediff.model.energy import Energy
+from joulediff.model.energy import Energy, is_at_most
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import Trial
 from joulediff.model.pair import SideName, other_side
@@ -27,9 +27,7 @@ def try_without_sync(draft: Draft) -> Draft:
     trial = measure_without_sync(draft.comparison, draft.expensive, place, draft.live, draft.limits)
     if trial is None:
         return draft
-    total = draft.comparison.costs[draft.expensive].total
-    whole_j = None if total is None else total.joules
-    return replace(draft, proof=step_proof(trial, whole_j))
+    return replace(draft, proof=step_proof(trial, draft.comparison.costs[draft.expensive].total))
 
 
 def measure_without_sync(
@@ -49,8 +47,8 @@ def measure_without_sync(
     except JoulediffError as error:
         return Trial(change, before, None, cheap, note=error.what, of_step=True)
     outcome: Outcome = "no less energy"
-    if is_below(found.energy, before, 1 - limits.threshold / 2):
-        outcome = "explains" if is_below(found.energy, cheap, 1 + NEAR_SHARE) else "not near"
+    if is_at_most(found.energy, 1 - limits.threshold / 2, before):
+        outcome = "explains" if is_at_most(found.energy, 1 + NEAR_SHARE, cheap) else "not near"
     explains = outcome == "explains"
     return Trial(change, before, found.energy, cheap, explains=explains, note=NOTES.get(outcome), of_step=True)
 

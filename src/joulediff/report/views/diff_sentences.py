@@ -9,7 +9,8 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from joulediff.model.diff import ConditionDifference, Diff, DiffSide, Ledger, Ratio, Row, RowKind
+from joulediff.model.diff import ConditionDifference, Diff, DiffSide, Ledger, RowKind
+from joulediff.model.energy import Ratio, difference_j
 from joulediff.model.units import format_share, format_time
 from joulediff.report.views.short_texts import count_text, format_interval, in_one_unit, ratio_text, shorten, value_text
 
@@ -43,7 +44,7 @@ def headline(diff: Diff) -> str:
 
 
 def _energy_sentence(diff: Diff, ratio: Ratio) -> str:
-    if ratio.low <= 1.0 <= ratio.high:
+    if ratio.may_be_one:
         value, low, high = (ratio_text(end).removesuffix("x") for end in (ratio.value, ratio.low, ratio.high))
         is_near = max(abs(ratio.low - 1.0), abs(ratio.high - 1.0)) <= _NEAR
         what = "A and B use the same energy" if is_near else _TOO_NOISY
@@ -56,21 +57,17 @@ def _same_kernels(diff: Diff, ratio: Ratio) -> str:
     """Return that both programs ran the same kernels, and whether a measured difference is outside of them."""
     if not diff.same_work:
         return ""
-    if ratio.low <= 1.0 <= ratio.high or not _is_outside_kernels(diff):
+    if ratio.may_be_one or not _is_outside_kernels(diff):
         return f" {SAME_KERNELS}."
     return f" {SAME_KERNELS}: the difference is outside the kernels."
 
 
 def _is_outside_kernels(diff: Diff) -> bool:
     """Return whether most of the difference is in the host's work, waits, idle time or unexplained energy."""
-    total_j = sum(map(_delta_j, diff.rows))
-    outside_j = sum(_delta_j(row) for row in diff.rows if row.kind in OUTSIDE_KERNELS)
+    deltas_j = [(row.kind, difference_j(row.energy_a, row.energy_b)) for row in diff.rows]
+    total_j = sum(delta_j for _, delta_j in deltas_j)
+    outside_j = sum(delta_j for kind, delta_j in deltas_j if kind in OUTSIDE_KERNELS)
     return total_j != 0.0 and outside_j / total_j > _MOST_SHARE
-
-
-def _delta_j(row: Row) -> float:
-    a_j, b_j = (0.0 if energy is None else energy.joules for energy in row.energies)
-    return a_j - b_j
 
 
 def findings_text(diff: Diff) -> str:
