@@ -242,7 +242,7 @@ def test_the_reason_why_a_path_cannot_be_written(place: str, tmp_path: Path) -> 
 
 def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ArchiveError, match="it is no file"):
+    with pytest.raises(ArchiveError, match="it is not a regular file"):
         save(EMPTY, tmp_path / "pipe")
     assert names_in(tmp_path) == ["pipe"]
 

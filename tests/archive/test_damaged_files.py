@@ -39,7 +39,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError) as raised:
         load(tmp_path / "none.jd")
     assert str(raised.value) == (
-        f"{tmp_path / 'none.jd'} cannot be read: it is not there\n  check the name and the folder"
+        f"{tmp_path / 'none.jd'} cannot be read: there is no such file\n  check the name and the folder"
     )
 
 
@@ -47,7 +47,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     ("place", "told"),
     [
         (".", "it is a folder"),
-        ("/dev/zero", "it is no file"),
+        ("/dev/zero", "it is not a regular file"),
         ("file/run.jd", "Not a directory"),
         ("x" * 300, "File name too long"),
         ("nul\0", "embedded null"),
@@ -71,9 +71,9 @@ def other_zip() -> bytes:
     ("data", "told", "fix"),
     [
         (b"", "it is empty", "record the program again: the recording ended before it was written"),
-        (b"label: run\n", "it is no joulediff archive", NAME_ONE),
-        (ENTRIES["ops.parquet"], "it is no joulediff archive", NAME_ONE),
-        (other_zip(), "it is a ZIP of something else than a recorded run", NAME_ONE),
+        (b"label: run\n", "it is not a joulediff recording", NAME_ONE),
+        (ENTRIES["ops.parquet"], "it is not a joulediff recording", NAME_ONE),
+        (other_zip(), "it is a ZIP file, but not a joulediff recording", NAME_ONE),
         (WHOLE + b"\n", "its end is missing: it was cut off, or something was added to it", DAMAGED),
         (b"PK", "its end is missing: it was cut off, or something was added to it", DAMAGED),
     ],

@@ -268,7 +268,7 @@ def test_a_step_that_fails_keeps_what_was_measured(record: Callable[..., Ended],
         "joulediff: the step raised ValueError: out of data (fails.py:10) in call number 12 of the metered pass"
         in ended.err
     )
-    assert "fails.jd has the finished passes (part of metered): joulediff show fails.jd" in ended.err
+    assert "fails.jd holds the recording so far (part of metered): joulediff show fails.jd" in ended.err
     run = load(tmp_path / "fails.jd")
     assert [(each.name, each.status) for each in run.passes] == [("metered", "partial")]
     assert run.measurement is not None
@@ -284,7 +284,7 @@ def test_ctrl_c_keeps_what_was_recorded(start: Callable[..., subprocess.Popen[st
         os.killpg(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err == "joulediff: stopped\n  slow.jd has the finished passes (part of metered): joulediff show slow.jd\n"
+    assert err == "joulediff: stopped\n  slow.jd holds the recording so far (part of metered): joulediff show slow.jd\n"
     assert load(tmp_path / "slow.jd").passes[0].status == "partial"
 
 
@@ -419,7 +419,7 @@ def test_ctrl_c_keeps_what_was_replayed(start: Callable[..., subprocess.Popen[st
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     kept = "metered, traced, captured, part of replayed"
-    assert err == f"joulediff: stopped\n  pair.jd has the finished passes ({kept}): joulediff show pair.jd\n"
+    assert err == f"joulediff: stopped\n  pair.jd holds the recording so far ({kept}): joulediff show pair.jd\n"
     run = load(tmp_path / "pair.jd")
     assert [each.status for each in run.passes] == ["done", "done", "done", "partial"]
     row, left = run.replays
@@ -446,7 +446,7 @@ def test_a_step_that_fails_while_inputs_are_collected_keeps_the_rest(
     ended = record("pair.py")
     assert ended.code == 1
     assert re.search(said, ended.err)
-    assert "pair.jd has the finished passes (metered, traced, captured): joulediff show pair.jd" in ended.err
+    assert "pair.jd holds the recording so far (metered, traced, captured): joulediff show pair.jd" in ended.err
     run = load(tmp_path / "pair.jd")
     assert [each.status for each in run.passes] == ["done", "done", "done", "failed"]
     assert all(row.energy_j is None for row in run.replays)
@@ -489,7 +489,7 @@ def test_a_program_that_is_killed_late_leaves_the_passes_before(record: Callable
     ended = record("dies.py")
     assert ended.code == 1
     assert "killed by SIGKILL (captured 3/4: " in ended.err
-    assert "dies.jd has the finished passes (metered, traced): joulediff show dies.jd" in ended.err
+    assert "dies.jd holds the recording so far (metered, traced): joulediff show dies.jd" in ended.err
     run = load(tmp_path / "dies.jd")
     assert [(each.name, each.status) for each in run.passes] == [
         ("metered", "done"),

@@ -128,14 +128,14 @@ def test_what_is_unknown_stays_so_and_is_never_confirmed() -> None:
 def test_offline_there_are_causes_and_no_proofs() -> None:
     found = only(diagnose(dear(settings=ONE), cheap(settings=ONE_LEAN)))
     assert found.cause.key == "torch.one" and not found.proof.confirmed and found.proof.confirmation is None
-    assert any("the programs cannot be run again" in text for text in found.cause.evidence)
+    assert any("the program is not available, only its recording" in text for text in found.cause.evidence)
 
 
 def test_a_program_that_is_a_file_is_not_tried_though_the_other_is_there() -> None:
     a, b = dear(settings=ONE), cheap(settings=ONE_LEAN)
     found = only(diagnose(a, b, live={"b": LiveProgram(b)}))
     assert not found.proof.confirmed
-    assert any("the programs cannot be run again" in text for text in found.cause.evidence)
+    assert any("the program is not available, only its recording" in text for text in found.cause.evidence)
 
 
 def test_a_cheap_side_that_is_a_file_does_not_keep_the_other_from_being_tried() -> None:

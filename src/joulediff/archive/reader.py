@@ -50,7 +50,7 @@ def from_bytes(data: bytes) -> Run:
     if not data:
         raise ArchiveError("it is empty", fix="record the program again: the recording ended before it was written")
     if not data.startswith(BEGIN[: len(data)]):
-        raise ArchiveError("it is no joulediff archive", fix=_NAME_ONE)
+        raise ArchiveError("it is not a joulediff recording", fix=_NAME_ONE)
     return from_tables(_read_tables(unpack(data), len(data)))
 
 
@@ -60,11 +60,11 @@ def _read(path: Path) -> bytes:
         if stat.S_ISDIR(found.st_mode):
             raise ArchiveError("it is a folder", fix=_NAME_ONE)
         if not stat.S_ISREG(found.st_mode):
-            raise ArchiveError("it is no file", fix=_NAME_ONE)
+            raise ArchiveError("it is not a regular file", fix=_NAME_ONE)
         with path.open("rb") as file:
             data = file.read(min(found.st_size, MAX_FILE_BYTES) + 1)
     except FileNotFoundError:
-        raise ArchiveError("it is not there", fix="check the name and the folder") from None
+        raise ArchiveError("there is no such file", fix="check the name and the folder") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else shown(error)
         raise ArchiveError(reason, fix="check that it is a file you may read") from None
@@ -98,7 +98,7 @@ def _read_tables(entries: dict[str, memoryview], size_bytes: int) -> Tables:
 def _read_manifest(entries: dict[str, memoryview]) -> Any:
     data = entries.get(MANIFEST)
     if data is None:
-        raise ArchiveError("it is a ZIP of something else than a recorded run", fix=_NAME_ONE)
+        raise ArchiveError("it is a ZIP file, but not a joulediff recording", fix=_NAME_ONE)
     if len(data) > MAX_MANIFEST_BYTES:
         raise ArchiveError(f"its manifest has {len(data)} bytes; {MAX_MANIFEST_BYTES} are allowed")
     return read_json(bytes(data))

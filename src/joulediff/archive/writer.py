@@ -117,7 +117,7 @@ def _padded(entries: dict[str, bytes], memory: int) -> dict[str, bytes]:
 def _write(target: Path, data: bytes) -> None:
     # Renaming over a device or a pipe would replace it by a file.
     if target.exists() and not target.is_file():
-        raise ArchiveError("it is no file", fix="name a file, such as run.jd")
+        raise ArchiveError("it is not a regular file", fix="name a file, such as run.jd")
     scratch = target.with_name(f".joulediff-{secrets.token_hex(8)}.tmp")
     try:
         with scratch.open("xb") as file:

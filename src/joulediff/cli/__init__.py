@@ -23,7 +23,7 @@ COMMANDS = {
     "cases": "Run known cases of wasted energy, and check that they are found.",
     "diff": "Compare two programs: which one wastes energy, where, and why.",
     "doctor": "Check which meters work here, and whether the machine is quiet.",
-    "match": "Show which parts of two recorded runs compute the same.",
+    "match": "Show which parts of two recorded runs compute the same result.",
     "measure": "Measure the energy of one step of a program.",
     "record": "Record the energy, operators and kernels of a program in a file.",
     "render": "Write any report of a saved diff, without its recordings.",

@@ -26,7 +26,7 @@ LEAN = "lean"
 
 @click.group("cases", invoke_without_command=True, no_args_is_help=False)
 @click.option(
-    "--library", envvar="JOULEDIFF_CASES", metavar="FOLDER", help="A library of your own.  [the built-in one]"
+    "--library", envvar="JOULEDIFF_CASES", metavar="FOLDER", help="Folder of other cases.  [the built-in ones]"
 )
 @click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks.")
 @click.pass_context
@@ -78,7 +78,7 @@ def show_command(library: Path | None, name: str, programs: bool) -> int:  # noq
 @click.option("--only", type=click.Choice(["published", "ours"]), help="Run only the cases of one origin.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), help="Where to run.  [cuda if there is a GPU, else cpu]")
 @click.option("--size", type=click.Choice(["small", "large"]), help="How much work.  [large on cuda, small on cpu]")
-@click.option("--lean", is_flag=True, help="Compare the lean program with itself: nothing must be found.")
+@click.option("--lean", is_flag=True, help="Compare the lean program with itself; a finding is an error.")
 @click.option("--confirm", is_flag=True, help="Run the whole program again with each fix that can be applied.")
 @click.option("--keep", metavar="FOLDER", help="Keep recordings, diffs and results.json there.")
 @click.option("--json", "json_to", metavar="FILE", help="Write JSON to FILE; - is standard output.")
@@ -131,7 +131,9 @@ def run_command(
 @output_options
 @click.pass_obj
 def judge_command(library: Path | None, folder: str, json_to: str | None, markdown_to: str | None) -> int:
-    """Judge the results of `joulediff cases run --keep FOLDER` again, without a device.
+    """Judge kept results again, without a device.
+
+    FOLDER is that of `joulediff cases run --keep FOLDER`.
 
     Exit code 0: every case that ran is found, or fixed upstream; 3: one is not.
     """

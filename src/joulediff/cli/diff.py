@@ -38,8 +38,12 @@ TOO_MUCH = 3
     "how",
     DiffOptions(),
     threshold=share_option("--threshold", DiffOptions.threshold, "Smallest difference in energy to report."),
-    slower=share_option("--slower", DiffOptions.slower, "Largest slowdown of the cheap side for a waste."),
-    difference=share_option("--difference", DiffOptions.difference, "Largest difference of outputs for a waste."),
+    slower=share_option(
+        "--slower", DiffOptions.slower, "Largest slowdown of the cheap side that still counts as waste."
+    ),
+    difference=share_option(
+        "--difference", DiffOptions.difference, "Largest difference of outputs that still counts as waste."
+    ),
     confirm=click.option(
         "--confirm",
         is_flag=True,
@@ -48,8 +52,8 @@ TOO_MUCH = 3
     ),
     tolerance=tolerance_option("Largest relative difference of equal tensors."),
 )
-@share_option("--fail-above", None, "Exit with 3 if B uses more than A by this.")
-@click.option("--keep", metavar="FOLDER", help="Keep the recordings of programs there.")
+@share_option("--fail-above", None, "Exit with 3 if B uses more energy than A by more than this.")
+@click.option("--keep", metavar="FOLDER", help="Keep the recordings of both programs there.")
 @click.option("--python-a", metavar="PATH", help="Python of the environment to run A in.  [this one]")
 @click.option("--python-b", metavar="PATH", help="Python of the environment to run B in.  [this one]")
 @click.option("--label-a", metavar="TEXT", help="Name of A in reports.")
@@ -58,7 +62,7 @@ TOO_MUCH = 3
     "--top", type=click.IntRange(min=1), default=TOP_FINDINGS, show_default=True, metavar="N", help="Findings to show."
 )
 @click.option("--all", "every", is_flag=True, help="Show every row, and the evidence for each cause.")
-@click.option("-o", "--output", metavar="FILE", help="Write a report; the suffix .md, .json or .txt chooses it.")
+@click.option("-o", "--output", metavar="FILE", help="Write a report; its suffix sets the format: .md, .json or .txt.")
 @click.option("--json", "json_to", metavar="FILE", help="Write JSON to FILE; - is standard output.")
 @click.option("--markdown", "markdown_to", metavar="FILE", help="Write Markdown to FILE; - is standard output.")
 @recording_options(RecordOptions())
@@ -207,7 +211,7 @@ def _next(diff: Diff, sides: dict[SideName, _Side], *, is_written: bool) -> str 
     names = " ".join(shlex.quote(side.target) for side in sides.values())
     is_tried = any(finding.proof.confirmation is not None for finding in diff.findings)
     if diff.findings and not is_tried and all(side.is_archive for side in sides.values()):
-        return "run joulediff diff on the programs to measure what each fix saves"
+        return "run joulediff diff on the two programs to measure the saving of each fix"
     fixable = [f for f in diff.findings if f.proof.confirmed and find_fix(f) is not None]
     if any(f.proof.confirmation is not None and f.proof.confirmation.whole is None for f in fixable):
         return f"joulediff diff {names} --confirm"

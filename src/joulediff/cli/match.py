@@ -1,4 +1,4 @@
-"""`joulediff match`: which parts of two recorded runs compute the same."""
+"""`joulediff match`: the parts of two recorded runs that compute the same result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from joulediff.report.limits import TOP_REGIONS
 @tolerance_option("Largest relative difference of equal tensors, beside rounding.")
 @output_options
 def command(first: str, second: str, top: int, tolerance: float, json_to: str | None) -> int:
-    """Show the parts of two recorded runs that compute the same, and operators without a counterpart.
+    """Show the parts of two recorded runs that compute the same result, and operators without a counterpart.
 
     Parts are matched by the values of their tensors, never by names.
     """

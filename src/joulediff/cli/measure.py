@@ -22,7 +22,7 @@ from joulediff.model.options import MeasureOptions
         type=read_share,
         default=MeasureOptions.precision,
         metavar="P",
-        help="Half width of the interval to reach.  [1% aimed at]",
+        help="Half width of the interval to reach; exit with 2 above it.  [stop at 1%, exit with 2 above 5%]",
     ),
     wait_s=wait_option(MeasureOptions.wait_s),
     label=click.option("--label", metavar="TEXT", help="Name of the program in the report.  [its file]"),
@@ -69,7 +69,9 @@ def _name_culprit(error: BaseException, failure: tuple[BaseException, int] | Non
     from joulediff.pysource.programs import UserCodeFailed, describe
 
     if failure is not None and failure[0] is error and not isinstance(error, KeyboardInterrupt):
-        raise UserCodeFailed(f"the step raised {describe(error)} in its call number {failure[1]}") from error
+        raise UserCodeFailed(
+            f"the step raised {describe(error)} in its call number {failure[1]}", fix="-vv shows the traceback"
+        ) from error
 
 
 def _show(found: Measurement, json_to: str | None) -> None:

@@ -70,7 +70,7 @@ def meter_options() -> dict[str, _Option]:
             type=float,
             default=MeasureOptions.cpu_watts,
             metavar="W",
-            help="Watts of a busy core, for the estimate.",
+            help="Watts of a busy CPU core, where CPU energy is estimated.",
         ),
         "clock_offset_s": click.option(
             "--clock-offset",
@@ -94,7 +94,7 @@ def seconds_option(default: float, text: str, *flags: str) -> _Option:
 
 def wait_option(default: float) -> _Option:
     """Return the option for the longest wait for a quiet machine."""
-    return seconds_option(default, "Longest wait for quiet.", "--wait", "wait_s")
+    return seconds_option(default, "Longest wait for a quiet machine.", "--wait", "wait_s")
 
 
 def recording_options(defaults: RecordOptions) -> Callable[[_F], _F]:
@@ -103,7 +103,9 @@ def recording_options(defaults: RecordOptions) -> Callable[[_F], _F]:
         "options",
         defaults,
         seconds=seconds_option(defaults.seconds, "Time to measure a program for, at most.", "--seconds"),
-        replay_seconds=seconds_option(defaults.replay_seconds, "Time to replay operators for.", "--replay-seconds"),
+        replay_seconds=seconds_option(
+            defaults.replay_seconds, "Time to replay operators for, at most.", "--replay-seconds"
+        ),
         wait_s=wait_option(defaults.wait_s),
         **meter_options(),
     )

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", metavar="RUN.jd", help="File to write.  [LABEL.jd in this folder]")
 @click.option("--label", metavar="TEXT", help="Name of the program in reports.  [its file]")
 @click.option("--python", metavar="PATH", help="Python of the environment to run the program in.  [this one]")
-@click.option("--no-replay", is_flag=True, help="Do not run each operator again alone for its energy.")
-@click.option("--no-source", is_flag=True, help="Keep no lines of source code in the file.")
-@click.option("--strict", is_flag=True, help="Exit with 2 if much of the energy is unexplained, too.")
+@click.option("--no-replay", is_flag=True, help="Do not replay each operator alone to measure its energy.")
+@click.option("--no-source", is_flag=True, help="Store no source code in the file.")
+@click.option("--strict", is_flag=True, help="Also exit with 2 if much of the energy is unexplained.")
 @gather(
     "options",
     RecordOptions(),
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         "--cpp",
         is_flag=True,
         default=RecordOptions.cpp,
-        help="Keep C++ frames of every operator; recording is slower.",
+        help="Record the C++ frames of every operator; recording is slower.",
     ),
     **meter_options(),
 )
@@ -114,7 +114,7 @@ class _File:
         passes = self.kept.passes
         finished = [str(each.name) for each in passes if each.status == "done"]
         finished += [f"part of {each.name}" for each in passes if each.status == "partial"]
-        return f"{self.shown} has the finished passes ({', '.join(finished)}): {self.show}"
+        return f"{self.shown} holds the recording so far ({', '.join(finished)}): {self.show}"
 
     @property
     def show(self) -> str:

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @click.command("render")
 @click.argument("saved", metavar="DIFF.json")
-@click.option("-o", "--output", metavar="FILE", help="Write to FILE; its suffix .txt, .json or .md chooses the report.")
+@click.option("-o", "--output", metavar="FILE", help="Write a report; its suffix sets the format: .md, .json or .txt.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(list(REPORTS)),
-    help="Report to write.  [by the suffix of FILE; terminal without FILE]",
+    help="Format of the report.  [by the suffix of FILE; terminal without FILE]",
 )
 @click.option(
     "--top", type=click.IntRange(min=1), default=TOP_FINDINGS, show_default=True, metavar="N", help="Findings to show."

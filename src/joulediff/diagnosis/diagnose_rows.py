@@ -100,7 +100,7 @@ def diagnose_row(
     draft = conclude(work, row, run_trials(draft))
     if trials is None and not is_only:
         reason = _why_not_tried(work, row, to_run)
-        draft = replace(draft, lead=draft.lead.with_evidence(f"{NOT_TRIED}a change was not measured ({reason})"))
+        draft = replace(draft, lead=draft.lead.with_evidence(f"{NOT_TRIED}{reason}"))
     return draft
 
 
@@ -286,7 +286,7 @@ def _differs_again(
 
 def _why_not_tried(work: Investigation, row: RowComparison, to_run: Region | None) -> str:
     if row.expensive not in work.live:
-        return "the programs cannot be run again"
+        return "the program is not available, only its recording"
     if to_run is None:
         return "its result is read by no work that both programs do"
     return "others cost more, and were tried first"

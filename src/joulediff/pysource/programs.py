@@ -101,7 +101,9 @@ def _load_file(path: Path) -> ModuleType:
         )
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise ProgramError(f"{path} is not a Python file", fix="a program's name ends in .py")
+        raise ProgramError(
+            f"{path} is not a Python file", fix="name a program (FILE.py) or, for a recording, a file that ends in .jd"
+        )
     module = importlib.util.module_from_spec(spec)
     folder = str(path.resolve().parent)
     if folder not in sys.path:

@@ -216,5 +216,6 @@ def watts_per_core(model: str) -> tuple[float, str]:
             return design_w / cores, f"{model}: {design_w:g} W design power over {cores} cores"
     return (
         DEFAULT_WATTS_PER_CORE,
-        f"{model or 'an unknown CPU'} is not in the table: {DEFAULT_WATTS_PER_CORE} W, the median of those that are",
+        f"{model or 'an unknown CPU'} is not in the table of CPUs: {DEFAULT_WATTS_PER_CORE} W a busy core, its median; "
+        "--cpu-watts sets it",
     )

@@ -26,8 +26,8 @@ _COUNTS = ("×", "ops A", "ops B")
 # At most this many names of operators without a counterpart are shown.
 _NAMES = 6
 _KINDS: dict[RegionKind, str] = {
-    "equal": "compute the same",
-    "movement": "move data",
+    "equal": "with equal results",
+    "movement": "moving data",
     "repeated": "computed again",
     "constant": "constant",
     "unused": "unused",
@@ -115,7 +115,7 @@ def side_texts(report: MatchReport) -> Iterator[tuple[str, str, str]]:
 
 
 def kinds_text(report: MatchReport) -> str:
-    """Return the number of regions of each kind: `596 regions: 210 compute the same, 383 move data`."""
+    """Return the number of regions of each kind: `596 regions: 210 with equal results, 383 moving data`."""
     counts = Counter(region.kind for region in report.regions)
     kinds = [f"{counts[kind]:,} {word}" for kind, word in _KINDS.items() if counts[kind]]
     return f"{count_text(len(report.regions), 'region')}: {', '.join(kinds) or 'nothing in common'}"

@@ -61,9 +61,9 @@ def meter_table(found: Checkup) -> TextTable:
         Column("meter", names),
         Column("domain", domains),
         Column("kind", kinds),
-        Column("new value", periods, is_right=True),
+        Column("period", periods, is_right=True),
         Column("resolution", resolutions, is_right=True),
-        Column("sampling costs", costs_all, is_right=True),
+        Column("sampling cost", costs_all, is_right=True),
         Column("source", sources),
     )
     return TextTable(columns, tuple(emphasis))
