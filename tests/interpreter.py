@@ -19,7 +19,7 @@ from joulediff.archive.snapshot import from_wire, to_wire
 from joulediff.frameworks.torch.capture.capture import Captured, capture_step
 from joulediff.frameworks.torch.capture.geometry import extent_of
 from joulediff.frameworks.torch.capture.signature import Signers
-from joulediff.frameworks.torch.replay.rebuild import rebuild
+from joulediff.frameworks.torch.replay.rebuild import bind
 from joulediff.model.run import Op, Run, Value
 from joulediff.model.signature import Signature
 
@@ -115,7 +115,7 @@ def interpret(run: Run, given: Tensors, *, check: bool = True) -> Tensors:
     for op in run.ops:
         inputs = [shared(run, tensors, value) for value in op.inputs]
         with torch.set_grad_enabled(op.grad):  # some operators look at it
-            output = rebuild(op)(inputs)
+            output = bind(op, inputs)()
         tensors.update(returned(run, op, output))
         if check:
             for value in (*op.outputs, *op.writes):
@@ -148,7 +148,7 @@ def replay(run: Run, given: Tensors) -> Tensors:
     for op in run.ops:
         copies = {value: copy(content_of(run, contents, value)) for value in op.inputs}
         with torch.set_grad_enabled(op.grad):  # some operators look at it
-            output = rebuild(op)([copies[value] for value in op.inputs])
+            output = bind(op, [copies[value] for value in op.inputs])()
         for value in op.writes:
             contents[value] = copy(written(run, op, value, copies))
         for value, tensor in returned(run, op, output).items():

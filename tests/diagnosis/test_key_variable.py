@@ -16,8 +16,8 @@ from joulediff.diagnosis.evidence.key_variable import KeyVariable, find_key_vari
 from joulediff.frameworks.framework import source_hints
 from joulediff.model.place import Place
 from joulediff.pysource.framework_hints import NO_HINTS
-from joulediff.pysource.line_trace import TraceLine, TraceStep
-from joulediff.pysource.line_tracer import LineTrace, Target, watch_lines
+from joulediff.pysource.line_trace import LineTrace, Target, TraceLine, TraceStep
+from joulediff.pysource.line_tracer import watch_lines
 
 HERE = Path(__file__)
 GPT2 = str(Path("transformers", "models", "gpt2", "modeling_gpt2.py"))

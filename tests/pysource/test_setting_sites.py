@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from joulediff.frameworks.torch.switches.setters import SETTERS
+from joulediff.frameworks.torch.source_hints import SETTERS
 from joulediff.model.place import Place
 from joulediff.model.run import Frame, Setting
 from joulediff.pysource.framework_hints import NO_HINTS

@@ -227,8 +227,6 @@ def _made_layouts(joint: JointGraph, op: int) -> object:
 class Boundary:
     """The tensors at the boundary of a group."""
 
-    is_paired: bool
-    """Whether both sides have operators."""
     is_equal: bool
     kind: RegionKind | None
     """None for operators without a counterpart."""
@@ -248,7 +246,7 @@ def find_boundary(joint: JointGraph, ops: Iterable[int]) -> Boundary:
     read = [_list_read(joint, side, inside) for side, inside in zip(sides, made, strict=True)]
     anchors = [{joint.anchor_of[entity]: entity for entity in each if joint.anchor_of[entity] >= 0} for each in read]
     if not all(sides):
-        return Boundary(False, True, _kind_alone(joint, made[0] | made[1], group), (), (), ())
+        return Boundary(True, _kind_alone(joint, made[0] | made[1], group), (), (), ())
     # Constants are left out: different work may read the same constants.
     wholes = [joint.merge_parts(each) for each in anchors]
     unlike = [
@@ -263,7 +261,7 @@ def find_boundary(joint: JointGraph, ops: Iterable[int]) -> Boundary:
         (_first_value(joint, anchors[0][anchor]), _first_value(joint, anchors[1][anchor]))
         for anchor in sorted(anchors[0].keys() & anchors[1].keys())
     )
-    return Boundary(True, equal, "equal" if equal else None, inputs, outputs, tuple(unlike))
+    return Boundary(equal, "equal" if equal else None, inputs, outputs, tuple(unlike))
 
 
 def _list_made(joint: JointGraph, ops: Iterable[int]) -> dict[int, None]:

@@ -23,8 +23,6 @@ from joulediff.pysource.scopes import FrameScope, function_name
 from joulediff.pysource.statements import FunctionNode, Statement, first_line, function_of, statement_at
 from joulediff.pysource.value_origin import Binding, Origins
 
-__all__ = ["LineTrace", "Target", "watch_lines"]
-
 # Longer traces come from loops, whose iterations are alike.
 MAX_LINES = 2000
 MAX_STEPS = 50_000

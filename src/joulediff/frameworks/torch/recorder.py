@@ -19,9 +19,9 @@ from joulediff.frameworks.torch.capture.capture import Captured, capture_step
 from joulediff.frameworks.torch.capture.signature import sign_now
 from joulediff.frameworks.torch.models import find_holdings
 from joulediff.frameworks.torch.replay.replayer import TorchReplayer
+from joulediff.frameworks.torch.source_hints import SETTERS
 from joulediff.frameworks.torch.state import State, has_fresh_optimizer, keep_state, seed, seeded
 from joulediff.frameworks.torch.switches.change import changed
-from joulediff.frameworks.torch.switches.setters import SETTERS
 from joulediff.frameworks.torch.switches.spans import to_spans
 from joulediff.frameworks.torch.tensor_tree import named_tensors
 from joulediff.frameworks.torch.trace.join import Joined, join

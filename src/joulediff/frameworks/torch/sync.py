@@ -21,20 +21,37 @@ def open_torch_sync() -> Sync | None:
     return None
 
 
+def synchronise() -> None:
+    """Wait for every device that this program has started."""
+    import torch
+
+    if torch.cuda.is_initialized():
+        for index in _started_gpus():
+            torch.cuda.synchronize(index)
+    elif torch.backends.mps.is_available():
+        torch.mps.synchronize()
+
+
+def _started_gpus() -> list[int]:
+    """Return the numbers of the GPUs on which this program has a context."""
+    import torch
+
+    has_context = getattr(torch._C, "_cuda_hasPrimaryContext", lambda _: True)  # noqa: SLF001
+    return [index for index in range(torch.cuda.device_count()) if has_context(index)]
+
+
 class _CudaSync:
     """One event on the current stream of each device that has a context."""
 
     def mark(self, output: object) -> Callable[[], None]:  # noqa: ARG002 - streams know their work
         import torch
 
-        has_context = getattr(torch._C, "_cuda_hasPrimaryContext", lambda _: True)  # noqa: SLF001
         events = []
-        for index in range(torch.cuda.device_count()):
-            if has_context(index):
-                with torch.cuda.device(index):
-                    event = torch.cuda.Event(blocking=True)
-                    event.record()
-                events.append(event)
+        for index in _started_gpus():
+            with torch.cuda.device(index):
+                event = torch.cuda.Event(blocking=True)
+                event.record()
+            events.append(event)
 
         def wait() -> None:
             for event in events:

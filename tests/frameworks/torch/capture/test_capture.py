@@ -17,7 +17,7 @@ from torch import nn
 from joulediff.frameworks.torch.capture.arguments import Encoder, decode
 from joulediff.frameworks.torch.capture.capture import Captured, capture_step
 from joulediff.frameworks.torch.models import clean_name, find_holdings
-from joulediff.frameworks.torch.replay.rebuild import rebuild
+from joulediff.frameworks.torch.replay.rebuild import find_function
 from joulediff.frameworks.torch.tensor_tree import named_tensors
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Op
@@ -137,7 +137,7 @@ def test_operators_that_are_no_computation_are_not_built_again(name: str) -> Non
     op = capture_step(lambda: x + 1).ops[0]
     values = {slot: getattr(op, slot) for slot in Op.__slots__}
     with pytest.raises(JoulediffError):
-        rebuild(Op(**{**values, "name": name, "overload": "default"}))
+        find_function(Op(**{**values, "name": name, "overload": "default"}))
 
 
 def test_results_that_are_no_tensors_are_kept() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")  # loaded before anything stands for its libraries
 
-from joulediff.frameworks.torch.switches.change import can_change, changed
+from joulediff.frameworks.torch.switches.change import _find_access, changed
 from joulediff.frameworks.torch.switches.schedule import read_schedule, schedule_index, write_schedule
 from joulediff.model.errors import JoulediffError
 
@@ -131,7 +131,7 @@ def test_without_a_driver_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_the_device_of_a_setting(setting: str, index: int | None) -> None:
     assert schedule_index(setting) == index
-    assert can_change(setting) == (index is not None)
+    assert (_find_access(setting) is not None) == (index is not None)
 
 
 def test_a_change_that_the_driver_refuses_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,17 +19,6 @@ _REFUSED = frozenset({"aten::from_file", "aten::save", "aten::_print", "aten::se
 _COLLECTIVES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "symm_mem", "_dtensor")
 
 
-def rebuild(op: Op) -> Callable[[Sequence[Any]], Any]:
-    """Return a function that runs `op` on tensors given in the order of `op.inputs`."""
-    function = find_function(op)
-
-    def run(tensors: Sequence[Any]) -> Any:
-        args, kwargs = decode(op.arguments, tensors)
-        return function(*args, **kwargs)
-
-    return run
-
-
 def bind(op: Op, tensors: Sequence[Any]) -> Callable[[], Any]:
     """Return a function that runs `op` on these very tensors, with nothing left to decode when it is called."""
     args, kwargs = decode(op.arguments, tensors)

@@ -33,11 +33,6 @@ class _Access(NamedTuple):
     put: Callable[[Any], object] | None = None
 
 
-def can_change(name: str) -> bool:
-    """Return whether this PyTorch lets a setting be changed while a program runs."""
-    return _find_access(name) is not None
-
-
 @contextmanager
 def changed(settings: Mapping[str, Setting]) -> Iterator[None]:
     """Give settings these values within the context, and then restore the previous ones exactly.

@@ -1,7 +1,7 @@
 """PyTorch's settings: how each is read, changed, set in source code, and which others change with it.
 
-Every name stands here once. The modules beside this one derive from it: `read` records all settings, `change` changes
-them, `spans` tracks them inside a step, `setters` finds the lines that set them. Names of one switch are aliases: one
+Every name stands here once. Other modules derive from it: `read` records all settings, `change` changes them, `spans`
+tracks them inside a step, `torch.source_hints` finds the lines that set them. Names of one switch are aliases: one
 change shows in all of them. torch is not imported. Flags of `torch.backends` that are only read and assigned need no
 row: `read` and `change` discover them.
 """

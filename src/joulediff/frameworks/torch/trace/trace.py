@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from joulediff.frameworks.torch.sync import synchronise
 from joulediff.frameworks.torch.trace.chrome import OUR_SYNC, STEP, read_trace
 from joulediff.frameworks.torch.trace.traced import Traced
 from joulediff.model.errors import JoulediffError
@@ -66,12 +67,12 @@ def _run_marked(step: Step, name: str, begin: Callable[[], None] | None) -> floa
 
     if begin is not None:
         begin()
-    _synchronise()
+    synchronise()
     start_s = time.perf_counter()
     with record_function(name):
         output = step()
         with record_function(OUR_SYNC):
-            _synchronise()
+            synchronise()
     took_s = time.perf_counter() - start_s
     del output
     if not _is_profiled():
@@ -132,15 +133,3 @@ def _silence() -> Iterator[None]:
     finally:
         if had is None:
             del os.environ[_LOG_LEVEL]
-
-
-def _synchronise() -> None:
-    """Wait for every device on which the program has begun to work."""
-    import torch
-
-    if torch.cuda.is_initialized():
-        has_context = getattr(torch._C, "_cuda_hasPrimaryContext", lambda _: True)  # noqa: SLF001
-        for index in filter(has_context, range(torch.cuda.device_count())):
-            torch.cuda.synchronize(index)
-    elif torch.backends.mps.is_available():
-        torch.mps.synchronize()
