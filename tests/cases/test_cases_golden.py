@@ -24,7 +24,7 @@ from joulediff.report.json.diff import diff_from_json
 
 CASES = {case.id: case for case in find_cases(None)}
 KEPT = {f"{path.parent.parent.name}-{path.parent.name}": path.parent for path in find_golden(f"cases/*/*/{DIFF}")}
-# Found only with both programs: these need measurements in turns, or operators replayed at the host's pace.
+# Found only with both programs: these need measurements in alternation, or operators replayed at the host's pace.
 LIVE = ("pytorch-181115", "sglang-5128")
 TELLING = {name: folder for name, folder in KEPT.items() if folder.name not in LIVE}
 # The argument is found only by tracing the programs line by line; the recordings have the call.

@@ -161,7 +161,7 @@ def test_the_next_one_is_started_when_both_programs_are_metered(processes: Proce
 
 
 class Remote:
-    """A program in a process of its own, as far as recording in turns asks for it."""
+    """A program in a separate process, with the methods that recording in alternation needs."""
 
     pid, is_live = 1, True
 
@@ -192,7 +192,7 @@ class Remote:
 @pytest.mark.parametrize(
     ("fails", "log"),
     [(False, ["meter", "meter", "meter", "meter", "metered", "record", "record"]), (True, ["meter", "alone", "alone"])],
-    ids=["in turns", "no memory for both: each is metered again alone"],
+    ids=["in alternation", "no memory for both: each is metered again alone"],
 )
 def test_programs_are_metered_when_all_their_turns_are_over(
     monkeypatch: pytest.MonkeyPatch, fails: bool, log: list[str]

@@ -36,7 +36,7 @@ _DAMAGED = "copy it again from where it was recorded, or record the program agai
 
 
 def load(path: str | os.PathLike[str]) -> Run:
-    """Return the run in a file; raises ArchiveError for any other file, whatever it holds."""
+    """Return the run in a file; raises ArchiveError for any other file."""
     try:
         return from_bytes(_read(Path(path)))
     except ArchiveError as error:

@@ -83,7 +83,7 @@ def read_head(tables: Tables) -> dict[str, Any]:
 
 
 def gather_references(columns: Mapping[str, Mapping[str, list[Any]]]) -> dict[tuple[str, str], list[tuple[int, ...]]]:
-    """Return, by table and field, the references of each row that stand in a table of their own."""
+    """Return, by table and field, the references of each row that are stored in a separate table."""
     uses, writers, found = columns["op_values"], columns["value_writers"], {}
     for role, field in ROLES.items():
         chosen = [each == role for each in uses["role"]]

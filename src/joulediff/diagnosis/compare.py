@@ -49,7 +49,7 @@ def diagnose(
     """Return what differs between two runs, and why.
 
     `live` are the programs that can still be run; without them there are causes and no proofs. Runs that were measured
-    in turns, `interleaved`, need no allowance for the spread between recordings.
+    in alternation, `interleaved`, need no allowance for the spread between recordings.
     """
     limits, listener = thresholds or Thresholds(), listener or ProgressListener()
     conditions = compare_conditions(a, b)

@@ -1,6 +1,6 @@
 """Two runs, their matched regions, and the questions that evidence and trials ask about them.
 
-The operators of a region can seldom run alone: views and copies between them are regions of their own. `runnable_ops`
+The operators of a region can seldom run alone: views and copies between them are separate regions. `runnable_ops`
 returns all operators from the tensors that both sides share to the region's outputs.
 """
 

@@ -1,4 +1,4 @@
-"""Record the programs of a diff in turns, and keep them running for trials.
+"""Record the programs of a diff in alternation, and keep them running for trials.
 
 Both are built at the same time and then measured one after the other: A, B, B, A, so that a drift of the machine acts
 on both.
@@ -129,7 +129,7 @@ def _freeing_memory(live: dict[SideName, RemoteProgram]) -> Iterator[None]:
 
 
 def _take_turns(programs: Mapping[SideName, Program], live: dict[SideName, RemoteProgram]) -> bool:
-    """Measure the programs in turns, before any profiler runs; return whether both were measured."""
+    """Measure the programs in alternation, before any profiler runs; return whether both were measured."""
     order = [*live, *reversed(list(live))] if len(live) > 1 else list(live)
     for turn, side in enumerate(order):
         if side not in live:

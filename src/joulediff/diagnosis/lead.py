@@ -39,7 +39,7 @@ CALLS_OF_OTHER_SIDE = Change("the calls of the other side", calls=True)
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """A cause that the evidence points to, the changes that would test it, and what to do about it."""
+    """A cause that the evidence points to, the changes that would test it, and the suggested fix."""
 
     kind: FindingKind
     cause: Cause
@@ -77,7 +77,7 @@ class Subject:
 
     @property
     def relation(self) -> Relation:
-        """How the operators of the two sides relate, by the names of those that run kernels."""
+        """How the operators of the two sides relate, by the names of operators that run kernels."""
         if not ops_of(self.region, self.cheap):
             return "one_sided"
         a, b = (self._working_names(side) for side in SIDES)

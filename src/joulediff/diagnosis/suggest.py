@@ -1,4 +1,4 @@
-"""The sentences that say what to do about a finding; each kind of evidence uses the one that fits its lead."""
+"""The sentences that suggest a fix for a finding; each kind of evidence chooses one for its lead."""
 
 from __future__ import annotations
 

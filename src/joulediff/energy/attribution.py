@@ -2,7 +2,7 @@
 
 A meter measures a whole device, never one operator, so every kernel is assumed to draw the power of the busy device.
 On a GPU the parts and the idle part sum to the metered energy. On the host they do not: Python runs between the
-operators at the same power, and is a part of its own in the ledger.
+operators at the same power, and is a separate part in the ledger.
 """
 
 from __future__ import annotations

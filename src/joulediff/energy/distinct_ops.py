@@ -1,4 +1,4 @@
-"""The distinct operators of a run: calls that ask the device for the same work, whatever their values.
+"""The distinct operators of a run: calls with the same work for the device count once, also if their values differ.
 
 Two calls are calls of one distinct operator if function, arguments, shapes, strides, types, alignment and the kernels
 they launched are equal. Settings hold for the whole run, so they need not be compared.

@@ -266,7 +266,7 @@ class LoadMeter:
     clock: Clock
     open_rest: Callable[[str], Load | None]
     rest_share: float | None = None
-    """The same rests for every load, whatever clock that gives; to show the effect of the clock."""
+    """The same rests for every load, without control of the clock; to show the effect of the clock."""
     _gpus: dict[str, GpuMeter] = field(default_factory=dict)
 
     def under(self, measurement: Measurement) -> LoadMeter:

@@ -41,7 +41,7 @@ class Replaying:
     listener: ProgressListener
     seconds: float = RecordOptions.replay_seconds
     rest_share: float | None = None
-    """The same rests for every operator, whatever clock that gives; to show the effect of the clock."""
+    """The same rests for every operator, without control of the clock; to show the effect of the clock."""
     _rows: list[Replay] = field(default_factory=list)
     _row_of: dict[int, int] = field(default_factory=dict)
     _load_meter: LoadMeter = field(init=False)

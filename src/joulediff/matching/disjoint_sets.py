@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 
 class DisjointSets:
-    """The numbers from 0, at first each in a set of its own. The smallest number of a set represents it."""
+    """The numbers from 0, at first each in a separate set. The smallest number of a set represents it."""
 
     def __init__(self, count: int) -> None:
         self._parents = list(range(count))

@@ -94,7 +94,7 @@ def _are_copies(graph: Graph, features: Features, ops: Ints, made: Ints, read: I
 
 
 def _merge_equal(features: Features, sets: DisjointSets) -> None:
-    """Merge strong values that are equal, whatever their origin: tied weights, results computed twice."""
+    """Merge strong values that are equal, also of different origins: tied weights, results computed twice."""
     strong = np.flatnonzero(features.strong)
     order = strong[np.argsort(features.rows[strong, 0], kind="stable")]
     rows, counts = features.rows[order], features.counts[order]

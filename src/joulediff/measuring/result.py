@@ -254,7 +254,7 @@ def fold(
 
 
 def _steps(log: StepLog, start_s: float, end_s: float) -> Iterator[tuple[float, float]]:
-    """Yield the begin and the end of each step between two moments that has a mark of its own."""
+    """Yield the begin and the end of each step between two moments that has its own mark."""
     first, last = (bisect_right(log.time_s, edge_s) - 1 for edge_s in (start_s, end_s))
     for mark in range(max(first, 0), last):
         if log.steps[mark + 1] - log.steps[mark] == 1:

@@ -28,7 +28,7 @@ from joulediff.model.progress import ProgressListener
 AIM_SHARE = 0.01
 # No number of windows beats the spread between runs: repeats end this close to it too.
 FLOOR_FACTOR = 1.02
-# The interval is looked at after this many windows, and after twice as many each time.
+# The interval is checked after this many windows, and then after twice as many each time.
 FIRST_LOOK = 4
 
 
@@ -181,7 +181,7 @@ class _Run:
         return found.energy.half_width_share <= aim
 
     def _keep_partial(self, listener: ProgressListener) -> None:
-        """Pass on what was measured before the program failed; an error here must not hide the program's."""
+        """Report the measurement before the program failed; an error here must not hide the program's."""
         windows, marks_s = self.loop.windows, self.repeater.log.time_s
         if len(marks_s) < 2:
             return

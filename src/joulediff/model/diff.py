@@ -104,7 +104,7 @@ class ConditionDifference:
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Limits that decide what is a finding, and what is a waste."""
+    """Limits that decide whether a difference is a finding, and whether a finding is a waste."""
 
     threshold: float = DiffOptions.threshold
     """The smallest difference of energies that is reported, as a share."""

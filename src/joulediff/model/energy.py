@@ -218,7 +218,7 @@ def lowest(energies: Sequence[Energy]) -> Energy:
 
 
 def weakest(energies: Iterable[Energy]) -> Source:
-    """Return the weakest source of some energies: the one that their sum can claim."""
+    """Return the weakest source of some energies, which is the source of their sum."""
     return max({energy.source for energy in energies}, key=_SOURCES.index)
 
 

@@ -182,7 +182,7 @@ class Confirmation:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Whether the cause was confirmed by a trial, and what was measured; `confirmation` is None if nothing was."""
+    """Whether a trial confirmed the cause, and its measurements; `confirmation` is None if nothing was measured."""
 
     confirmed: bool
     confirmation: Confirmation | None
@@ -213,4 +213,4 @@ class Finding:
     proof: Proof = field(metadata={"inline": True})
     suggestion: str
     count: int | None = None
-    """Number of similar regions in the row that names the finding; None stands for all of `regions`."""
+    """Number of similar regions in the row that names the finding; None means all of `regions`."""

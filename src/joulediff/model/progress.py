@@ -7,7 +7,7 @@ from joulediff.model.run import PassName
 
 
 class ProgressListener:
-    """Receives reports of progress. Subclass it to show them, or to keep what was measured so far."""
+    """Receives reports of progress. Subclass it to show them, or to keep the measurement so far."""
 
     def pass_begins(self, name: PassName) -> None:
         """A pass of a recording begins; the stages that follow belong to it."""

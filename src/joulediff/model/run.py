@@ -421,7 +421,7 @@ class RunIndex:
 def work_of(
     run: Run, op: int, *, device: bool = True, alignment: bool = True, kernels: bool = True
 ) -> tuple[object, ...]:
-    """Return a key that is equal for operators that ask a device for the same work, whatever their values.
+    """Return a key that is equal for operators with the same work for a device, also if their values differ.
 
     Function, overload, arguments, and the forms of the inputs always count. `device` adds the devices of the operator
     and its inputs, `alignment` that of the inputs, `kernels` the launched kernels with their grids and blocks.

@@ -2,7 +2,7 @@
 
 A signature does not change under permute, reshape, copy or a change of float type. `compare` decides whether two
 signatures mean the same tensor. Matching also searches for the nearest of many tensors, with repetition and padding
-ignored; that search has a distance of its own (`matching.features`).
+ignored; that search uses another distance (`matching.features`).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from joulediff.process.verbs import AGAIN, BUILD, END, GO_ON, START, Payload, as
 
 @asks_for_every_verb
 class RemoteProgram(LiveProgram):
-    """A program in a process of its own, which `with` starts and ends. `verbs` makes the methods of `LiveProgram`."""
+    """A program in a separate process, which `with` starts and ends. `verbs` makes the methods of `LiveProgram`."""
 
     def __init__(
         self,

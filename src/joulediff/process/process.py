@@ -62,7 +62,7 @@ def record_in_process(
     keep: Callable[[Snapshot], None],
     listener: ProgressListener | None = None,
 ) -> Run:
-    """Return the record of a program that runs in a process of its own.
+    """Return the record of a program that runs in a separate process.
 
     `keep` is called with the recording so far after each pass. Whatever ends the program early is raised as a
     `JoulediffError`, after the recording was kept with the current pass as failed.

@@ -34,7 +34,7 @@ _SITES = _folders("purelib", "platlib")
 _STANDARD = _folders("stdlib", "platstdlib")
 # Modules of Python's import system have this in place of a file.
 _FROZEN = ("<frozen", STANDARD_LIBRARY)
-# Libraries that are often installed from a folder of their own.
+# Libraries that are often installed from a source folder.
 _LIBRARIES = ("transformers", "diffusers", "vllm", "sglang", "megatron")
 
 

@@ -1,6 +1,6 @@
 """Traces one call of a function line by line: its statements, the values they read, and the origins of the values.
 
-Only lines of the target function are traced; of any other function only the name is looked at, once per call.
+Only lines of the target function are traced; of any other function only the name is compared, once per call.
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ def function_of(code: CodeType) -> FunctionNode | None:
 
 
 def enclosing(code: CodeType) -> FunctionNode | None:
-    """Return the function around the one that a code object was made of."""
+    """Return the function that encloses the function of a code object."""
     module, node = parse_file(code.co_filename), function_of(code)
     return module.parents.get(node) if module and node is not None else None
 

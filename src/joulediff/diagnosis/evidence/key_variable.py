@@ -83,7 +83,7 @@ def _explain_first_branch(a: LineTrace, b: LineTrace) -> KeyVariable | None:
 
 
 def _explain_ends(a: LineTrace, b: LineTrace, end_a: int, end_b: int, left: int) -> KeyVariable | None:
-    """Return the variable of the last branch that both traces ran before each reached a statement of its own."""
+    """Return the variable of the last branch that both traces ran before their statements differ."""
     from_a, from_b = max(0, end_a + 1 - MAX_ALIGNED), max(0, end_b + 1 - MAX_ALIGNED)
     texts_a, texts_b = _texts(a)[from_a : end_a + 1], _texts(b)[from_b : end_b + 1]
     blocks = SequenceMatcher(None, texts_a, texts_b, autojunk=False).get_matching_blocks()

@@ -136,7 +136,7 @@ def find_origin(run: Run, op: int, difference: LayoutDifference) -> Origin:
 
 
 def _keeps_layout(source: Value, made: Value, aspect: Aspect) -> bool:
-    """Return whether a tensor has the layout of the one that it was made of."""
+    """Return whether a tensor has the layout of its source tensor."""
     if aspect == "dtype":
         return source.dtype == made.dtype
     if aspect == "alignment":

@@ -1,8 +1,8 @@
-"""Evidence: one row is all that differs between two programs, so the difference of their whole steps is its trial.
+"""Evidence: two programs differ in one row only, so the difference of their whole steps is its trial.
 
 This is the only trial of work that cannot be run alone: a collective waits for other processes, and compiled code has
-no operator to run. It is valid only for programs that were measured in turns, if no other row, setting or operator
-differs and no time is lost elsewhere.
+no operator to run. It is valid only for programs that were measured in alternation, if no other row, setting or
+operator differs and no time is lost elsewhere.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def find_only_difference(
 ) -> OnlyDifference | None:
     """Return the only row that differs, if it cannot be run again and the whole steps clearly differ.
 
-    Only valid for runs that were measured in turns.
+    Only valid for runs that were measured in alternation.
     """
     totals = Pair(*(comparison.costs[side].total for side in SIDES))
     expensive = costlier_side(*totals)

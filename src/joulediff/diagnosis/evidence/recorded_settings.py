@@ -13,7 +13,7 @@ _FACTS = ("host.", "device.", "package.", "model.")
 
 
 def differing_settings(a: Mapping[str, Setting], b: Mapping[str, Setting]) -> dict[str, tuple[Setting, Setting]]:
-    """Return the settings that a program chooses and that differ; None stands for a side without that setting.
+    """Return the settings that a program chooses and that differ; None means that a side lacks that setting.
 
     A framework's setting that only one side has belongs to a part of it that the other side has not loaded.
     """

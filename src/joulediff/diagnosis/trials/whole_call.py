@@ -120,7 +120,7 @@ def join_regions(comparison: Comparison, regions: Iterable[Region]) -> Region:
 
 
 def _made(comparison: Comparison, side: SideName, ops: tuple[int, ...]) -> set[int]:
-    """Return the values that operators make, and those that moving operators make of them."""
+    """Return the values that operators compute, and the copies and views of these values."""
     run, wanted, moving_ops = comparison.run(side), set(ops), comparison.moving_ops[side]
     found: set[int] = set()
     for op in run.ops:

@@ -54,7 +54,7 @@ def keep_state(step: object) -> Iterator[State]:
 
 
 class State:
-    """The state of a step before its first call, and the one that its calls in the metered pass left."""
+    """The state of a step before its first call, and its state after the metered pass."""
 
     def __init__(self, step: object) -> None:
         self.refusal: str | None = None

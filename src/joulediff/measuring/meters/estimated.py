@@ -137,7 +137,7 @@ def _live_s(child: psutil.Process) -> float:
 
 
 def cpu_model() -> str:
-    """Return the CPU's model name, or an empty string where the system does not tell."""
+    """Return the CPU's model name, or an empty string if the system does not report it."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

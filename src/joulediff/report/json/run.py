@@ -103,7 +103,7 @@ class OpRecord:
 
 @dataclass(frozen=True, slots=True)
 class ReplayRecord:
-    """A replayed operator, and the number of operators that it stands for."""
+    """A replayed operator, and the number of operators that its result applies to."""
 
     replay: Replay = field(metadata={"inline": True})
     ops: int

@@ -97,7 +97,7 @@ def _sentences(diff: Diff, width: int) -> Iterator[Text]:
 
 
 def _tables(table: DiffTable, width: int) -> Iterator[RenderableType]:
-    """Yield the table in its parts: findings, trade-offs under a line of their own, and the rest with the total."""
+    """Yield the table in its parts: findings, trade-offs under a separate line, and the rest with the total."""
     lines = table.lines
     if not lines:
         return

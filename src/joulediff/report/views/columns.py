@@ -1,4 +1,4 @@
-"""The one description of a table: its columns of text, and what a narrow terminal may leave out or cut."""
+"""The one description of a table: its columns of text, and the columns that a narrow terminal may leave out or cut."""
 
 from __future__ import annotations
 

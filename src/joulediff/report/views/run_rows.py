@@ -1,7 +1,7 @@
 """The operators and kernels of a run in rows, each with its energy and device time.
 
 Every operator and every kernel is in exactly one row of any grouping, so the rows sum to the run. Kernels without an
-operator have rows of their own: those of a compiled module, and those that could not be joined.
+operator have separate rows: kernels of a compiled module, and kernels that could not be joined.
 """
 
 from __future__ import annotations

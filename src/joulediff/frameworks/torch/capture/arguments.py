@@ -164,7 +164,7 @@ _BLANK = frozenset(
 )
 # Marks of the profiler, and operators that only return a fact about a tensor.
 _IDLE_NAMESPACES = ("profiler", "prim")
-# The devices that may have a kernel of their own for an operator that is otherwise made of others.
+# The devices that may have a separate kernel for an operator that is otherwise composed of others.
 _BACKENDS = ("CPU", "CUDA", "XPU", "MPS", "PrivateUse1")
 
 

@@ -64,7 +64,7 @@ class Signers:
         if kind == "meta" or not _is_readable(tensor.__class__, tensor.dtype):
             return None
         if not tensor.untyped_storage().nbytes() and extent.count:
-            return None  # its memory was given back, as that of a sharded weight is
+            return None  # its memory was freed, as for a sharded weight
         # The program's own modes and subclasses see nothing of it.
         alone = self._without_modes()
         try:
@@ -113,7 +113,7 @@ EMPTY = Signature(0, 0, 0, 0, 0, True, None, None, *([0.0] * len(SUMS)))
 
 @lru_cache(maxsize=1024)
 def _is_readable(kind: type, dtype: torch.dtype) -> bool:
-    """Return whether tensors of a class and type have memory of their own, with numbers in it."""
+    """Return whether tensors of a class and type have their own memory that holds numbers."""
     import torch
 
     if kind.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:  # type: ignore[attr-defined]  # noqa: SLF001

@@ -260,7 +260,7 @@ class Values:
             return 0
 
     def _locate_opaque(self, tensor: torch.Tensor, maker: int | None) -> tuple[_Storage, _Piece]:
-        """Do the same for a tensor without one memory of its own: the object is its identity."""
+        """Do the same for a tensor without its own single memory: the object is its identity."""
         storage = self._by_address.get(-id(tensor))
         if storage is None or not storage.is_alive():
             hold = weakref.ref(tensor)

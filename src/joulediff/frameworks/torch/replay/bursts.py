@@ -40,7 +40,7 @@ _SPIN_CYCLES = 2_000_000
 
 @contextmanager
 def as_recorded() -> Iterator[None]:
-    """Run operators below autograd and autocast, as they are recorded, whatever the program has set."""
+    """Run operators below autograd and autocast, as they are recorded, regardless of the program's settings."""
     import torch
 
     with torch.inference_mode(), torch._C._DisableAutocast():  # noqa: SLF001

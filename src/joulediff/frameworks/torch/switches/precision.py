@@ -69,7 +69,7 @@ def write_old(name: str, value: object) -> None:
 
 
 def read_new(name: str) -> str:
-    """Return the value of a new switch, or of the one that it follows."""
+    """Return the value of a new switch, or of the switch that it follows."""
     return _get_new(NEW[name])
 
 
@@ -79,7 +79,7 @@ def write_new(name: str, value: object) -> None:
 
 
 def _read_behind() -> dict[tuple[str, str], str]:
-    """Return each new switch's own value, whatever it follows: read under three values of the top one."""
+    """Return each new switch's own value, not the value that it follows: read under three values of the top switch."""
     found = {_TOP: _get_new(_TOP)}
     try:
         for keys in (_BACKENDS, _PARTS):

@@ -17,7 +17,7 @@ from joulediff.pysource.setting_sites import UNKNOWN, Effect
 
 PREFIX = "torch."
 # How a setting is changed while a program runs. `functions`: by its setter. `attribute`: by assigning it.
-# `precision`: by its key. `tf32`: by a function of torch._C. The others have code of their own in `change`.
+# `precision`: by its key. `tf32`: by a function of torch._C. The others have separate code in `change`.
 Change = Literal["functions", "attribute", "precision", "tf32", "dtype", "deterministic", "reduction"]
 PrecisionKey = tuple[str, str]
 

@@ -146,7 +146,7 @@ def _undominated(paths: Mapping[int, _Path], tolls: Sequence[int]) -> Iterator[t
 
 
 def _offer(paths: dict[int, _Path], op: int, path: _Path) -> None:
-    """Keep the cheaper path; of two that cost the same the one that found its operators earlier."""
+    """Keep the cheaper path; at equal cost, the path that found its operators earlier."""
     old = paths.get(op)
     if old is None or path.cost < old.cost or (path.cost == old.cost and path.last_call < old.last_call):
         paths[op] = path

@@ -215,7 +215,7 @@ def common_path(paths: Sequence[str]) -> str | None:
 
 
 def _outermost(calls: Sequence[Call], found: Sequence[int]) -> list[int]:
-    """Return those that are not below another one, for places in pre-order."""
+    """Return the places that are not below another one; `found` is in pre-order."""
     kept: list[int] = []
     for at in found:
         if not kept or at >= calls[kept[-1]].end:

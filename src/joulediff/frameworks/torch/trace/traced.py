@@ -17,7 +17,7 @@ class Call:
 
     name: str
     thread: int
-    """0 is the one that called the step; the others follow in the order in which they first did something."""
+    """0 is the thread that called the step; the others follow in the order of their first event."""
     start_s: float
     duration_s: float
     parent: int | None
