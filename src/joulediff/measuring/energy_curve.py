@@ -41,6 +41,11 @@ class Window:
         """Return the seconds between the two edges."""
         return self.end_s - self.start_s
 
+    @property
+    def power_w(self) -> float:
+        """Return the mean power between the two edges."""
+        return self.energy.joules / self.duration_s
+
 
 @dataclass(frozen=True, slots=True)
 class Curve:
@@ -58,6 +63,10 @@ class Curve:
         """Return the curve of one domain. Raises if the readings contradict themselves."""
         build = _from_counter if domain.kind == "counter" else _from_power
         return build(domain, readings)
+
+    def energy_at(self, time_s: np.ndarray) -> np.ndarray:
+        """Return the cumulative energy at any moments, linear between the known ones."""
+        return np.asarray(np.interp(time_s, self.time_s, self.energy_j))
 
     def window(self, start_s: float, end_s: float) -> Window:
         """Return the window between the last known moments before `start_s` and before `end_s`.
@@ -92,7 +101,7 @@ class Curve:
             raise NotCovered(f"{self.domain.name}: the meter's readings do not reach over {end_s - start_s:.3f} s")
         first, last = (int(i) for i in np.searchsorted(self.time_s, [start_s, end_s], side="right") - 1)
         self._refuse_gaps(first, min(last + 1, len(self.time_s) - 1))
-        edge_j = np.interp([start_s, end_s], self.time_s, self.energy_j)
+        edge_j = self.energy_at(np.array([start_s, end_s]))
         low_j, high_j = self._bounds(np.array([start_s, end_s]))
         error_j = self._error(first, last)
         energy_j = float(edge_j[1] - edge_j[0])
@@ -111,7 +120,7 @@ class Curve:
         last = len(self.time_s) - 1
         if self.domain.kind == "power":
             # Between two samples the energy errs no more than over the whole step between them.
-            here_j = np.interp(at_s, self.time_s, self.energy_j)
+            here_j = self.energy_at(at_s)
             step_j = self.error_j[np.clip(surely_before + 1, 0, last)]
             return here_j - step_j, here_j + step_j
         return self.energy_j[np.clip(surely_before, 0, last)], self.energy_j[np.clip(surely_after, 0, last)]

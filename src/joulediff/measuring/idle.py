@@ -90,7 +90,7 @@ def idle_power(sampler: Sampler, domain: Domain, start_s: float, end_s: float) -
         return IdlePower(limit_w / 2, 0.0, limit_w, 0.0, end_s - start_s)
     if window.duration_s < COVERED_SHARE * (end_s - start_s):
         raise NotCovered(f"{domain.name}: the readings cover only {window.duration_s:.2f} of {end_s - start_s:.2f} s")
-    power_w = window.energy.joules / window.duration_s
+    power_w = window.power_w
     slices_w = _slices(curve, window.start_s, window.end_s)
     timing_w = power_w * (window.start_err_s + window.end_err_s) / window.duration_s
     half_w = float(np.hypot(half_width(slices_w, known_sigma=0.0), timing_w))
@@ -100,7 +100,7 @@ def idle_power(sampler: Sampler, domain: Domain, start_s: float, end_s: float) -
 
 def _slices(curve: Curve, start_s: float, end_s: float) -> np.ndarray:
     edges_s = np.linspace(start_s, end_s, SLICES + 1)
-    return np.asarray(np.diff(np.interp(edges_s, curve.time_s, curve.energy_j)) / np.diff(edges_s))
+    return np.asarray(np.diff(curve.energy_at(edges_s)) / np.diff(edges_s))
 
 
 def _steadiness(domain: Domain, idle: IdlePower) -> Condition:

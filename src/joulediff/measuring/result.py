@@ -220,7 +220,8 @@ def _remarks(domains: Mapping[str, DomainEnergy], states: Sequence[DeviceState])
             found.append(f"{name} is estimated, not measured ({domain.note}){left_out}")
         elif domain.note:
             found.append(f"{name}: {domain.note}")
-        if domain.net_energy is not None and domain.counted and domain.net_energy.low <= 0 < domain.energy.joules:
+        is_idle = domain.net_energy is not None and not domain.net_energy.is_surely_positive
+        if is_idle and domain.counted and not domain.energy.is_zero:
             found.append(f"the power of {name} at work does not differ from idle: give it more time (--seconds)")
     return found
 
@@ -246,7 +247,7 @@ def fold(
         return None
     start_s, end_s = np.array(steps).T[:, :, np.newaxis]
     at_s = start_s + (end_s - start_s) * np.linspace(0.0, 1.0, parts + 1)
-    part_j = np.diff(np.interp(at_s, curve.time_s, curve.energy_j)).sum(axis=0)
+    part_j = np.diff(curve.energy_at(at_s)).sum(axis=0)
     total_j = float(part_j.sum())
     if total_j <= 0:
         return None
