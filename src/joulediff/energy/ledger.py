@@ -25,7 +25,7 @@ from typing import Literal
 
 from joulediff.energy.attribution import attribute_rest, idle_energy
 from joulediff.energy.device_time import Work, find_replays, find_work, is_gpu
-from joulediff.model.energy import Energy, Source, add, add_common, scale, subtract, to_energy, widen
+from joulediff.model.energy import Energy, Source, add, add_common, joules_of, scale, subtract, to_energy, widen
 from joulediff.model.measurement import Account, DomainEnergy
 from joulediff.model.run import Run, Wait
 
@@ -74,6 +74,12 @@ class Books:
         if unknown or not (math.isfinite(metered_j) and metered_j > 0.0):
             return None
         return sum(abs(a.unexplained.joules) for a in counted if a.unexplained is not None) / metered_j
+
+    @property
+    def least_explained(self) -> Account | None:
+        """Return the counted account with the most unexplained energy, of either sign; None if none is known."""
+        known = [account for account in self.accounts if account.counted and account.unexplained is not None]
+        return max(known, key=lambda account: abs(joules_of(account.unexplained)), default=None)
 
     @property
     def is_closed(self) -> bool | None:

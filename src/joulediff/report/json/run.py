@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from joulediff.energy.device_time import has_trace
 from joulediff.energy.ledger import Books, open_books
 from joulediff.frameworks.framework import place_of
-from joulediff.model.energy import Energy, to_energy
+from joulediff.model.energy import Energy, joules_of, mean_power_w, subtract_common
 from joulediff.model.measurement import Account
 from joulediff.model.run import Frame, Kernel, Op, Pass, Replay, Run, Setting, work_of
 from joulediff.report.json import copy_fields, dump
 from joulediff.report.json.measurement import ConditionsRecord, StepRecord, conditions_record, step_record
 from joulediff.report.views.ledger import add_accounts
-from joulediff.report.views.run_facts import busy_times, has_capture, line_of, op_times, power_of
+from joulediff.report.views.run_facts import busy_times, has_capture, line_of, op_times
 from joulediff.report.views.timeline import Activity, Gap, WaitPlace, group_waits, trace_activity
 
 RUN_SCHEMA = "joulediff.run/1"
@@ -221,14 +221,7 @@ def _ledger(books: Books) -> LedgerRecord:
 
 
 def _account(account: Account) -> AccountRecord:
-    return copy_fields(AccountRecord, account, not_split=_not_idle(account))
-
-
-def _not_idle(account: Account) -> Energy | None:
-    whole, part = account.metered, account.idle
-    if part is None:
-        return None
-    return to_energy(whole.joules - part.joules, whole.low - part.high, whole.high - part.low, part.source)
+    return copy_fields(AccountRecord, account, not_split=subtract_common(account.metered, account.idle))
 
 
 def _ops(run: Run, books: Books) -> tuple[OpRecord, ...]:
@@ -241,9 +234,9 @@ def _ops(run: Run, books: Books) -> tuple[OpRecord, ...]:
     for ops in groups.values():
         indices = [i for op in ops for i in kernels[op.id]]
         energy = books.total(indices)
-        power_w = power_of(energy, sum(busy_s[i] for i in indices))
+        power_w = mean_power_w(energy, sum(busy_s[i] for i in indices))
         found.append(_op(run, ops, _sum_times([times[op.id] for op in ops]), energy, power_w))
-    return tuple(sorted(found, key=lambda op: (-_joules(op.energy), -(op.kernel_s or 0.0), op.id)))
+    return tuple(sorted(found, key=lambda op: (-joules_of(op.energy), -(op.kernel_s or 0.0), op.id)))
 
 
 def _op(run: Run, ops: Sequence[Op], kernel_s: float | None, energy: Energy | None, power_w: float | None) -> OpRecord:
@@ -264,10 +257,6 @@ def _op(run: Run, ops: Sequence[Op], kernel_s: float | None, energy: Energy | No
         inputs=tuple(copy_fields(ValueRecord, run.values[i]) for i in first.inputs),
         outputs=tuple(copy_fields(ValueRecord, run.values[i]) for i in first.outputs),
     )
-
-
-def _joules(energy: Energy | None) -> float:
-    return 0.0 if energy is None else energy.joules
 
 
 def _file_and_line(frame: Frame | None) -> tuple[str | None, int | None]:
@@ -306,7 +295,7 @@ def _kernels(kernels: Sequence[Kernel], books: Books) -> tuple[KernelRecord, ...
     for i, kernel in enumerate(kernels):
         groups.setdefault((kernel.name, kernel.kind, kernel.device), []).append(i)
     found = [_kernel([kernels[i] for i in indices], books.total(indices)) for indices in groups.values()]
-    return tuple(sorted(found, key=lambda kernel: (-_joules(kernel.energy), -kernel.kernel_s, kernel.name)))
+    return tuple(sorted(found, key=lambda kernel: (-joules_of(kernel.energy), -kernel.kernel_s, kernel.name)))
 
 
 def _kernel(group: Sequence[Kernel], energy: Energy | None) -> KernelRecord:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from joulediff.model.diff import Diff, Row
-from joulediff.model.energy import Energy
 from joulediff.model.finding import Finding
 from joulediff.report.views.finding_sentences import cause_text, file_names, mark_text, pays_text, region_text
 from joulediff.report.views.short_texts import (
@@ -20,12 +19,11 @@ from joulediff.report.views.short_texts import (
     pick_unit,
     ratio_text,
     round_to_sum,
+    shown_j,
     with_count,
 )
 
 Part = Literal["finding", "tradeoff", "rest", "noise", "total"]
-# No step needs as much: a larger number is a fault in the file.
-_MOST_J = 1e15
 # Rows of the ledger, not of matched regions, in the order of the table.
 _BOOKS = ("idle", "host", "waits", "unmatched", "unexplained")
 _WITHOUT_OPS = ("idle", "host", "waits", "unexplained")
@@ -81,8 +79,8 @@ def diff_table(diff: Diff, *, top: int, every: bool = False) -> DiffTable:
     total_a_j, total_b_j = (_total_j([getattr(e, side) for e in entries if e.is_counted]) for side in ("a_j", "b_j"))
     factor, unit, places = pick_unit(max(abs(j) for j in (total_a_j, total_b_j) if math.isfinite(j)), "J")
     per_joule = 10**places / factor
-    a = _round(entries, [e.a_j for e in entries], per_joule, _metered(diff.a.step.energy))
-    b = _round(entries, [e.b_j for e in entries], per_joule, _metered(diff.b.step.energy))
+    a = _round(entries, [e.a_j for e in entries], per_joule, shown_j(diff.a.step.energy))
+    b = _round(entries, [e.b_j for e in entries], per_joule, shown_j(diff.b.step.energy))
     total = _Entry("total", "", "all of a step", total_a_j, total_b_j)
     sums = (_total_units(entries, a), _total_units(entries, b))
     lines = [
@@ -117,7 +115,7 @@ def _entries(diff: Diff, *, top: int, every: bool) -> Iterator[_Entry]:
 
 def _is_nothing(row: Row) -> bool:
     """Return whether a row of the ledger is known to be zero on both sides."""
-    return all(energy is not None and energy.joules == 0.0 for energy in (row.energy_a, row.energy_b))
+    return all(energy is not None and energy.is_zero for energy in row.energies)
 
 
 def _rows_by_finding(diff: Diff) -> dict[str, list[Row]]:
@@ -155,7 +153,7 @@ def _finding_entries(diff: Diff, rows: Mapping[str, list[Row]], most: int) -> It
 
 def _finding_entry(finding: Finding, rows: Sequence[Row], part: Part, number: int, cause: str) -> _Entry:
     a_j, b_j = (
-        (_side_j(rows, "a"), _side_j(rows, "b")) if rows else (_own(finding.cost.energy_a), _own(finding.cost.energy_b))
+        (_side_j(rows, "a"), _side_j(rows, "b")) if rows else (shown_j(energy) for energy in finding.cost.energies)
     )
     return _Entry(
         part,
@@ -228,24 +226,11 @@ def _sign(row: Row) -> str:
 
 def _side_j(rows: Sequence[Row], side: Literal["a", "b"]) -> float | None:
     """Return the joules of one side: None if it has no work there, NaN if they are unknown."""
-    energies = [row.energies.of(side) for row in rows]
-    known = _sum_known([None if energy is None else _joules(energy) for energy in energies])
+    known = _sum_known([shown_j(row.energies.of(side)) for row in rows])
     if known is not None:
         return known
     there = any(row.ops.of(side) > 0 or row.kind in _WITHOUT_OPS for row in rows)
     return math.nan if there else None
-
-
-def _own(energy: Energy | None) -> float | None:
-    return None if energy is None else _joules(energy)
-
-
-def _joules(energy: Energy) -> float:
-    return energy.joules if abs(energy.joules) <= _MOST_J else math.nan
-
-
-def _metered(energy: Energy | None) -> float:
-    return math.nan if energy is None else _joules(energy)
 
 
 def _is_known(joules: float | None) -> bool:
@@ -268,13 +253,14 @@ def _total_units(entries: Sequence[_Entry], units: Sequence[int | None]) -> int 
 
 
 def _round(
-    entries: Sequence[_Entry], joules: Sequence[float | None], per_joule: float, metered_j: float
+    entries: Sequence[_Entry], joules: Sequence[float | None], per_joule: float, metered_j: float | None
 ) -> list[int | None]:
     """Return units of the last place that sum to the metered energy, if the rows do."""
     scaled = [None if j is None or not e.is_counted else j * per_joule for j, e in zip(joules, entries, strict=True)]
     total = _sum_known(scaled)
-    is_whole = total is not None and abs(total - metered_j * per_joule) < 1.0
-    units = round_to_sum(scaled, total=round(metered_j * per_joule) if is_whole else None)
+    metered = math.nan if metered_j is None else metered_j * per_joule
+    is_whole = total is not None and abs(total - metered) < 1.0
+    units = round_to_sum(scaled, total=round(metered) if is_whole else None)
     own = (None if j is None or not math.isfinite(j) else round(j * per_joule) for j in joules)
     return [unit if e.is_counted else each for unit, each, e in zip(units, own, entries, strict=True)]
 

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from joulediff.model.diff import Thresholds
-from joulediff.model.energy import Energy
 from joulediff.model.finding import Cause, CauseType, Finding, Trial, WholeRun
 from joulediff.model.pair import other_side
 from joulediff.model.place import Place
 from joulediff.model.units import format_energy, format_share
 from joulediff.report.views.short_texts import (
+    energies_in_one_unit,
     format_interval,
     in_one_unit,
     short_files,
@@ -134,7 +134,7 @@ def _costs(finding: Finding) -> str:
     text = f"{finding.expensive.upper()} {format_energy(finding.cost.delta_j)} more{share}"
     energies, times_s = tuple(finding.cost.energies), tuple(finding.cost.times_s)
     if None not in energies:
-        text += f": {' ↔ '.join(in_one_unit([_joules(energy) for energy in energies]))}"
+        text += f": {' ↔ '.join(energies_in_one_unit(energies))}"
     return text if times_s == (None, None) else f"{text}, {' ↔ '.join(in_one_unit(times_s, 's'))}"
 
 
@@ -185,7 +185,7 @@ def _proof(finding: Finding, thresholds: Thresholds) -> str:
 
 
 def _trial(trial: Trial, thresholds: Thresholds) -> str:
-    before, after, other = in_one_unit([_joules(each) for each in (trial.before, trial.after, trial.other)])
+    before, after, other = energies_in_one_unit((trial.before, trial.after, trial.other))
     unit = other.partition(" ")[2]
     words = [f"{before} → {after} {unit}".rstrip()]
     if trial.other is not None:
@@ -198,7 +198,7 @@ def _trial(trial: Trial, thresholds: Thresholds) -> str:
 
 
 def _whole(whole: WholeRun, thresholds: Thresholds) -> str:
-    words = [f"{_change(whole.before, whole.after)} a step"]
+    words = [f"{' → '.join(energies_in_one_unit((whole.before, whole.after)))} a step"]
     if whole.saved_share is not None:
         words[0] += f" ({format_share(abs(whole.saved_share))} {'less' if whole.saved_share >= 0 else 'more'})"
     if whole.step_s_before is not None and whole.step_s_after is not None:
@@ -207,14 +207,6 @@ def _whole(whole: WholeRun, thresholds: Thresholds) -> str:
         words.append(_outputs(whole.difference, thresholds))
     note = f" ({whole.note})" if whole.note else ""
     return f"with {whole.change}: {', '.join(words)}{note}"
-
-
-def _change(before: Energy | None, after: Energy | None) -> str:
-    return " → ".join(in_one_unit([_joules(before), _joules(after)]))
-
-
-def _joules(energy: Energy | None) -> float | None:
-    return None if energy is None else energy.joules
 
 
 def _seen(finding: Finding, files: Mapping[str, str]) -> Iterator[Fact]:

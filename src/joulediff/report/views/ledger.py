@@ -40,6 +40,10 @@ class Scale:
         """Return the number of units of the last place in one joule."""
         return float(10**self.places / self.factor)
 
+    def units_of(self, energy: Energy | None) -> float | None:
+        """Return an energy in units of the last place, not rounded; None if unknown."""
+        return None if energy is None else energy.joules * self.per_joule
+
 
 def add_accounts(accounts: Sequence[Account]) -> Account | None:
     """Return the sum of the accounts in the total; None if there is none, or no finite number.
@@ -63,7 +67,7 @@ def choose_scale(accounts: Sequence[Account]) -> Scale:
 
 def round_accounts(accounts: Sequence[Account], scale: Scale) -> list[Mapping[str, _Cell]]:
     """Return `metered` and the parts of each account in units of the last place, rounded so that the parts sum."""
-    metered = round_to_sum([account.metered.joules * scale.per_joule for account in accounts])
+    metered = round_to_sum([scale.units_of(account.metered) for account in accounts])
     return [_round_account(account, units, scale) for account, units in zip(accounts, metered, strict=True)]
 
 
@@ -106,10 +110,10 @@ def _words(row: Mapping[str, _Cell], scale: Scale, spread: str) -> list[str]:
 
 def _round_account(account: Account, metered: int | None, scale: Scale) -> dict[str, _Cell]:
     energies: dict[str, Energy | None] = {part: getattr(account, part) for part in PARTS}
-    joules = [None if energy is None else energy.joules * scale.per_joule for energy in energies.values()]
     # If `unexplained` is unknown, the known parts do not sum to the metered energy.
     closes = account.unexplained is not None and metered is not None
-    units: list[int | None] = round_to_sum(joules, total=metered if closes else None)
+    exact = [scale.units_of(energy) for energy in energies.values()]
+    units: list[int | None] = round_to_sum(exact, total=metered if closes else None)
     cells: dict[str, _Cell] = {"metered": metered, **dict(zip(PARTS, units, strict=True))}
     return cells | {part: _NONE for part in _HOST_PARTS if cells[part] is None and is_gpu(account.domain)}
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from joulediff.energy.ledger import Costs
 from joulediff.frameworks.framework import short_name
 from joulediff.matching.rows import RegionGroup, group_regions
-from joulediff.model.energy import Energy, joules_of
+from joulediff.model.energy import Energy, joules_of, share_of
 from joulediff.model.finding import Region, RegionKind
 from joulediff.model.run import Run
 from joulediff.model.units import format_share, format_si
@@ -53,9 +53,7 @@ class MatchSide:
     @property
     def share_of_energy(self) -> float | None:
         """Return the share of the energy that is matched; None if unknown."""
-        if self.energy is None or not self.energy.joules > 0:
-            return None
-        return 0.0 if self.matched_energy is None else self.matched_energy.joules / self.energy.joules
+        return share_of(joules_of(self.matched_energy), self.energy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from joulediff.model.measurement import Checkup, DeviceState, Measurement
-from joulediff.model.units import format_energy, format_power, format_share, format_si
+from joulediff.model.units import format_power, format_share, format_si
 from joulediff.report.views.columns import Column, Emphasis, TextTable
-from joulediff.report.views.short_texts import format_interval
+from joulediff.report.views.short_texts import energy_text, format_interval
 
 
 def domain_table(found: Measurement) -> TextTable:
@@ -17,7 +17,7 @@ def domain_table(found: Measurement) -> TextTable:
         [
             name,
             format_interval(domain.energy),
-            format_energy(domain.net_energy.joules) if domain.net_energy else "?",
+            energy_text(domain.net_energy),
             format_power(domain.power_w),
             format_power(domain.idle.power_w) if domain.idle else "?",
             domain.energy.source + ("" if domain.counted else ", not added"),
@@ -26,7 +26,7 @@ def domain_table(found: Measurement) -> TextTable:
     ]
     emphasis: list[Emphasis] = ["" if domain.counted else "minor" for domain in shown.values()]
     if sum(d.counted for d in found.domains.values()) > 1:
-        net = format_energy(found.net_energy.joules) if found.net_energy else "?"
+        net = energy_text(found.net_energy)
         rows.append(["total", format_interval(found.energy), net, "", "", found.energy.source])
         emphasis.append("total")
     names, energies, nets, powers, idles, sources = zip(*rows, strict=True)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 from joulediff.energy.device_time import find_work, has_trace
 from joulediff.energy.ledger import Books
 from joulediff.frameworks.framework import backward_path, library_packages, place_of
-from joulediff.model.energy import Energy
 from joulediff.model.run import Frame, Run
 from joulediff.pysource.call_path import STANDARD_LIBRARY
 
@@ -61,11 +58,3 @@ def busy_times(run: Run, books: Books) -> list[float]:
             if energies[i] is not None:
                 found[i] = time_s  # the same in all domains of a device
     return found
-
-
-def power_of(energy: Energy | None, busy_s: float) -> float | None:
-    """Return the mean power of an energy; None if the energy or its time is unknown."""
-    if energy is None or not busy_s > 0.0:
-        return None
-    power_w = energy.joules / busy_s
-    return power_w if math.isfinite(power_w) else None

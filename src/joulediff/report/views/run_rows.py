@@ -15,9 +15,9 @@ from typing import Literal
 
 from joulediff.energy.device_time import has_trace
 from joulediff.energy.ledger import Books
-from joulediff.model.energy import Energy
+from joulediff.model.energy import Energy, joules_of, mean_power_w
 from joulediff.model.run import Frame, Kernel, Op, Run
-from joulediff.report.views.run_facts import busy_times, line_of, power_of
+from joulediff.report.views.run_facts import busy_times, line_of
 from joulediff.report.views.short_texts import short_files
 
 By = Literal["op", "module", "line", "kernel"]
@@ -65,7 +65,7 @@ class RunRow:
     @property
     def power_w(self) -> float | None:
         """Return the mean power while its kernels ran."""
-        return power_of(self.energy, self.busy_s)
+        return mean_power_w(self.energy, self.busy_s)
 
 
 @dataclass(slots=True)
@@ -116,7 +116,7 @@ def _row(run: Run, books: Books, group: _Group, busy_s: Sequence[float]) -> RunR
 
 def _rank(row: RunRow) -> tuple[object, ...]:
     # Layers with the same work differ only by rounding: their names order them.
-    joules = 0.0 if row.energy is None else float(f"{row.energy.joules:.9g}")
+    joules = float(f"{joules_of(row.energy):.9g}")
     return (-joules, -(row.kernel_s or 0.0), -len(row.kernels), -row.calls, row.name, row.where)
 
 

@@ -10,12 +10,20 @@ from itertools import groupby
 
 from joulediff.energy.device_time import has_trace
 from joulediff.energy.ledger import Books
+from joulediff.model.energy import joules_of, share_of
 from joulediff.model.run import Kernel, Replay, Run
-from joulediff.model.units import format_energy, format_share, format_si, format_time
+from joulediff.model.units import format_share, format_si, format_time
 from joulediff.report.views.ledger import PARTS, add_accounts
 from joulediff.report.views.run_facts import is_on_cpu
 from joulediff.report.views.run_rows import ALL, By, group_rows
-from joulediff.report.views.short_texts import format_places, round_to_sum, short_files, short_kernel, shorten
+from joulediff.report.views.short_texts import (
+    energy_text,
+    format_places,
+    round_to_sum,
+    short_files,
+    short_kernel,
+    shorten,
+)
 from joulediff.report.views.timeline import Activity, Gap, WaitPlace, group_waits, trace_activity
 from joulediff.report.views.warnings import is_worth_repeating
 
@@ -29,11 +37,15 @@ _ALWAYS = ("operators", "unexplained")
 def parts_text(books: Books) -> str | None:
     """Return the parts of the energy: `operators 91%, idle 8%, unexplained 1% of the energy`."""
     total = add_accounts(books.accounts)
-    if total is None or total.unexplained is None or not total.metered.joules > 0.0:
+    if total is None or total.unexplained is None:
         return None
     parts = {part: energy for part in PARTS if (energy := getattr(total, part)) is not None}
-    shares = round_to_sum([100 * (energy.joules / total.metered.joules) for energy in parts.values()], total=100)
-    shown = [f"{part} {share}%" for part, share in zip(parts, shares, strict=True) if share or part in _ALWAYS]
+    found = [share_of(joules_of(energy), total.metered) for energy in parts.values()]
+    shares = [share for share in found if share is not None]
+    if not shares:
+        return None
+    percents = round_to_sum([100 * share for share in shares], total=100)
+    shown = [f"{part} {percent}%" for part, percent in zip(parts, percents, strict=True) if percent or part in _ALWAYS]
     return f"{', '.join(shown)} of the energy"
 
 
@@ -41,7 +53,7 @@ def largest_text(run: Run, books: Books, width: int) -> str | None:
     """Return the operators with the most energy, as many as fit into `width`."""
     rows = [row for row in group_rows(run, "op", books)[:LARGEST] if row.energy is not None]
     words = [
-        f"{shorten(' in '.join(filter(None, (row.name, row.where))), _NAME_ROOM)}: {format_energy(row.energy.joules)}"
+        f"{shorten(' in '.join(filter(None, (row.name, row.where))), _NAME_ROOM)}: {energy_text(row.energy)}"
         for row in rows
         if row.energy is not None
     ]

@@ -56,7 +56,7 @@ def energy_table(rows: Sequence[RunRow], books: Books, *, by: By, on_cpu: bool, 
     scale, whole = choose_scale(books.accounts), total_row(rows, books)
     parts = _parts(accounts, books)
     in_rows = (parts[-1].units or 0) - sum(part.units or 0 for part in parts[:-1])
-    units = round_to_sum([_joules(row.energy, scale.per_joule) for row in rows], total=in_rows)
+    units = round_to_sum([scale.units_of(row.energy) for row in rows], total=in_rows)
     joules = [_no_work(row, format_places(each, scale.places)) for row, each in zip(rows, units, strict=True)]
     blank = [""] * (len(parts) - 1)
     seconds = _time_column(rows)
@@ -64,7 +64,7 @@ def energy_table(rows: Sequence[RunRow], books: Books, *, by: By, on_cpu: bool, 
     is_uniform = len({row.source for row in rows if row.energy is not None}) == 1
     columns = [
         _number(scale.unit, [*joules, *(format_places(part.units, scale.places) for part in parts)]),
-        _number("share", _energy_shares(rows, parts, scale.per_joule)),
+        _number("share", _energy_shares(rows, parts, scale)),
         _number("±", [*spreads, *map(_part_spread, parts[:-1]), _spread(metered)]),
         _number("W", [*_watts(rows), *blank, ""]),
         replace(seconds, cells=[*seconds.cells[:-1], *blank, seconds.cells[-1]]),
@@ -115,11 +115,11 @@ def _parts(accounts: Sequence[Account], books: Books) -> list[_Part]:
     return [*found, _Part("metered", sum(known["metered"]), total.metered)]
 
 
-def _energy_shares(rows: Sequence[RunRow], parts: Sequence[_Part], per_joule: float) -> list[str]:
+def _energy_shares(rows: Sequence[RunRow], parts: Sequence[_Part], scale: Scale) -> list[str]:
     whole = parts[-1].units
     if not whole or whole < 0:
         return ["?%"] * (len(rows) + len(parts))
-    units = [_joules(row.energy, per_joule) for row in rows] + [part.units for part in parts[:-1]]
+    units = [scale.units_of(row.energy) for row in rows] + [part.units for part in parts[:-1]]
     tenths = round_to_sum([_times(each, 1000 / whole) for each in units], total=1000)
     cells = [f"{format_places(each, 1)}%" for each in tenths]
     return [*(_no_work(row, cell) for row, cell in zip(rows, cells, strict=False)), *cells[len(rows) :], "100.0%"]
@@ -173,7 +173,7 @@ def _watt(power_w: float, places: int) -> str:
 def _spread(energy: Energy | None) -> str:
     if energy is None:
         return ""
-    if energy.joules == 0.0:
+    if energy.is_zero:
         return _NOTHING
     share = energy.half_width_share
     return format_share(share) if share <= _WIDEST_SHARE or not math.isfinite(share) else ">999%"
@@ -202,10 +202,6 @@ def _no_work(row: RunRow, text: str) -> str:
 
 def _name(row: RunRow, by: By) -> str:
     return short_kernel(row.name) if by == "kernel" else row.name
-
-
-def _joules(energy: Energy | None, per_joule: float) -> float | None:
-    return None if energy is None else energy.joules * per_joule
 
 
 def _times(value: float | None, factor: float) -> float | None:

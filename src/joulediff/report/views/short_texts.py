@@ -57,9 +57,26 @@ def format_places(units: int | None, places: int) -> str:
     return f"{'-' if units < 0 else ''}{whole:,}" + (f".{rest:0{places}d}" if places else "")
 
 
+def energy_text(energy: Energy | None) -> str:
+    """Return the value of an energy: `32.10 mJ`."""
+    return "?" if energy is None else format_energy(energy.joules)
+
+
+def shown_j(energy: Energy | None) -> float | None:
+    """Return the joules to show: None if there is no energy, NaN if the number is a fault in the file."""
+    if energy is None:
+        return None
+    return energy.joules if abs(energy.joules) <= _MOST else math.nan
+
+
+def energies_in_one_unit(energies: Iterable[Energy | None]) -> list[str]:
+    """Return energies in the unit of the largest one; only the last text names the unit."""
+    return in_one_unit([shown_j(energy) for energy in energies])
+
+
 def format_interval(energy: Energy) -> str:
     """Return an energy with the half width of its interval: `32.10 mJ ± 0.9%`."""
-    return f"{format_energy(energy.joules)} ± {format_share(energy.half_width_share)}"
+    return f"{energy_text(energy)} ± {format_share(energy.half_width_share)}"
 
 
 def ratio_text(ratio: float) -> str:

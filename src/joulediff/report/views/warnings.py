@@ -8,6 +8,7 @@ from typing import get_args
 
 from joulediff.energy.device_time import has_trace, is_gpu
 from joulediff.energy.ledger import Books
+from joulediff.model.energy import joules_of
 from joulediff.model.measurement import Account, Measurement
 from joulediff.model.run import Pass, PassName, Run
 from joulediff.model.units import format_time
@@ -54,11 +55,9 @@ def is_trustworthy(run: Run, books: Books) -> bool:
 
 def unexplained_text(books: Books) -> str | None:
     """Return a sentence if too much of the energy is unexplained; None otherwise, or if that is unknown."""
-    share = books.unexplained_share
-    if share is None or books.is_closed:
+    share, worst = books.unexplained_share, books.least_explained
+    if share is None or worst is None or books.is_closed:
         return None
-    left = {a: abs(a.unexplained.joules) for a in books.accounts if a.counted and a.unexplained is not None}
-    worst = max(left, key=lambda account: left[account])
     percent = f"{format_places(round(1000 * share), 1)}%" if share < _MOST_SHARE else "more than 1,000%"
     return f"{percent} of the energy is unexplained: {_why_open(worst)}"
 
@@ -137,8 +136,7 @@ def _slow_trace(run: Run, books: Books) -> list[str]:
 def _why_open(account: Account) -> str:
     if account.host is None and not is_gpu(account.domain):
         return "the CPU time of the step is unknown, so the energy of the host is unknown; record again"
-    is_more = account.unexplained is not None and account.unexplained.joules < 0.0
-    how = "more" if is_more else "less"
+    how = "more" if joules_of(account.unexplained) < 0.0 else "less"
     return f"the parts of {account.domain} sum to {how} than was metered; record again on a quiet machine"
 
 
