@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
@@ -105,7 +105,8 @@ class _Recorder:
         self._paths = CallPaths(_Recorder.call.__code__, root=root, hidden=_is_module_call, hints=source_hints())
         self._encoder = Encoder()
         self._flags = Flags()
-        self._pending: list[PendingOp] = []
+        self._ops: list[Op] = []
+        self._tracebacks: list[object] = []
         self._threads: dict[int, int] = {threading.get_ident(): 0}
         self._by_sequence: dict[int, int] = {}
         self._streams: dict[int, int] = {}
@@ -167,7 +168,7 @@ class _Recorder:
         output: object,
         frame: FrameType | None,
     ) -> None:
-        torch, number, me = self._torch, len(self._pending), threading.get_ident()
+        torch, number, me = self._torch, len(self._ops), threading.get_ident()
         if facts.is_blank:
             self._values.leave_blank(number)
         writes = self._values.write(changed, number) if changed else ()
@@ -178,8 +179,12 @@ class _Recorder:
         thread = self._threads.setdefault(me, len(self._threads))
         self._flags.note(number, main=thread == 0)
         assert self._modules is not None
-        self._pending.append(
-            PendingOp(
+        module, module_type = self._modules.here(me)
+        if self._cpp:
+            self._tracebacks.append(torch._C._profiler.gather_traceback(False, False, True))  # noqa: SLF001
+        self._ops.append(
+            Op(
+                id=number,
                 name=facts.name,
                 overload=facts.overload,
                 arguments=text,
@@ -188,7 +193,8 @@ class _Recorder:
                 outputs=outputs,
                 writes=writes,
                 frame=self._paths.here(frame, self._modules.base(me)),
-                place=self._modules.here(me),
+                module=module,
+                module_type=module_type,
                 phase=phase,
                 forward=forward,
                 thread=thread,
@@ -198,7 +204,7 @@ class _Recorder:
                 grad=torch.is_grad_enabled(),
                 inference=torch.is_inference_mode_enabled(),
                 autocast=self._autocast.get(me),
-                cpp=torch._C._profiler.gather_traceback(False, False, True) if self._cpp else None,  # noqa: SLF001
+                compiled=False,
             )
         )
 
@@ -292,9 +298,9 @@ class _Recorder:
             outputs = self._name_outputs(output)
             values = self._values.finish()
         frames = tuple(self._paths.frames)
-        constants = [value for entry in self._pending if entry.name == _CONSTANT for value in entry.inputs]
+        constants = [value for op in self._ops if op.name == _CONSTANT for value in op.inputs]
         return Captured(
-            ops=to_ops(self._pending, frames, cpp=self._cpp),
+            ops=complete_ops(self._ops, frames, self._tracebacks),
             values=values,
             signatures=tuple(self._signers.finish()),
             frames=frames,
@@ -303,7 +309,7 @@ class _Recorder:
             changed=tuple(None if name is None else name.text for name in self._values.changed(fresh=constants)),
             files=self._paths.files,
             addresses=self._values.addresses(),
-            flags=self._flags.finish(len(self._pending)),
+            flags=self._flags.finish(len(self._ops)),
             step_s=step_s,
         )
 
@@ -335,57 +341,40 @@ _OPTIMIZER_FILES = f"torch{os.sep}optim{os.sep}"
 _BACKWARD_CALL = OPERATORS.engine_call
 
 
-@dataclass(slots=True)
-class PendingOp:
-    """An operator before all operators are known. `place` is its module and the module's class."""
+def complete_ops(ops: Sequence[Op], frames: Sequence[Frame], tracebacks: Sequence[object]) -> tuple[Op, ...]:
+    """Return the operators with the facts that follow from their call paths.
 
-    name: str
-    overload: str
-    arguments: str
-    returns: str
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    writes: tuple[int, ...]
-    frame: int | None
-    place: tuple[str | None, str | None]
-    phase: Phase
-    forward: int | None
-    thread: int
-    device: str
-    stream: int | None
-    region: str | None
-    grad: bool
-    inference: bool
-    autocast: str | None
-    cpp: object = None
-    """C++ frames as PyTorch recorded them, if `cpp` is on."""
-    compiled: bool = False
-
-
-def to_ops(pending: Sequence[PendingOp], frames: Sequence[Frame], *, cpp: bool) -> tuple[Op, ...]:
-    """Return the operators, with the facts that follow from their call paths."""
-    _learn_from_frames(pending, frames)
-    texts = _cpp_texts(pending) if cpp else [None] * len(pending)
-    return tuple(_to_op(number, entry, texts[number]) for number, entry in enumerate(pending))
-
-
-def _learn_from_frames(pending: Sequence[PendingOp], frames: Sequence[Frame]) -> None:
-    """Add the facts that follow from a call path; a backward operator gets the place of its forward operator.
-
-    Autograd computes gradients from C++. Python code with gradients on, inside of it, is a recomputed forward pass.
+    `tracebacks` are the C++ frames of all operators, or empty. A backward operator gets the place of its forward
+    operator. Autograd computes gradients from C++: Python code with gradients on, inside of it, is a recomputed forward
+    pass.
     """
     compiled = _inside(frames, lambda f: f.owner == "torch" and f.function.startswith(_COMPILER_FUNCTIONS))
     optimizer = _inside(frames, lambda f: f.owner == "torch" and f.file.startswith(_OPTIMIZER_FILES))
-    for entry in pending:
-        entry.compiled = entry.frame in compiled
-        if entry.phase == "forward" and entry.frame in optimizer and entry.place[0] is None:
-            entry.phase = "optimizer"  # in a module it is the closure that an optimizer calls
-        if entry.grad and entry.frame is not None and frames[entry.frame].function != _BACKWARD_CALL:
-            entry.forward = None
-        if entry.forward is not None:
-            forward = pending[entry.forward]
-            entry.compiled |= forward.compiled
-            entry.place = forward.place if entry.place[0] is None else entry.place
+    texts = _cpp_texts(tracebacks) if tracebacks else [None] * len(ops)
+    found: list[Op] = []
+    for op, text in zip(ops, texts, strict=True):
+        phase, forward, module, module_type = op.phase, op.forward, op.module, op.module_type
+        is_compiled = op.frame in compiled
+        if phase == "forward" and op.frame in optimizer and module is None:
+            phase = "optimizer"  # in a module it is the closure that an optimizer calls
+        if op.grad and op.frame is not None and frames[op.frame].function != _BACKWARD_CALL:
+            forward = None
+        if forward is not None and forward != op.id:
+            is_compiled |= found[forward].compiled
+            if module is None:
+                module, module_type = found[forward].module, found[forward].module_type
+        found.append(
+            replace(
+                op,
+                phase=phase,
+                forward=forward,
+                module=module,
+                module_type=module_type,
+                compiled=is_compiled,
+                cpp=text,
+            )
+        )
+    return tuple(found)
 
 
 def _inside(frames: Sequence[Frame], is_entry: Callable[[Frame], bool]) -> set[int]:
@@ -397,35 +386,8 @@ def _inside(frames: Sequence[Frame], is_entry: Callable[[Frame], bool]) -> set[i
     return inside
 
 
-def _cpp_texts(pending: Sequence[PendingOp]) -> list[str | None]:
+def _cpp_texts(tracebacks: Sequence[object]) -> list[str | None]:
     import torch
 
-    found: list[Any] = torch._C._profiler.symbolize_tracebacks([entry.cpp for entry in pending])  # noqa: SLF001
+    found: list[Any] = torch._C._profiler.symbolize_tracebacks(tracebacks)  # noqa: SLF001
     return ["\n".join(f["name"] for f in frames if f["name"].startswith(_CPP_NAMES)) for frames in found]
-
-
-def _to_op(number: int, entry: PendingOp, cpp: str | None) -> Op:
-    return Op(
-        id=number,
-        name=entry.name,
-        overload=entry.overload,
-        arguments=entry.arguments,
-        returns=entry.returns,
-        inputs=entry.inputs,
-        outputs=entry.outputs,
-        writes=entry.writes,
-        frame=entry.frame,
-        module=entry.place[0],
-        module_type=entry.place[1],
-        phase=entry.phase,
-        forward=entry.forward,
-        thread=entry.thread,
-        device=entry.device,
-        stream=entry.stream,
-        region=entry.region,
-        grad=entry.grad,
-        inference=entry.inference,
-        autocast=entry.autocast,
-        compiled=entry.compiled,
-        cpp=cpp,
-    )
