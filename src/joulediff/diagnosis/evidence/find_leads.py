@@ -10,10 +10,9 @@ from collections.abc import Callable
 
 from joulediff.diagnosis.evidence.call_path import find_call_path
 from joulediff.diagnosis.evidence.discarded_outputs import find_discarded_outputs
-from joulediff.diagnosis.evidence.environment import find_environment
 from joulediff.diagnosis.evidence.layout import find_layout
 from joulediff.diagnosis.evidence.redundancy import find_extra_inputs, find_redundancy
-from joulediff.diagnosis.evidence.settings import find_settings
+from joulediff.diagnosis.evidence.settings import find_environment, find_settings
 from joulediff.diagnosis.lead import CALLS_OF_OTHER_SIDE, Lead, Subject, make_cause
 from joulediff.diagnosis.suggest import suggest_search
 from joulediff.model.pair import SIDES, Pair, SideName

@@ -1,4 +1,7 @@
-"""Evidence: a setting of the framework differs between the two sides where an operator runs."""
+"""Evidence: a setting of the framework differs between the two sides where an operator runs, or in the environment.
+
+An environment variable is not tried: only a new process could change it.
+"""
 
 from __future__ import annotations
 
@@ -12,28 +15,42 @@ from joulediff.model.finding import NOT_TRIED
 from joulediff.model.pair import SIDES, Pair, SideName
 from joulediff.model.run import Setting
 
+_ENVIRONMENT = "env."
+
 
 def find_settings(subject: Subject) -> list[Lead]:
     """Return a lead for each switch of the framework that differs at the costliest operators."""
     if subject.relation == "one_sided":
         return []
-    differing = settings_of_subject(subject)
+    differing = _differing(subject)
     leads = []
     for names in group_switches(differing):
         set_here = subject.comparison.run(subject.expensive).set_places
         # A switch may have several names; the program's own is the one to report.
         key = next((name for name in names if name in set_here), names[0])
-        leads.append(setting_lead(subject, key, differing[key], name=key))
+        leads.append(_lead(subject, key, differing[key], name=key))
     return leads
 
 
-def settings_of_subject(subject: Subject) -> dict[str, Pair[Setting]]:
+def find_environment(subject: Subject) -> list[Lead]:
+    """Return a lead for each environment variable that differs."""
+    if subject.relation == "one_sided":
+        return []
+    differing = {key: values for key, values in _differing(subject).items() if key.startswith(_ENVIRONMENT)}
+    why = "the environment cannot be changed at run time"
+    return [
+        _lead(subject, key, values, name=key.removeprefix(_ENVIRONMENT), not_tried=why)
+        for key, values in differing.items()
+    ]
+
+
+def _differing(subject: Subject) -> dict[str, Pair[Setting]]:
     """Return the settings that differ where the costliest operators run."""
     at_a, at_b = (_settings_on(subject, side) for side in SIDES)
     return {name: Pair(*values) for name, values in differing_settings(at_a, at_b).items()}
 
 
-def setting_lead(subject: Subject, key: str, values: Pair[Setting], *, name: str, not_tried: str | None = None) -> Lead:
+def _lead(subject: Subject, key: str, values: Pair[Setting], *, name: str, not_tried: str | None = None) -> Lead:
     """Return the lead of one setting; `not_tried` is the reason if it cannot be changed while the program runs."""
     locations = Pair(*(set_place(subject.comparison.run(side), key) or subject.place(side) for side in SIDES))
     evidence = [f"{name} is {values.a} in A and {values.b} in B"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from joulediff.diagnosis.draft import Draft
 from joulediff.diagnosis.evidence.busy_wait import cpu_energy, is_slower_asleep, whole_step
 from joulediff.diagnosis.trials.region_trials import NEAR_SHARE, NOTES
-from joulediff.diagnosis.trials.step_proof import MEASURE_S, WAIT_S, step_proof
+from joulediff.diagnosis.trials.whole_step import MEASURE_S, WAIT_S, step_proof
 from joulediff.model.energy import Energy, difference_j, is_at_most, joules_of, overlap
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import Trial

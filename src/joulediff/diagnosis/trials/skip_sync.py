@@ -9,7 +9,7 @@ from dataclasses import replace
 from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.draft import Draft
 from joulediff.diagnosis.trials.region_trials import NEAR_SHARE, NOTES, Outcome
-from joulediff.diagnosis.trials.step_proof import MEASURE_S, WAIT_S, step_proof
+from joulediff.diagnosis.trials.whole_step import MEASURE_S, WAIT_S, step_proof
 from joulediff.frameworks.jobs import LiveProgram
 from joulediff.model.diff import Thresholds
 from joulediff.model.energy import Energy, is_at_most

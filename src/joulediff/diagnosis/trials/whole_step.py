@@ -1,6 +1,7 @@
-"""Trial: the whole steps of both programs, for redundant work that cannot be run alone.
+"""Trials of whole steps: their proof, and the trial of redundant work that cannot be run alone.
 
-Valid only if nothing else differs between the programs (`evidence.only_difference`).
+The latter compares the steps of both programs. It is valid only if nothing else differs between them
+(`evidence.only_difference`).
 """
 
 from __future__ import annotations
@@ -8,7 +9,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from joulediff.diagnosis.draft import Draft
-from joulediff.model.finding import Confirmation, Proof
+from joulediff.model.energy import Energy, difference_j, share_of
+from joulediff.model.finding import Confirmation, Proof, Trial
+
+# How long a step is measured in a trial, and how long to wait for a quiet machine at most.
+MEASURE_S, WAIT_S = 2.0, 5.0
+
+
+def step_proof(trial: Trial, whole: Energy | None) -> Proof:
+    """Return the proof of a trial, with its saving as a share of the whole step's energy."""
+    if not trial.explains or trial.before is None or trial.after is None:
+        return Proof(trial.explains, Confirmation((trial,)))
+    saved_j = difference_j(trial.before, trial.after)
+    return Proof(trial.explains, Confirmation((trial,), saved_j, share_of(saved_j, whole)))
 
 
 def prove_by_whole_steps(draft: Draft) -> Draft:
