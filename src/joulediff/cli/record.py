@@ -126,7 +126,7 @@ def _summarise(run: Run, file: _File, *, strict: bool) -> int:
     """Print a run in a few lines and return the exit code."""
     from joulediff.cli.output import open_console
     from joulediff.energy.ledger import open_books
-    from joulediff.report.terminal.summary import print_summary
+    from joulediff.report.terminal.run import print_summary
     from joulediff.report.views.warnings import is_trustworthy
 
     found, books = run.measurement, open_books(run)

@@ -1,11 +1,11 @@
-"""A run on one screen: its energy, warnings, and the parts of the energy and of the device's time.
+"""A run on a terminal: on one screen, or in a few lines right after it was recorded.
 
-Text from the run is sanitized first: a recording may come from anywhere.
+Text of a file is sanitized first: a recording may come from anywhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from rich.console import Console, RenderableType
@@ -14,6 +14,7 @@ from rich.text import Text
 from joulediff.energy.device_time import has_trace
 from joulediff.energy.ledger import Books, open_books
 from joulediff.model.run import Run
+from joulediff.model.units import format_si, format_time
 from joulediff.report.limits import TOP_ROWS
 from joulediff.report.sanitize import plain_record, plain_text
 from joulediff.report.terminal.measurement import device_lines, headline
@@ -25,13 +26,22 @@ from joulediff.report.views.run_rows import By, fold_rows, group_rows
 from joulediff.report.views.run_sentences import (
     clocks_text,
     created_text,
+    largest_text,
     next_command,
+    parts_text,
     split_text,
     timeline_texts,
     title_text,
 )
 from joulediff.report.views.run_tables import energy_table, has_energies, time_table
-from joulediff.report.views.warnings import NOT_TRUSTWORTHY, find_notes, find_warnings, is_trustworthy
+from joulediff.report.views.short_texts import count_text, format_interval
+from joulediff.report.views.warnings import (
+    NOT_TRUSTWORTHY,
+    find_notes,
+    find_warnings,
+    is_trustworthy,
+    unexplained_text,
+)
 
 # More warnings or notes than this are counted instead, so that the numbers stay on the screen.
 MAX_WARNINGS = 5
@@ -40,13 +50,21 @@ _REST = "--json - has them"
 
 
 def print_run(run: Run, console: Console, *, by: By = "op", top: int = TOP_ROWS, path: str | None = None) -> None:
-    """Print one run; `path` is its file, named in the next command."""
+    """Print the energy of a run, its warnings, and the parts of energy and device time.
+
+    `path` is its file, named in the next command.
+    """
     books = open_books(run)
     tables = _tables(run, books, console.width, by, top)
     timeline = [Text(plain_text(line)) for line in timeline_texts(run)]
     command = None if path is None else next_command(run, by, path)
     following = [] if command is None else [Text(plain_text(f"next: {command}"), style="cyan")]
     print_parts(console, *_header(run, books), *tables, *timeline, *following)
+
+
+def print_summary(run: Run, books: Books, console: Console, *, path: str, size_bytes: int) -> None:
+    """Print the energy and size of a recording that was written to `path`, and warnings if it is not trustworthy."""
+    print_parts(console, *_summary(run, books, console.width, f"{path}  {format_si(size_bytes, 'B')}"))
 
 
 def _header(run: Run, books: Books) -> Iterable[RenderableType]:
@@ -83,3 +101,27 @@ def _tables(run: Run, books: Books, width: int, by: By, top: int) -> Iterable[Re
     for line in (split_text(run, books), clocks_text(run)):
         if line is not None:
             yield Text(plain_text(line), style="dim")
+
+
+def _summary(run: Run, books: Books, width: int, file: str) -> Iterator[RenderableType]:
+    found = run.measurement
+    if found is not None:
+        yield Text(f"{run.label}  {format_interval(found.energy)} a step   {format_time(found.step_s)} a step")
+    yield Text(_work_text(run))
+    for line in (parts_text(books), largest_text(run, books, width)):
+        if line is not None:
+            yield Text(plain_text(line))
+    warnings = () if found is None else found.warnings
+    yield Text(f"{file}   {count_text(len(warnings), 'warning')}" if warnings else file)
+    if found is not None and not is_trustworthy(run, books):
+        unexplained = unexplained_text(books)
+        shown = () if found.trustworthy else warnings
+        yield from bullets([*shown, *([] if unexplained is None else [unexplained])], "!", "yellow")
+        yield Text(NOT_TRUSTWORTHY, style="bold yellow")
+
+
+def _work_text(run: Run) -> str:
+    if run.ops or run.kernels:
+        return f"{count_text(len(run.ops), 'operator')}, {count_text(len(run.kernels), 'kernel')}"
+    skipped = [each.note for each in run.passes if each.status == "skipped" and each.note]
+    return skipped[0] if skipped else "no operators"
