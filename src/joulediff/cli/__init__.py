@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import click
 
-from joulediff.cli.options import is_verbose
+from joulediff.cli.options import is_verbose, verbose_option
 from joulediff.model.errors import JoulediffError
 from joulediff.version import __version__
 
@@ -54,7 +54,7 @@ class _LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, "-V", "--version", message="joulediff %(version)s")
-@click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks.")
+@verbose_option
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """Find the code that wastes energy in machine-learning programs."""

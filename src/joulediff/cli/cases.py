@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from joulediff.cli.options import is_verbose, output_options, recording_options
+from joulediff.cli.options import (
+    is_verbose,
+    json_option,
+    markdown_option,
+    output_options,
+    recording_options,
+    verbose_option,
+)
 from joulediff.model.options import CASE_OPTIONS, RecordOptions
 
 if TYPE_CHECKING:
@@ -28,7 +35,7 @@ LEAN = "lean"
 @click.option(
     "--library", envvar="JOULEDIFF_CASES", metavar="FOLDER", help="Folder of other cases.  [the built-in ones]"
 )
-@click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks.")
+@verbose_option
 @click.pass_context
 def command(ctx: click.Context, library: str | None) -> None:
     """List and run known cases of wasted energy, two programs each."""
@@ -59,7 +66,7 @@ def list_command(library: Path | None, json_to: str | None) -> int:
 @command.command("show")
 @click.argument("name", metavar="ID")
 @click.option("--programs", is_flag=True, help="Show the two programs as well.")
-@click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks.")
+@verbose_option
 @click.pass_obj
 def show_command(library: Path | None, name: str, programs: bool) -> int:  # noqa: FBT001
     """Show one case in full."""
@@ -81,10 +88,10 @@ def show_command(library: Path | None, name: str, programs: bool) -> int:  # noq
 @click.option("--lean", is_flag=True, help="Compare the lean program with itself; a finding is an error.")
 @click.option("--confirm", is_flag=True, help="Run the whole program again with each fix that can be applied.")
 @click.option("--keep", metavar="FOLDER", help="Keep recordings, diffs and results.json there.")
-@click.option("--json", "json_to", metavar="FILE", help="Write JSON to FILE; - is standard output.")
-@click.option("--markdown", "markdown_to", metavar="FILE", help="Write Markdown to FILE; - is standard output.")
+@json_option
+@markdown_option
 @recording_options(CASE_OPTIONS)
-@click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks.")
+@verbose_option
 @click.pass_obj
 def run_command(
     library: Path | None,
@@ -127,7 +134,7 @@ def run_command(
 
 @command.command("judge")
 @click.argument("folder", metavar="FOLDER")
-@click.option("--markdown", "markdown_to", metavar="FILE", help="Write Markdown to FILE; - is standard output.")
+@markdown_option
 @output_options
 @click.pass_obj
 def judge_command(library: Path | None, folder: str, json_to: str | None, markdown_to: str | None) -> int:

@@ -11,11 +11,16 @@ import click
 
 from joulediff.cli.options import (
     ProgramCommand,
+    every_option,
     gather,
+    json_option,
+    markdown_option,
     program_arguments,
     recording_options,
     share_option,
     tolerance_option,
+    top_option,
+    verbose_option,
 )
 from joulediff.model.options import DiffOptions, RecordOptions
 from joulediff.report.limits import TOP_FINDINGS
@@ -58,15 +63,13 @@ TOO_MUCH = 3
 @click.option("--python-b", metavar="PATH", help="Python of the environment to run B in.  [this one]")
 @click.option("--label-a", metavar="TEXT", help="Name of A in reports.")
 @click.option("--label-b", metavar="TEXT", help="Name of B in reports.")
-@click.option(
-    "--top", type=click.IntRange(min=1), default=TOP_FINDINGS, show_default=True, metavar="N", help="Findings to show."
-)
-@click.option("--all", "every", is_flag=True, help="Show every row, and the evidence for each cause.")
+@top_option(TOP_FINDINGS, "Findings to show.")
+@every_option
 @click.option("-o", "--output", metavar="FILE", help="Write a report; its suffix sets the format: .md, .json or .txt.")
-@click.option("--json", "json_to", metavar="FILE", help="Write JSON to FILE; - is standard output.")
-@click.option("--markdown", "markdown_to", metavar="FILE", help="Write Markdown to FILE; - is standard output.")
+@json_option
+@markdown_option
 @recording_options(RecordOptions())
-@click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks.")
+@verbose_option
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -17,7 +17,7 @@ def command(options: MeasureOptions, json_to: str | None) -> int:
     Exit code 0: energy can be measured and the machine is quiet; 2: it can only be estimated, or the machine is not
     quiet; 1: nothing can be measured.
     """
-    from joulediff.cli.output import Progress, open_console, refuse_unwritable, write_json
+    from joulediff.cli.output import Progress, open_console, refuse_unwritable, write_text
     from joulediff.measuring.doctor import check_machine
 
     refuse_unwritable(json_to)
@@ -34,5 +34,7 @@ def command(options: MeasureOptions, json_to: str | None) -> int:
 
         print_checkup(found, open_console())
     if json_to is not None:
-        write_json(found, json_to)
+        from joulediff.report.json.measurement import to_json
+
+        write_text(to_json(found), json_to)
     return found.exit_code

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import click
 
-from joulediff.cli.options import output_options, tolerance_option
+from joulediff.cli.options import output_options, tolerance_option, top_option
 from joulediff.report.limits import TOP_REGIONS
 
 
 @click.command("match")
 @click.argument("first", metavar="A.jd")
 @click.argument("second", metavar="B.jd")
-@click.option(
-    "--top", type=click.IntRange(min=1), default=TOP_REGIONS, show_default=True, metavar="N", help="Rows to show."
-)
+@top_option(TOP_REGIONS, "Rows to show.")
 @tolerance_option("Largest relative difference of equal tensors, beside rounding.")
 @output_options
 def command(first: str, second: str, top: int, tolerance: float, json_to: str | None) -> int:

@@ -75,11 +75,13 @@ def _name_culprit(error: BaseException, failure: tuple[BaseException, int] | Non
 
 
 def _show(found: Measurement, json_to: str | None) -> None:
-    from joulediff.cli.output import open_console, write_json
+    from joulediff.cli.output import open_console, write_text
 
     if json_to != "-":
         from joulediff.report.terminal.measurement import print_measurement
 
         print_measurement(found, open_console())
     if json_to is not None:
-        write_json(found, json_to)
+        from joulediff.report.json.measurement import to_json
+
+        write_text(to_json(found), json_to)

@@ -111,14 +111,23 @@ def recording_options(defaults: RecordOptions) -> Callable[[_F], _F]:
     )
 
 
+# `-v` is for those who write it after the command; `main` looks for it everywhere.
+verbose_option = click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks.")
+json_option = click.option("--json", "json_to", metavar="FILE", help="Write JSON to FILE; - is standard output.")
+markdown_option = click.option(
+    "--markdown", "markdown_to", metavar="FILE", help="Write Markdown to FILE; - is standard output."
+)
+every_option = click.option("--all", "every", is_flag=True, help="Show every row, and the evidence for each cause.")
+
+
+def top_option(default: int, text: str) -> _Option:
+    """Return the option for the number of rows or findings to show."""
+    return click.option("--top", type=click.IntRange(min=1), default=default, show_default=True, metavar="N", help=text)
+
+
 def output_options(command: _F) -> _F:
-    """Add `--json`, and `-v` for those who write it after the command; `main` looks for it everywhere."""
-    for option in (
-        click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks."),
-        click.option("--json", "json_to", metavar="FILE", help="Write JSON to FILE; - is standard output."),
-    ):
-        command = option(command)
-    return command
+    """Add `--json` and `-v`."""
+    return json_option(verbose_option(command))
 
 
 class ProgramCommand(click.Command):

@@ -16,10 +16,9 @@ from rich.live import Live
 from rich.spinner import Spinner
 
 from joulediff.model.errors import JoulediffError
-from joulediff.model.measurement import Checkup, Measurement
+from joulediff.model.measurement import Measurement
 from joulediff.model.progress import ProgressListener
 from joulediff.model.units import format_share
-from joulediff.report.json.measurement import to_json
 from joulediff.report.limits import WIDTH
 
 # The spinner costs CPU time while energy is measured, so it turns slowly (rich: 12.5 Hz).
@@ -98,11 +97,6 @@ def open_console() -> Console:
     """Return the console for reports."""
     wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDTH
     return Console(width=wide, highlight=False, soft_wrap=False)
-
-
-def write_json(record: Measurement | Checkup, place: str) -> None:
-    """Write a record as JSON to a file, or to standard output for `-`."""
-    write_text(to_json(record), place)
 
 
 def write_text(text: str, place: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from joulediff.cli.options import every_option, top_option, verbose_option
 from joulediff.model.errors import JoulediffError
 from joulediff.report.limits import TOP_FINDINGS
 from joulediff.report.render import REPORTS, render
@@ -25,11 +26,9 @@ if TYPE_CHECKING:
     type=click.Choice(list(REPORTS)),
     help="Format of the report.  [by the suffix of FILE; terminal without FILE]",
 )
-@click.option(
-    "--top", type=click.IntRange(min=1), default=TOP_FINDINGS, show_default=True, metavar="N", help="Findings to show."
-)
-@click.option("--all", "every", is_flag=True, help="Show every row, and the evidence for each cause.")
-@click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks.")
+@top_option(TOP_FINDINGS, "Findings to show.")
+@every_option
+@verbose_option
 def command(saved: str, output: str | None, form: str | None, top: int, every: bool) -> int:  # noqa: FBT001
     """Show a diff that was saved as JSON, or write it as another report. - is standard input or output."""
     from joulediff.cli.output import form_of

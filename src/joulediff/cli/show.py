@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from joulediff.cli.options import output_options
+from joulediff.cli.options import output_options, top_option
 from joulediff.report.limits import TOP_ROWS
 
 
@@ -17,9 +17,7 @@ from joulediff.report.limits import TOP_ROWS
     show_default=True,
     help="Group operators by this.",
 )
-@click.option(
-    "--top", type=click.IntRange(min=1), default=TOP_ROWS, show_default=True, metavar="N", help="Rows to show."
-)
+@top_option(TOP_ROWS, "Rows to show.")
 @click.option("--strict", is_flag=True, help="Exit with 2 if the energy is not trustworthy.")
 @output_options
 def command(recorded: str, by: str, top: int, strict: bool, json_to: str | None) -> int:  # noqa: FBT001

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from joulediff.model.errors import JoulediffError
-from joulediff.process.main import PACKAGES
+from joulediff.process.request import PACKAGES
 
 OLDEST = (3, 10)
 # The first start of an environment on a network disk takes seconds.

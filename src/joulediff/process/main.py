@@ -20,14 +20,13 @@ from joulediff.model.errors import JoulediffError
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import PassName, Run
 from joulediff.process.protocol import LOST_CODE, Commands, Disconnected, Failure, Sender
-from joulediff.process.request import Request, file_of, from_text
+from joulediff.process.request import PACKAGES, Request, file_of, from_text
 from joulediff.pysource.code_owner import is_ours
 from joulediff.pysource.programs import UserCodeFailed, describe, load_builder, load_step
 
 if TYPE_CHECKING:
     from joulediff.archive.snapshot import Snapshot
 
-PACKAGES = ("numpy", "psutil", "scipy")
 _OUT_OF_MEMORY = ("MemoryError", "OutOfMemoryError", "ResourceExhaustedError")
 
 

@@ -11,6 +11,9 @@ from joulediff.measuring.meters import FILE_METERS
 from joulediff.model.options import RecordOptions
 from joulediff.model.run import Setting
 
+# Packages that recording needs in the program's environment.
+PACKAGES = ("numpy", "psutil", "scipy")
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
