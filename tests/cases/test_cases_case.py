@@ -67,7 +67,7 @@ def test_kinds_that_are_right_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "what", "fix"),
     [
-        ({"titel": "x"}, "titel is no entry of a case", "there are: title, system"),
+        ({"titel": "x"}, "titel is not an entry of a case", "there are: title, system"),
         ({"title": None}, "title is missing", "docs/add-a-case.md"),
         ({"keys": []}, "keys is empty", "docs/add-a-case.md"),
         ({"about": ""}, "about is empty", "docs/add-a-case.md"),
@@ -81,7 +81,7 @@ def test_kinds_that_are_right_too(tmp_path: Path) -> None:
         ({"needs": {"torch": 2.4}}, "needs.torch may not be the float 2.4", "docs/add-a-case.md"),
         ({"processes": "2"}, "processes may not be the str 2", "docs/add-a-case.md"),
         ({"measured": [{"device": "x"}]}, "measured[0].date is missing", "docs/add-a-case.md"),
-        ({"measured": [{"devise": "x"}]}, "devise is no entry of a case in measured[0]", "there are: device, date"),
+        ({"measured": [{"devise": "x"}]}, "devise is not an entry of a case in measured[0]", "there are: device, date"),
         ({"measured": 3}, "measured may not be the int 3", "docs/add-a-case.md"),
     ],
 )

@@ -52,7 +52,7 @@ def test_a_restless_machine_gets_a_verdict_in_time():
     verdict = quiet_after(Restless(clock), clock, wait_s=5)
     assert not verdict.quiet
     assert clock.now() < 7.5
-    assert any("the idle power of gpu0 moves by" in text for text in verdict.advice)
+    assert any("the idle power of gpu0 varies by" in text for text in verdict.advice)
     assert 120 < verdict.idle["gpu0"].power_w < 300
 
 

@@ -82,13 +82,13 @@ def test_the_error_for_an_old_python_names_its_version(tmp_path: Path, version: 
 def test_the_packages_that_are_missing_are_named_with_the_command(tmp_path: Path) -> None:
     path = write_python(tmp_path / "python", version=(3, 12, 1), binary=OTHER, has=("psutil",))
     said = refused(path)
-    assert "(Python 3.12.1) lacks what recording needs there: numpy, scipy" in said
+    assert "(Python 3.12.1) lacks packages that recording needs: numpy, scipy" in said
     assert f"{path} -m pip install numpy scipy" in said
 
 
 def test_numpy_is_never_provided(tmp_path: Path) -> None:
     path = write_python(tmp_path / "python", version=sys.version_info[:3], binary=ALIKE, has=())
-    assert "lacks what recording needs there: numpy\n" in refused(path)
+    assert "lacks packages that recording needs: numpy\n" in refused(path)
 
 
 def test_only_missing_packages_that_fit_are_provided(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def parse_sizes(text: str) -> tuple[int, ...]:
     if not text:
         return ()
     if not _SIZES.fullmatch(text):
-        raise ValueError(f"{text[:40]!r} is no list of up to {MAX_SIZES} sizes")
+        raise ValueError(f"{text[:40]!r} is not a list of up to {MAX_SIZES} sizes")
     sizes = tuple(map(int, text.split(",")))
     if not -(2**63) <= min(sizes) <= max(sizes) < 2**63:
         raise ValueError(f"{text[:40]!r} holds a size beyond 64 bits")

@@ -90,7 +90,7 @@ def _read_entry(view: memoryview, at: int, directory: int) -> tuple[_Entry, int]
     if mark != b"PK\x01\x02" or disk:
         raise ArchiveError("its list of entries is damaged")
     if not _NAME.fullmatch(name):
-        raise ArchiveError(f"an entry is named {shown(ascii(name)[1:])}, which is no name of a table")
+        raise ArchiveError(f"an entry is named {shown(ascii(name)[1:])}, which is not the name of a table")
     if flags & ~_UTF8_FLAG or method or packed != size:
         raise ArchiveError(f"its entry {name.decode()} is compressed or encrypted, and a run's never are")
     begins = _begin_of_data(view, name, flags, begin, directory)

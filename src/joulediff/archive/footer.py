@@ -62,7 +62,7 @@ def read_footer(data: memoryview, needed: Collection[str]) -> Footer:
     """Return the declarations of a table, with the pages of its `needed` columns; raises Malformed."""
     size = int.from_bytes(data[-8:-4], "little")
     if len(data) < 12 or data[:4] != MAGIC or data[-4:] != MAGIC or size > len(data) - 12:
-        raise Malformed("it is no Parquet table, or cut off")
+        raise Malformed("it is not a Parquet table, or it is cut off")
     if size > MAX_FOOTER_BYTES:
         raise Malformed(f"a footer of {size} bytes")
     begin = len(data) - 8 - size

@@ -133,7 +133,9 @@ def _check(plain: Mapping[str, Any]) -> None:
 def _refuse_unknown(plain: Mapping[str, Any], known: Mapping[str, Any] | Sequence[str], within: str) -> None:
     unknown = [name for name in plain if name not in known]
     if unknown:
-        raise ArchiveError(f"{shown(unknown[0])} is no entry of a case{within}", fix=f"there are: {', '.join(known)}")
+        raise ArchiveError(
+            f"{shown(unknown[0])} is not an entry of a case{within}", fix=f"there are: {', '.join(known)}"
+        )
 
 
 def _expect_words(name: str, found: Any, words: Sequence[str]) -> None:

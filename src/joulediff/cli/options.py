@@ -143,6 +143,6 @@ class ProgramCommand(click.Command):
 
 
 def program_arguments(ctx: click.Context) -> tuple[str, ...]:
-    """Return what a `ProgramCommand` left to the program."""
+    """Return the arguments that a `ProgramCommand` left to the program."""
     found: tuple[str, ...] = ctx.meta[_OWN]
     return found

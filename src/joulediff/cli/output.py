@@ -100,7 +100,7 @@ def open_console() -> Console:
 
 
 def write_text(text: str, place: str) -> None:
-    """Write what `--json` asks for to a file, or to standard output for `-`."""
+    """Write the JSON of `--json` to a file, or to standard output for `-`."""
     if place == "-":
         sys.stdout.write(text)
         return

@@ -176,7 +176,7 @@ def _grow_saving(draft: Draft, added_j: float) -> Draft:
 
 
 def _join_tried(work: Investigation, at: int, row: RowComparison) -> bool:
-    """Add a row to a draft that was tried with it, or work that one side lacks to a draft on what reads it."""
+    """Add a row to a draft that was tried with it, or work that one side lacks to a draft on its readers."""
     numbers = {region.id for region in row.members}
     for place, draft in enumerate(work.drafts):
         if draft.tried_regions and numbers <= draft.tried_regions:

@@ -36,7 +36,7 @@ def identity(draft: Draft) -> object:
 
 
 def merge(drafts: Sequence[Draft]) -> Draft:
-    """Return one draft for several of the same cause; the one with the most energy gives name and cause."""
+    """Return one draft for several with the same cause; name and cause are those of the draft with the most energy."""
     if len(drafts) == 1:
         return drafts[0]
     ordered = sorted(drafts, key=lambda draft: -draft.cost.delta_j)

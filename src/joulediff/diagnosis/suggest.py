@@ -10,7 +10,7 @@ from joulediff.model.run import Setting
 
 
 def suggest_search(cause: Cause, expensive: SideName) -> str:
-    """Return where to look if no cause is known."""
+    """Return the sentence on where to search if no cause is known."""
     here = cause.locations.of(expensive)
     return f"No cause was found. The costly call is {_at(here)}; compare the kernels of the two sides."
 

@@ -41,7 +41,7 @@ Probe = Callable[[float, float], tuple[float | None, float | None]]
 
 @dataclass(frozen=True, slots=True)
 class ProgramGpu:
-    """A GPU as the metered pass found it; None for what its driver does not report."""
+    """The state of a GPU in the metered pass; None for properties that its driver does not report."""
 
     device: str
     domain: str

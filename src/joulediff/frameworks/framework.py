@@ -66,9 +66,9 @@ class Switches:
     """A framework's settings that a program can change."""
 
     prefix: str
-    """Begins the names of all settings of the framework: `torch.`."""
+    """The prefix of all settings of the framework: `torch.`."""
     facts: tuple[str, ...] = ()
-    """Begins of names that are recorded and cannot be chosen, such as versions."""
+    """Prefixes of settings that are recorded and cannot be chosen, such as versions."""
     modes: Mapping[str, ModeField] = field(default_factory=dict)
     """Settings that each operator has a field for; they decide which operators run, not how an operator runs."""
     getters: Mapping[str, str] = field(default_factory=dict)
@@ -99,9 +99,9 @@ class Framework:
     variables: frozenset[str] = frozenset()
     """Variables of the environment that are recorded."""
     variable_prefixes: tuple[str, ...] = ()
-    """Begins of variables that are recorded: for families with hundreds, more with every release."""
+    """Prefixes of variables that are recorded: for families with hundreds, more with every release."""
     generated: tuple[str, ...] = ()
-    """Begins of the names that generated code has in place of a file."""
+    """Prefixes of the names that generated code has in place of a file."""
     describe_value: Callable[[Any], str | None] | None = None
     """As in `FrameworkHints`."""
     is_predicate: Callable[[str, Any], bool] | None = None
@@ -125,7 +125,7 @@ _registered: list[Framework] = []
 
 
 def register(framework: Framework) -> None:
-    """Add a framework that is no package of this folder. It takes precedence over those that are."""
+    """Add a framework from outside this folder. It takes precedence over the frameworks in it."""
     _registered.insert(0, framework)
     _forget_known()
 

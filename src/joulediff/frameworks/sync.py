@@ -33,7 +33,7 @@ class _AllSyncs:
 
 
 def open_sync() -> Sync | None:
-    """Return the synchronisation of the frameworks in use, or None where every call returns finished."""
+    """Return the synchronisation of the frameworks in use, or None if every call returns after its work is finished."""
     opened = [each.open_sync() for each in loaded_frameworks() if each.open_sync is not None]
     syncs = [sync for sync in opened if sync is not None]
     return _AllSyncs(syncs) if syncs else None

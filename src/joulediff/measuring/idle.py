@@ -109,6 +109,6 @@ def _steadiness(domain: Domain, idle: IdlePower) -> Condition:
         idle.spread_share <= SPREAD_LIMIT or idle.power_w < NEGLIGIBLE_W,
         f"{idle.power_w:.1f} W ± {100 * idle.spread_share:.1f}%",
         domain.name,
-        f"the idle power of {domain.name} moves by {100 * idle.spread_share:.0f}%: end what else runs on it, or wait "
+        f"the idle power of {domain.name} varies by {100 * idle.spread_share:.0f}%: end other programs on it, or wait "
         "longer (--wait)",
     )

@@ -223,7 +223,7 @@ def weakest(energies: Iterable[Energy]) -> Source:
 
 
 def difference_j(a: Energy | None, b: Energy | None) -> float:
-    """Return how many joules `a` is above `b`; None is no work and costs nothing."""
+    """Return how many joules `a` is above `b`; None means no work, which costs nothing."""
     return joules_of(a) - joules_of(b)
 
 
@@ -285,7 +285,7 @@ def overlap(a: Energy | None, b: Energy | None) -> bool:
 
 
 def agree(a: Energy | None, b: Energy | None) -> bool:
-    """Return whether one of two energies is within the interval of the other; None is no work and exactly zero."""
+    """Return whether one of two energies is within the interval of the other; None means no work, exactly zero."""
     if a is None or b is None:
         only = a or b
         return only is None or not only.is_surely_positive

@@ -1,4 +1,4 @@
-"""The errors that users see. Each says what happened, to what, and what to do now.
+"""The errors that users see. Each names the failure, the object that failed, and the next step.
 
 The command line prints `str(error)` and nothing else, so a message must stand alone.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class JoulediffError(Exception):
-    """Any failure a user can act on. `exit_code` is what the command line returns."""
+    """Any failure a user can act on. `exit_code` is the exit code of the command line."""
 
     exit_code = 1
     out_of_memory = False

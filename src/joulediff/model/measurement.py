@@ -62,7 +62,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """The state of a device now; None for what its driver does not report."""
+    """The state of a device now; None for properties that its driver does not report."""
 
     domain: str
     clock_mhz: float | None = None

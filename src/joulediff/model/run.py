@@ -246,7 +246,7 @@ class Replay:
     inputs: Inputs | None = None
     """Values of a real call, or random values of the same distribution."""
     copies: int = 1
-    """Number of input sets used in turn, so that the cache is as cold as in the program."""
+    """Number of input sets used one after the other, so that the cache is as cold as in the program."""
     note: str | None = None
 
     @property

@@ -61,7 +61,7 @@ def find_interpreter(path: str | None = None) -> Interpreter:
     missing = [name for name in PACKAGES if name not in found.has and name not in provided]
     if missing:
         raise JoulediffError(
-            f"{path} (Python {found.version_text}) lacks what recording needs there: {', '.join(missing)}",
+            f"{path} (Python {found.version_text}) lacks packages that recording needs: {', '.join(missing)}",
             fix=f"{path} -m pip install {' '.join(missing)}",
         )
     return Interpreter(place, {name: folder for name, folder in provided.items() if name not in found.has})

@@ -60,7 +60,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class RunSoFar:
-    """The recording so far, in the archive's wire form: what changed since the one before."""
+    """The recording so far, in the archive's wire form: the changes since the previous one."""
 
     wire: bytes
 

@@ -92,9 +92,9 @@ def test_bad_headers(header: str, reason: str) -> None:
         ("2024-13-01T00:00:00Z,1,wall", "neither"),
         ("10,1", "the row has 2 columns, the header 3"),
         ("10,1,wall,2", "the row has 4 columns, the header 3"),
-        ("10,1,", "'' is no name of a domain"),
-        ("10,1,a\x1b[2J", "is no name of a domain"),
-        ("10,1," + "x" * 65, r"\.\.\.' is no name of a domain"),
+        ("10,1,", "'' is not the name of a domain"),
+        ("10,1,a\x1b[2J", "is not the name of a domain"),
+        ("10,1," + "x" * 65, r"\.\.\.' is not the name of a domain"),
         ('10,1,"wall', "not a line of CSV"),
     ],
 )

@@ -1,1 +1,1 @@
-"""Kinds of evidence, one file each: what points to the cause of a difference."""
+"""Kinds of evidence for the cause of a difference, one file each."""

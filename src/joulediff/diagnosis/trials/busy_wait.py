@@ -1,4 +1,4 @@
-"""Trial: the same step, where only the way in which the host waits for its device is changed."""
+"""Trial: the same step with another way in which the host waits for its device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trial: the whole step without a wait, where a line is given the numbers that it read in a run before."""
+"""Trial: the whole step without a wait: a line gets the numbers that it read in an earlier run."""
 
 from __future__ import annotations
 

@@ -298,7 +298,7 @@ class RowParser:
 
     def _admit(self, domain: str) -> None:
         if not domain or len(domain) > MAX_NAME_CHARS or not domain.isprintable():
-            raise ValueError(f"{_show(domain)} is no name of a domain")
+            raise ValueError(f"{_show(domain)} is not the name of a domain")
         if self._is_closed:
             raise ValueError(f"the domain {domain} was not in the log when it was opened")
         if len(self._last_s) >= MAX_DOMAINS:

@@ -112,7 +112,7 @@ def open_scripted(path: Path, *, clock: Clock | None = None) -> ScriptedMeter:
     """Return a meter that plays the script in `path`."""
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
-            raise MeterUnavailable(f"{path}: larger than {MAX_FILE_BYTES} bytes, so it is no script of readings")
+            raise MeterUnavailable(f"{path}: larger than {MAX_FILE_BYTES} bytes, so it is not a script of readings")
         script = json.loads(path.read_text())
     except OSError as error:
         raise MeterUnavailable(f"{path}: cannot read the script ({error.strerror})") from error

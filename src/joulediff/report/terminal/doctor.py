@@ -13,7 +13,7 @@ from joulediff.report.views.measurement_tables import idle_texts, meter_table
 
 
 def print_checkup(found: Checkup, console: Console) -> None:
-    """Print what `doctor` found."""
+    """Print the result of `doctor`."""
     table = [to_table(meter_table(found), console.width)] if any(report.domains for report in found.meters) else []
     missing = [_missing(report) for report in found.meters if not report.available]
     idle = [Text(text) for text in idle_texts(found)]

@@ -1,4 +1,4 @@
-"""One measurement on a terminal: the energy of a step, of each domain, and what limits the result."""
+"""One measurement on a terminal: the energy of a step, of each domain, and the warnings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warnings and notes on a run: each says what happened, to what, and what to do about it where something helps."""
+"""Warnings and notes on a run: each says what limits the result, and what to do about it if something helps."""
 
 from __future__ import annotations
 

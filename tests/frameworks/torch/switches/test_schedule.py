@@ -77,7 +77,7 @@ def test_an_unknown_schedule_is_refused(driver: Driver) -> None:
     with pytest.raises(LookupError):
         read_schedule(1)
     for name in ("sleep", None, 4):
-        with pytest.raises(ValueError, match="no way to wait called"):
+        with pytest.raises(ValueError, match="no schedule called"):
             write_schedule(1, name)
     assert driver.written == []
 

@@ -245,7 +245,7 @@ def _take_out_nonfinite(x: np.ndarray) -> list[float]:
 
 
 def _has_fractions(x: np.ndarray) -> bool:
-    """Return whether any element is no whole number; mostly one of the first is none."""
+    """Return whether any element is not a whole number; the first elements usually decide it."""
     return any(not float(each).is_integer() for each in x[:8]) or bool(np.any(x != np.floor(x)))
 
 

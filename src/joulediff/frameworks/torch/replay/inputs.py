@@ -81,7 +81,7 @@ class KeptInputs:
 
 
 def count_turns(distance: float, touched_bytes: int, most: int) -> int:
-    """Return how many copies must take turns so that about `distance` bytes pass before one comes again."""
+    """Return the number of copies so that about `distance` bytes pass before a copy is used again."""
     return max(1, min(most, most if math.isinf(distance) else 1 + int(distance // max(1, touched_bytes))))
 
 
@@ -93,7 +93,7 @@ def keep_inputs(tensors: Sequence[torch.Tensor], is_steady: Sequence[bool]) -> K
     groups: dict[int, list[int]] = {}
     for number, tensor in enumerate(tensors):
         if tensor.is_conj() or tensor.is_neg() or tensor.is_nested or tensor.layout != torch.strided:
-            raise JoulediffError("an input is no plain tensor: conjugated, negated, sparse or nested")
+            raise JoulediffError("an input is not a plain tensor: conjugated, negated, sparse or nested")
         groups.setdefault(tensor.untyped_storage()._cdata, []).append(number)  # noqa: SLF001
     found: dict[int, _Piece] = {}
     for members in groups.values():
@@ -147,7 +147,7 @@ def _end_bytes(value: Value) -> int:
     if 0 in value.shape:
         return int(value.offset * _dtype(value).itemsize)
     if len(value.strides) != len(value.shape):
-        raise JoulediffError("an input is no plain tensor: sparse or nested")
+        raise JoulediffError("an input is not a plain tensor: sparse or nested")
     reach = sum((length - 1) * stride for length, stride in zip(value.shape, value.strides, strict=True))
     return int((value.offset + reach + 1) * _dtype(value).itemsize)
 

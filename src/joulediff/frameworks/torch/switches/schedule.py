@@ -22,7 +22,7 @@ def write_schedule(index: int, name: object) -> None:
     """Set how the host waits for a device from now on."""
     wanted = next((flag for flag, each in _NAMES.items() if each == name), None)
     if wanted is None:
-        raise ValueError(f"there is no way to wait called {name}")
+        raise ValueError(f"there is no schedule called {name}")
     flags = _flags(index)
     if flags & _MASK == wanted:
         return

@@ -82,7 +82,7 @@ def to_spans(
     ]
     if len(found) <= MAX_SPANS:
         return tuple(found), ()
-    note = f"the step changes settings {len(found)} times: what held is known for the first {MAX_SPANS} alone"
+    note = f"the step changes settings {len(found)} times: only the first {MAX_SPANS} changes are recorded"
     return tuple(found[:MAX_SPANS]), (note,)
 
 

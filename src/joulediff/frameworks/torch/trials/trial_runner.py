@@ -237,7 +237,7 @@ def _by_value(run: Run, kept: Mapping[int, KeptInputs]) -> Tensors:
 
 
 def _copies(kept: Mapping[int, KeptInputs], count: int) -> list[dict[int, KeptInputs]]:
-    """Return sets of the same inputs that take turns, so that each is out of the cache when its turn comes."""
+    """Return copies of the inputs to use one after the other, so that each has left the cache when it is used again."""
     rows = {op: each.copies([count] * len(each.buffers)) for op, each in kept.items()}
     return [{op: row[min(number, len(row) - 1)] for op, row in rows.items()} for number in range(count)]
 
