@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 import toyframework as toy
 from joulediff.frameworks.framework import Framework, Operators, Switches, source_hints
-from joulediff.frameworks.jobs import OTHER, OWN, Dataflow, Feed, Job
+from joulediff.frameworks.jobs import OTHER, OWN, Dataflow, Feed, Job, PreparedJob
 from joulediff.frameworks.settings import collect_settings
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import How, Inputs, Kernel, Op, Run, Setting, Value
@@ -247,19 +247,6 @@ class SequenceLoad:
         pass
 
 
-@dataclass
-class PreparedJob:
-    """A job ready to be measured."""
-
-    load: SequenceLoad
-    kernels: tuple[str, ...]
-    difference: float | None
-    device: str = toy.DEVICE
-
-    def close(self) -> None:
-        pass
-
-
 class Trials:
     """Runs operators of a recording again, on the arrays of its capture."""
 
@@ -303,7 +290,7 @@ class Trials:
         pairs = [(outputs[mine].data, self._arrays[own].data) for mine, own in job.compare]
         differences = [float(np.abs(mine - own).max() / np.abs(own).max()) for mine, own in pairs]
         kernels = tuple(dict.fromkeys(call.kernel for call in calls if call.kernel is not None))
-        return PreparedJob(load, kernels, max(differences, default=None))
+        return PreparedJob(load, toy.DEVICE, kernels, max(differences, default=None))
 
     def _given(self, value: int, feed: Feed | None) -> toy.Array:
         array = self._arrays[value if feed is None else feed.own]

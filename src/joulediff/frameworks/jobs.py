@@ -66,8 +66,9 @@ class JobCost:
     note: str | None = None
 
 
-class PreparedJob(Protocol):
-    """A job ready to be measured."""
+@dataclass(frozen=True, slots=True)
+class PreparedJob:
+    """A job ready to be measured. `kernels` and `difference` are those of `JobCost`."""
 
     load: Load
     device: str
@@ -76,6 +77,7 @@ class PreparedJob(Protocol):
 
     def close(self) -> None:
         """Free the memory."""
+        self.load.close()
 
 
 class TrialRunner(Protocol):

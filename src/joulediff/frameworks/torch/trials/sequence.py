@@ -120,9 +120,7 @@ def to_form(tensor: torch.Tensor, form: Form) -> torch.Tensor:
         if 0 in form.strides:
             return _expand(tensor, form)
         return torch.empty_strided(form.shape, form.strides, dtype=dtype, device=tensor.device).copy_(tensor)
-    count = 1
-    for length in form.shape:
-        count *= length
+    count = math.prod(form.shape)
     if count != tensor.numel():
         raise JoulediffError("an input has another number of elements there")
     flat = tensor.as_strided((count,), (1,)) if _is_dense(tensor) else tensor.reshape(-1)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from joulediff.frameworks.jobs import OTHER, OWN, Job
+from joulediff.frameworks.jobs import OTHER, OWN, Job, PreparedJob
 from joulediff.frameworks.torch.capture.capture import capture_step
 from joulediff.frameworks.torch.models import find_holdings
 from joulediff.frameworks.torch.operators import OPERATORS
@@ -38,19 +37,6 @@ from joulediff.pysource.programs import Step
 MAX_COPIES = 8
 # Others come from libraries that the other program may have and this one not.
 _TRUSTED = OPERATORS.namespaces
-
-
-@dataclass(slots=True)
-class PreparedTorchJob:
-    """Operators ready to be measured."""
-
-    load: Any
-    device: str
-    kernels: tuple[str, ...]
-    difference: float | None
-
-    def close(self) -> None:
-        self.load.close()
 
 
 class TorchTrialRunner:
@@ -101,7 +87,7 @@ class TorchTrialRunner:
     def without_sync(self, step: Step, *, file: str, line: int) -> AbstractContextManager[Step]:
         return without_sync(step, file=file, line=line, root=f"{self._root}{os.sep}", begin=self._begin)
 
-    def prepare_job(self, job: Job) -> PreparedTorchJob:
+    def prepare_job(self, job: Job) -> PreparedJob:
         self._refuse(job)
         settings = {**self._settings.get(job.base, {}), **job.settings}
         try:
@@ -127,7 +113,7 @@ class TorchTrialRunner:
             if name.partition("::")[0] not in known:
                 raise JoulediffError(f"{name[:60]} belongs to a library that this program does not use")
 
-    def _open(self, job: Job) -> PreparedTorchJob:
+    def _open(self, job: Job) -> PreparedJob:
         base = self._runs[job.base]
         kept = self._collect(job.base, job.collect)
         sequence = OpSequence(self._runs[job.run], job.ops)
@@ -153,7 +139,7 @@ class TorchTrialRunner:
                 waiting = {wait.op for wait in self._runs[job.run].waits}
                 may_capture = not job.paced and waiting.isdisjoint(job.ops)
                 load = CudaLoad(calls, device=device, inputs="real", ring=1, may_capture=may_capture, renew=renew)
-        return PreparedTorchJob(load, device, kernels, difference)
+        return PreparedJob(load, device, kernels, difference)
 
     def _collect(self, base: str, ops: Sequence[int]) -> dict[int, KeptInputs]:
         key = (base, tuple(ops))
