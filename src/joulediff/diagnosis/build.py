@@ -57,7 +57,7 @@ def draft_row(work: Investigation, row: RowComparison, region: Region, lead: Lea
     cost = make_cost(
         comparison,
         row.expensive,
-        Pair(row.energy_a, row.energy_b),
+        row.energies,
         delta_j=abs(row.delta_j),
         p_value=row.p_value,
         times_s=Pair(*(comparison.costs[side].time_s(ops.of(side)) for side in SIDES)),
@@ -86,7 +86,7 @@ def draft_waits(work: Investigation, around: Around, waits: Waits) -> Draft:
     cost = make_cost(
         comparison,
         side,
-        Pair(around.energy_a, around.energy_b),
+        around.energies,
         delta_j=around.delta_j,
         times_s=_step_times_s(comparison),
     )
@@ -109,7 +109,7 @@ def draft_busy_wait(work: Investigation, found: BusyWait) -> Draft:
     cost = make_cost(
         comparison,
         side,
-        Pair(found.energy_a, found.energy_b),
+        found.energies,
         delta_j=found.delta_j,
         whole=whole_step(comparison, found),
         times_s=_step_times_s(comparison),

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.matching.rows import RegionGroup
 from joulediff.model.diff import Thresholds
 from joulediff.model.energy import Energy, agree, costlier_side, difference_j, joules_of
 from joulediff.model.finding import Region
-from joulediff.model.pair import SIDES, SideName
+from joulediff.model.pair import SIDES, Pair, SideName
 from joulediff.model.run import work_of
 from joulediff.model.stats import CONFIDENCE_SIGMAS
 
@@ -42,14 +42,19 @@ class RowComparison:
     """The side to treat as expensive, if these energies do not decide it."""
 
     @property
+    def energies(self) -> Pair[Energy | None]:
+        """The energy of each side."""
+        return Pair(self.energy_a, self.energy_b)
+
+    @property
     def delta_j(self) -> float:
         """The extra energy of a; negative if b costs more."""
-        return difference_j(self.energy_a, self.energy_b)
+        return difference_j(*self.energies)
 
     @property
     def expensive(self) -> SideName:
         """The side that costs more."""
-        return self.side or costlier_side(self.energy_a, self.energy_b)
+        return self.side or costlier_side(*self.energies)
 
 
 def compare_rows(comparison: Comparison) -> list[RowComparison]:
@@ -63,23 +68,20 @@ def compare_rows(comparison: Comparison) -> list[RowComparison]:
             RowComparison(group, members, energy_a, energy_b, all(_is_same(comparison, each) for each in members))
         )
     tested = [row for row in rows if not row.same and _is_known(comparison, row)]
-    corrected = dict(zip(map(id, tested), correct([chance(row.energy_a, row.energy_b) for row in tested]), strict=True))
-    return [
-        RowComparison(row.group, row.members, row.energy_a, row.energy_b, row.same, corrected.get(id(row)))
-        for row in rows
-    ]
+    corrected = dict(zip(map(id, tested), correct([chance(*row.energies) for row in tested]), strict=True))
+    return [replace(row, p_value=corrected.get(id(row))) for row in rows]
 
 
 def may_differ(row: RowComparison, thresholds: Thresholds, total_j: float) -> bool:
     """Return whether a row differs by more than the threshold and by enough to matter; it may still be noise."""
     if row.p_value is None or abs(row.delta_j) < LEAST_SHARE * total_j:
         return False
-    return abs(row.delta_j) > thresholds.threshold * min(joules_of(row.energy_a), joules_of(row.energy_b))
+    return abs(row.delta_j) > thresholds.threshold * min(map(joules_of, row.energies))
 
 
 def is_different(row: RowComparison, thresholds: Thresholds, total_j: float) -> bool:
     """Return whether a row differs by more than the threshold, both intervals and noise."""
-    if row.p_value is None or row.p_value >= ALPHA or agree(row.energy_a, row.energy_b):
+    if row.p_value is None or row.p_value >= ALPHA or agree(*row.energies):
         return False
     return may_differ(row, thresholds, total_j)
 
@@ -113,8 +115,8 @@ def _sigma(energy: Energy | None, toward: float, spread: Mapping[str, float]) ->
 
 def _is_known(comparison: Comparison, row: RowComparison) -> bool:
     """Return whether the energy of a row is known on both sides: work without a meter or a trace is not free."""
-    energies = {"a": row.energy_a, "b": row.energy_b}
-    return any(energies.values()) and all(energies[side] or _is_nothing(comparison, side, row) for side in SIDES)
+    energies = row.energies
+    return any(energies) and all(energies.of(side) or _is_nothing(comparison, side, row) for side in SIDES)
 
 
 def _is_nothing(comparison: Comparison, side: SideName, row: RowComparison) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 SideName = Literal["a", "b"]
 SIDES: tuple[SideName, ...] = ("a", "b")
@@ -18,17 +19,17 @@ def other_side(side: SideName) -> SideName:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair(Generic[T]):
+class Pair(Generic[T_co]):
     """One value for each side."""
 
-    a: T
-    b: T
+    a: T_co
+    b: T_co
 
-    def of(self, side: SideName) -> T:
+    def of(self, side: SideName) -> T_co:
         """Return the value of a side."""
         return self.a if side == "a" else self.b
 
-    def __iter__(self) -> Iterator[T]:
+    def __iter__(self) -> Iterator[T_co]:
         """Iterate over a's value, then b's."""
         yield self.a
         yield self.b

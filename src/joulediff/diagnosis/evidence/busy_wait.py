@@ -40,7 +40,7 @@ class BusyWait:
     @property
     def delta_j(self) -> float:
         """The extra energy of the expensive side's CPU in a step."""
-        return abs(difference_j(self.energy_a, self.energy_b))
+        return abs(difference_j(*self.energies))
 
 
 def find_busy_wait(comparison: Comparison, threshold: float) -> BusyWait | None:

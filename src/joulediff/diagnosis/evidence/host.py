@@ -46,7 +46,7 @@ class Around:
     @property
     def delta_j(self) -> float:
         """The extra energy of the expensive side."""
-        return abs(difference_j(self.energy_a, self.energy_b))
+        return abs(difference_j(*self.energies))
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,16 +127,16 @@ def _most_j(comparison: Comparison, rows: Sequence[RowComparison], cheap: SideNa
         return math.inf
     accounts, count = comparison.costs[cheap].books.accounts, len(comparison.run(cheap).ops)
     host_j = sum(joules_of(part_energy(accounts, part)) for part in ("host", "waits")) / max(1, count)
-    own_j = sum(max(_high(row.energy_a), _high(row.energy_b)) for row in rows)
+    own_j = sum(max(map(_high, row.energies)) for row in rows)
     return own_j + host_j * sum(len(region.a) + len(region.b) for row in rows for region in row.members)
 
 
 def _is_known(comparison: Comparison, row: RowComparison) -> bool:
     """Return whether the energies of a row are known; an operator without a kernel costs nothing, unless compiled."""
-    energies = {"a": row.energy_a, "b": row.energy_b}
-    return all(
-        energies[side] is not None or not (comparison.costs[side].kernels[op] or comparison.run(side).ops[op].compiled)
-        for side in SIDES
+    unknown = [side for side in SIDES if row.energies.of(side) is None]
+    return not any(
+        comparison.costs[side].kernels[op] or comparison.run(side).ops[op].compiled
+        for side in unknown
         for region in row.members
         for op in ops_of(region, side)
     )

@@ -127,8 +127,7 @@ class RegionTrials:
 
     def _try_until_sure(self, changes: tuple[Change, ...]) -> Trial:
         trial, outcome = self._try(changes)
-        is_estimate = trial.after is not None and trial.after.source == "estimated"
-        for _ in range((ESTIMATE_LOOKS if is_estimate else LOOKS) - 1):
+        for _ in range((ESTIMATE_LOOKS if _is_estimate(trial) else LOOKS) - 1):
             if outcome != "not near" or not _is_close(trial):
                 break
             self._other = None  # the cheap side's short measurement may be off, too
@@ -216,5 +215,9 @@ class RegionTrials:
 
 
 def _is_close(trial: Trial) -> bool:
-    is_estimate = trial.after is not None and trial.after.source == "estimated"
-    return is_at_most(trial.after, 1 + (CLOSE_ESTIMATE if is_estimate else CLOSE_SHARE), trial.other)
+    share = CLOSE_ESTIMATE if _is_estimate(trial) else CLOSE_SHARE
+    return is_at_most(trial.after, 1 + share, trial.other)
+
+
+def _is_estimate(trial: Trial) -> bool:
+    return trial.after is not None and trial.after.source == "estimated"

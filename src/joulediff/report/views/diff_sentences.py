@@ -64,7 +64,7 @@ def _same_kernels(diff: Diff, ratio: Ratio) -> str:
 
 def _is_outside_kernels(diff: Diff) -> bool:
     """Return whether most of the difference is in the host's work, waits, idle time or unexplained energy."""
-    deltas_j = [(row.kind, difference_j(row.energy_a, row.energy_b)) for row in diff.rows]
+    deltas_j = [(row.kind, difference_j(*row.energies)) for row in diff.rows]
     total_j = sum(delta_j for _, delta_j in deltas_j)
     outside_j = sum(delta_j for kind, delta_j in deltas_j if kind in OUTSIDE_KERNELS)
     return total_j != 0.0 and outside_j / total_j > _MOST_SHARE
