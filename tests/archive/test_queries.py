@@ -16,7 +16,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", SECTION.group(1) 
 
 
 @pytest.mark.parametrize(("library", "example"), list(zip(("duckdb", "pandas"), EXAMPLES, strict=True)))
-def test_a_query_prints_what_the_document_shows(
+def test_a_query_prints_the_output_in_the_document(
     library: str,
     example: tuple[str, str],
     tmp_path: Path,

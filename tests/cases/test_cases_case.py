@@ -93,7 +93,7 @@ def test_what_cannot_be_is_refused_with_its_place(tmp_path: Path, changes: dict[
     assert raised.value.fix is not None and raised.value.fix.startswith(fix)
 
 
-def test_what_is_no_case(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_case(tmp_path: Path) -> None:
     with pytest.raises(CaseError, match=r"cannot read .*case\.toml \(No such file"):
         read_case(tmp_path)
     with pytest.raises(CaseError, match="is not TOML"):

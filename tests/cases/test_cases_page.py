@@ -58,7 +58,7 @@ def test_a_check_writes_nothing_and_names_the_changes(project: Path, capsys: pyt
     assert "README.md would change" in capsys.readouterr().err
 
 
-def test_what_is_written_is_up_to_date(project: Path) -> None:
+def test_the_written_pages_are_up_to_date(project: Path) -> None:
     assert maker.main([], project) == 0
     assert maker.main(["--check"], project) == 0
 

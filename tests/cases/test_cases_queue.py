@@ -1,4 +1,4 @@
-"""The next case's processes import while a case is replayed; whatever happens, none of them is left behind."""
+"""The next case's processes import while a case is replayed; no process is left behind, also after an error."""
 
 from __future__ import annotations
 

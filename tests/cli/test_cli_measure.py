@@ -214,7 +214,7 @@ def test_the_estimate_says_so(measure: Any, tmp_path: Path) -> None:
     assert found["energy"]["joules"] > 0
 
 
-def test_only_what_is_of_one_kind_is_added(measure: Any, tmp_path: Path, sleeper: str) -> None:
+def test_only_energy_of_one_source_is_added(measure: Any, tmp_path: Path, sleeper: str) -> None:
     script = write_script(
         tmp_path / "two.json",
         (make_domain("gpu0"), steady(300.0)),

@@ -126,7 +126,7 @@ def test_runs_that_were_not_measured_in_turns_are_less_sure() -> None:
     assert apart.low < in_turns.low and in_turns.high < apart.high
 
 
-def test_what_the_findings_do_not_explain_is_left() -> None:
+def test_the_difference_without_a_finding_remains() -> None:
     a = measured(BY_HAND, costs({"mm": 1.0}), more_j=7.0)
     diff = diagnose(a, measured(BUILT_IN, costs({"mm": 1.0})), interleaved=True)
     assert diff.explained_share == pytest.approx(0.5, abs=0.02)

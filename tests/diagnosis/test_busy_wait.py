@@ -139,7 +139,7 @@ def tried(*, after: Measurement | str, limits: Thresholds = LIMITS, other: bool 
     return written(live=live, limits=limits)
 
 
-def test_what_is_told_offline() -> None:
+def test_the_finding_from_recordings_alone() -> None:
     a = replace(SPIN, set_places={SCHEDULE: "serve.py:7:build"})
     found = written(a)
     assert (found.kind, found.verdict, found.expensive) == ("misconfiguration", "waste", "a")

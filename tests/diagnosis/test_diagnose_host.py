@@ -209,7 +209,7 @@ def test_few_operators_more_are_no_matter_of_launching() -> None:
     assert diagnose(a, b).findings == ()
 
 
-def test_many_launches_are_a_finding_if_they_show_when_weighed() -> None:
+def test_many_launches_are_a_finding_if_the_trial_shows_them() -> None:
     a, b = launching_pair()
     found = only(a, b, LiveProgram(a, {"own": 3.0, "calls": 0.8}))
     assert (found.kind, found.expensive, found.proof.confirmed) == ("api_misuse", "a", True)
@@ -217,7 +217,7 @@ def test_many_launches_are_a_finding_if_they_show_when_weighed() -> None:
     assert found.cost.delta_j == pytest.approx(3.0, rel=0.1)
 
 
-def test_launches_are_weighed_at_the_pace_of_the_host() -> None:
+def test_launches_are_measured_at_the_rate_of_the_host() -> None:
     """A graph of all operators would have no gaps between them."""
 
     class Pacing(LiveProgram):

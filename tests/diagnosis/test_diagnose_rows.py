@@ -119,7 +119,7 @@ def test_a_change_that_does_not_help_is_not_confirmed(answer: Any) -> None:
     assert [trial.explains for trial in found.proof.confirmation.trials] == [False]
 
 
-def test_what_is_unknown_stays_so_and_is_never_confirmed() -> None:
+def test_an_unknown_cause_stays_unknown_and_is_never_confirmed() -> None:
     found = only(diff_of(dear(), cheap(), {"calls": 4.0}))
     assert (found.kind, found.cause.type, found.proof.confirmed) == ("unknown", "kernel", False)
     assert "No cause was found" in found.suggestion
@@ -150,7 +150,7 @@ def test_a_difference_that_does_not_show_again_is_no_finding() -> None:
     assert any("did not show again" in note for note in diff.notes)
 
 
-def test_what_the_recording_is_not_sure_of_must_show_again() -> None:
+def test_an_uncertain_difference_must_appear_in_a_second_measurement() -> None:
     a, b = dear(7.0, share=0.5, settings=ONE), cheap(5.0, share=0.5, settings=ONE_LEAN)
     assert diagnose(a, b).findings == ()
     sharp = {"own": JobCost(energy(7.0, 0.005), 1e-3), "torch.one = 2": 5.0}
@@ -159,7 +159,7 @@ def test_what_the_recording_is_not_sure_of_must_show_again() -> None:
     assert found.proof.confirmed
 
 
-def test_a_program_that_ends_leaves_what_the_recordings_tell() -> None:
+def test_after_a_program_ends_findings_come_from_the_recordings() -> None:
     a, b = dear(settings=ONE), cheap(settings=ONE_LEAN)
     found = only(diagnose(a, b, live={"a": EndedProgram(a), "b": LiveProgram(b)}))
     assert found.cause.key == "torch.one" and not found.proof.confirmed
@@ -259,7 +259,7 @@ def test_work_that_one_side_does_without() -> None:
     assert found.proof.confirmation is not None and found.proof.confirmation.saved_j == pytest.approx(3.0)
 
 
-def test_what_is_saved_goes_by_readers_like_the_one_that_was_tried() -> None:
+def test_the_saving_counts_readers_similar_to_the_tried_one() -> None:
     """A copy is read by a softmax and by a product; the trial of the softmax says nothing about the product."""
 
     def read_twice(copy: bool) -> tuple[Tensor, ...]:
@@ -293,7 +293,7 @@ def test_work_that_one_side_lacks_belongs_to_the_finding_on_what_reads_it() -> N
     assert not [f for f in diff.findings if f.cause.type == "redundancy" and f is not found]
 
 
-def test_an_unused_result_is_told_without_a_trial() -> None:
+def test_an_unused_result_is_reported_without_a_trial() -> None:
     def careless() -> Tensor:
         exp(X)
         return tanh(X)

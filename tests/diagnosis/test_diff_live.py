@@ -240,7 +240,7 @@ def test_programs_without_room_for_both_are_recorded_alone(programs: Any, a: str
     assert log.read_text().split("\n")[:-1] == asked
 
 
-def test_a_program_without_room_for_itself_is_told(programs: Any) -> None:
+def test_a_program_without_memory_for_itself_is_reported(programs: Any) -> None:
     made, _, _ = programs("no_room()", "stay()")
     with (
         pytest.raises(ProgramError, match=r"^a: build\(\) raised CUDA out of memory"),

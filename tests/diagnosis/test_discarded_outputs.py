@@ -130,7 +130,7 @@ def key_of(*inner: LineTrace, forward: bool = True) -> str | None:
     return lead.cause.key
 
 
-def test_a_tensor_of_another_shape_is_what_is_to_be_explained() -> None:
+def test_a_tensor_of_another_shape_is_not_a_cause() -> None:
     traces = [project_walk("x", f"tensor({shape}, float32, cpu)") for shape in ("16x32", "2x32")]
     assert key_of(*traces) == "logits_to_keep"
     assert key_of(*traces, forward=False) == "forward", "there is nothing but the call to name"

@@ -111,7 +111,7 @@ def test_the_environment_is_a_lead_that_cannot_be_tried() -> None:
     assert any("cannot be changed at run time" in text for text in leads[1].cause.evidence)
 
 
-def test_other_versions_are_told_where_nothing_else_is_known() -> None:
+def test_different_versions_are_reported_if_no_cause_is_known() -> None:
     (lead,) = with_settings(
         {"package.torch": "2.11", "package.numpy": "2"}, {"package.torch": "2.13", "package.numpy": "2"}
     )
@@ -151,7 +151,7 @@ def test_a_wide_type_that_was_given() -> None:
     assert lead.cause.location_a is not None and lead.cause.location_a.text == "return tanh(WIDE)"
 
 
-def test_a_layout_made_within_the_step_is_the_codes_own_doing() -> None:
+def test_a_layout_made_within_the_step_is_api_misuse() -> None:
     def permuted() -> Tensor:
         return softmax(X.t())
 

@@ -60,7 +60,7 @@ def test_energies_add_up_and_the_dearest_speaks() -> None:
     assert both.proof.confirmation is not None and both.proof.confirmation.saved_j == pytest.approx(44.0)
 
 
-def test_a_place_in_the_model_is_told_if_it_is_one() -> None:
+def test_a_place_in_the_model_is_reported_if_it_is_one() -> None:
     assert merge([found(3.0, 1.0), found(2.0, 1.0)]).where == "transformer.h.*.mlp.c_fc"
     assert merge([found(3.0, 1.0), found(2.0, 1.0, where="lm_head")]).where == ""
 
@@ -112,7 +112,7 @@ def test_a_layout_is_one_cause_only_in_one_line() -> None:
         Cause("kernel", None, "x", "y", HERE, None),
     ],
 )
-def test_calls_and_what_is_unknown_are_one_cause_only_in_one_kind_of_region(cause: Cause) -> None:
+def test_calls_and_unknown_causes_merge_only_in_one_kind_of_region(cause: Cause) -> None:
     kind = {"call_path": "api_misuse", "redundancy": "redundant", "kernel": "unknown"}[cause.type]
     first = found(3.0, 1.0, kind=kind, cause=cause)
     assert identity(first) == identity(replace(first, where="other"))

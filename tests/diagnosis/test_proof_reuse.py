@@ -82,14 +82,14 @@ def test_a_row_that_parts_to_the_same_functions_is_part_of_what_was_proven() -> 
 
 
 @pytest.mark.parametrize(("after", "saved_j"), [(1.0, 5.0), (1.05, 4.95)])
-def test_what_is_saved_grows_with_the_row(after: float, saved_j: float) -> None:
+def test_the_saving_grows_with_the_row(after: float, saved_j: float) -> None:
     (found,) = compared(DEAR, LEAN, LiveProgram(DEAR, {"calls": after})).findings
     assert found.proof.confirmation is not None and found.proof.confirmation.saved_j is not None
     assert found.proof.confirmation.saved_j == pytest.approx(saved_j * 7.0 / 5.0)
     assert found.proof.confirmation.saved_share == pytest.approx(found.proof.confirmation.saved_j / 10.0)
 
 
-def test_no_more_than_the_steps_lie_apart_is_saved() -> None:
+def test_the_saving_is_capped_at_the_difference_of_the_steps() -> None:
     """The saving of a trial is capped at the extra energy of all rows that share its proof."""
     free = {"mm": 0.01}
     a, b = in_library(record(slow, costs({**SLOW, **free}))), in_library(record(fast, costs({"softplus": 4.0, **free})))
@@ -150,7 +150,7 @@ def test_a_row_that_goes_another_way_is_proven_by_itself() -> None:
     assert [str(key).rpartition(".")[2] for key in keys] == ["run", "careful"]
 
 
-def test_a_function_that_both_sides_go_to_tells_no_ways_apart() -> None:
+def test_a_function_that_both_sides_call_is_no_common_cause() -> None:
     """Two lines of a library call one function with different arguments."""
 
     def at_lines(run: Run, line: int) -> Run:

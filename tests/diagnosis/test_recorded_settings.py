@@ -31,7 +31,7 @@ def run_with(**facts: Any) -> Run:
     return RunBuilder().build(**facts)
 
 
-def test_entries_of_a_models_configuration_are_told_by_their_own_names() -> None:
+def test_entries_of_a_models_configuration_have_their_own_names() -> None:
     a = run_with(settings={"model.m.config.use_cache": True, "model.m.config.n": 1, "model.m.training": True})
     b = run_with(settings={"model.net.config.use_cache": False, "model.net.config.n": 1})
     assert differing_config(a, b) == {"use_cache": (True, False)}

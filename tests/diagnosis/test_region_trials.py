@@ -115,7 +115,7 @@ def test_what_does_not_explain_says_why(answer: Any, note: str) -> None:
     assert trial.note == note
 
 
-def test_a_part_that_cannot_be_weighed_as_it_is_says_so() -> None:
+def test_a_region_that_cannot_be_measured_unchanged_is_reported() -> None:
     trials, _ = make({"torch.one = True": 4.0, "own": "the meter fell silent"})
     trial = trials.try_changes([ONE])
     assert not trial.explains and trial.before is None
@@ -142,7 +142,7 @@ def test_what_stays_close_after_a_second_look_does_not_explain() -> None:
     assert program.asked.count("torch.one = True") == 2
 
 
-def test_what_is_far_off_is_not_looked_at_again() -> None:
+def test_a_clear_trial_is_not_repeated() -> None:
     trials, program = make({"torch.one = True": 7.0})
     trials.try_changes([ONE])
     assert program.asked.count("torch.one = True") == 1
@@ -250,7 +250,7 @@ def test_a_recording_exports_nothing() -> None:
     assert not any("import" in text for text in program.asked)
 
 
-def test_what_the_other_program_computes_is_not_imported() -> None:
+def test_tensors_that_the_other_program_computes_are_not_imported() -> None:
     trials, _ = make({"calls": 4.0}, steps=(product_in_parts, product_with_what_is_made), dear=(5.0, 4.0))
     trials.try_changes([CALLS])
     assert not any("export" in text for text in trials.live["b"].asked)  # type: ignore[attr-defined]
@@ -327,7 +327,7 @@ def test_a_difference_that_cannot_be_looked_at() -> None:
     assert trials.repeats() is None
 
 
-def test_an_estimate_is_weighed_several_times_and_the_least_counts() -> None:
+def test_an_estimate_is_measured_several_times_and_the_lowest_counts() -> None:
     rough = [JobCost(energy(joules, 0.3, "estimated"), 1e-3) for joules in (12.0, 9.0, 11.0)]
     trials, program = make({"own": rough})
     assert trials.before.energy is not None and trials.before.energy.joules == 9.0
@@ -368,7 +368,7 @@ def test_the_largest_difference_of_outputs_counts(seen: float, told: float) -> N
     assert trial.explains is (told < 0.01)
 
 
-def test_outputs_that_left_those_of_the_program_are_told_although_they_meet_the_other_sides() -> None:
+def test_outputs_that_differ_from_the_programs_are_reported_although_they_equal_the_other_sides() -> None:
     trials, program = make({"torch.one = True": JobCost(energy(4.0), 1e-3, difference=None)})
     near = tuple(replace(each, sum_abs=each.sum_abs * 1.0005) for each in trials.comparison.b.signatures)
     comparison = trials.comparison
@@ -394,7 +394,7 @@ SIGN = Signature(100, 0, 0, 0, 0, False, -1.0, 1.0, 10.0, 50.0, 40.0, 5.0, 20.0)
         (None, None),
     ],
 )
-def test_how_far_tensors_lie_apart(other: Signature | None, gap: float | None) -> None:
+def test_the_relative_difference_of_tensors(other: Signature | None, gap: float | None) -> None:
     assert difference(SIGN, other) == (None if gap is None else pytest.approx(gap))
     assert difference(other, SIGN) == (None if gap is None else pytest.approx(gap))
 

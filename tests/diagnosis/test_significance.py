@@ -86,7 +86,7 @@ def test_overlapping_intervals_are_no_difference_whatever_the_probability() -> N
     assert not is_different(row, LIMITS, 10.0)
 
 
-def test_less_than_a_small_part_of_the_step_is_nobodys_waste() -> None:
+def test_a_small_part_of_the_step_is_no_finding() -> None:
     row = compared(energy(0.4, 0.001), energy(0.1, 0.001))
     assert is_different(row, LIMITS, 0.29 / LEAST_SHARE)
     assert not may_differ(row, LIMITS, 0.31 / LEAST_SHARE)
@@ -179,7 +179,7 @@ W_LAID = W.t().contiguous().t()
 
 
 @pytest.mark.parametrize(("device", "same"), [("cpu", False), ("cuda:0", True)])
-def test_a_setting_tells_host_work_apart_because_kernels_there_have_no_names(device: str, same: bool) -> None:
+def test_a_setting_distinguishes_host_work_because_it_has_no_kernel_names(device: str, same: bool) -> None:
     def run(*, on: bool) -> Run:
         table = {"torch.backends.mkldnn.enabled": on}
         return record(step, costs({}), device=device, settings=table)
@@ -202,7 +202,7 @@ def test_a_side_without_a_trace_is_unknown_and_not_free(blind: str) -> None:
     assert {may_differ(row, LIMITS, 1.0) for row in rows} == {False}
 
 
-def test_work_on_a_device_that_nobody_metered_is_unknown_and_not_free() -> None:
+def test_work_on_an_unmetered_device_is_unknown_and_not_free() -> None:
     a, b = record(step, costs({"mm": 2.0})), record(step, costs({"mm": 2.0}))
     on_host = tuple(
         replace(kernel, device="cpu", kind="cpu") if "mm" in kernel.name else kernel for kernel in a.kernels
@@ -213,7 +213,7 @@ def test_work_on_a_device_that_nobody_metered_is_unknown_and_not_free() -> None:
     assert not may_differ(row, LIMITS, 1.0)
 
 
-def test_which_side_is_expensive_may_be_told() -> None:
+def test_the_expensive_side_may_be_given() -> None:
     row = compared(energy(1.0), energy(2.0))
     assert row.expensive == "b"
     assert replace(row, side="a").expensive == "a"

@@ -117,7 +117,7 @@ def test_without_a_line_it_says_so() -> None:
     assert "not known" in suggest_search(nowhere, "a")
 
 
-def test_what_is_written_out_is_one_call() -> None:
+def test_several_operators_are_replaced_by_one_call() -> None:
     found = cause("call_path", "tanh", "tanh", "gelu")
     text = suggest_one_call(found, "a", count=8)
     assert text.startswith("Call gelu in place of 8 operators (") and "tanh" not in text.partition("(")[0]

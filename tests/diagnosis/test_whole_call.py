@@ -106,7 +106,7 @@ def test_a_call_has_all_regions_of_its_operators() -> None:
     assert [DEAR.ops[op].name for region in found for op in region.b] == [f"aten::{name}" for name in NAMES]
 
 
-def test_what_the_users_line_does_itself_is_no_call() -> None:
+def test_operators_of_the_users_own_line_are_not_a_call() -> None:
     sides = comparison_of(DEAR, LEAN)
     assert regions_of_call(sides, "a", op_named(DEAR, "mm"), op_named(LEAN, "mm")) == []
     assert regions_of_call(sides, "b", op_named(DEAR, "mul"), 1) == []
@@ -224,7 +224,7 @@ def test_what_one_side_alone_reads_elsewhere_leaves_too(side: str) -> None:
     assert join_regions(chain.sides, chain.regions[1:3]).outputs == ((2, 2), (3, 3))
 
 
-def test_what_is_only_brought_between_its_operators_is_made_inside() -> None:
+def test_a_view_between_joined_regions_is_not_an_input() -> None:
     """A view of a region's output is a region of its own, and no input of the joined region."""
     chain = Chain((6, 6, 6, 6, 6), (6, 6, 6, 6, 6))
     chain.regions[1] = replace(chain.regions[1], kind="movement")
@@ -296,7 +296,7 @@ def test_a_whole_that_cannot_be_run_leaves_the_regions() -> None:
         assert [trial.change for trial in found.proof.confirmation.trials] == ["the calls of the other side"]
 
 
-def test_a_whole_that_does_not_help_is_told_beside_the_region() -> None:
+def test_a_failed_trial_of_the_whole_call_is_reported_beside_the_region() -> None:
     diff = diff_of(LiveProgram(DEAR, {"calls": 30.0}))
     assert not any(found.proof.confirmed for found in diff.findings)
     assert diff.findings[0].proof.confirmation is not None
@@ -304,7 +304,7 @@ def test_a_whole_that_does_not_help_is_told_beside_the_region() -> None:
     assert changes == ["the calls of the other side, for all of unit_length", "the calls of the other side"]
 
 
-def test_offline_each_row_is_told_by_itself() -> None:
+def test_offline_each_row_is_reported_separately() -> None:
     diff = diagnose(DEAR, LEAN)
     assert [found.regions for found in diff.findings] == [(1,), (3,), (4,)]
     assert not any(found.proof.confirmed for found in diff.findings)

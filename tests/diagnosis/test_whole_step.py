@@ -142,7 +142,7 @@ def test_a_row_whose_own_energy_is_uncertain_is_found_by_the_whole_steps() -> No
     assert found.proof.confirmed
 
 
-def test_what_is_left_of_the_same_calls_is_no_other_difference() -> None:
+def test_the_remaining_calls_of_the_same_kind_are_no_other_difference() -> None:
     (found,) = diff_of(waiting(reduced_before_an_equal_call), lean(plain_before_an_equal_call)).findings
     assert found.kind == "redundant" and found.proof.confirmed
 

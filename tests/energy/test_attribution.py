@@ -217,7 +217,7 @@ def rest_of(run: Run) -> dict[int, Energy]:
     return attribute_rest(run, "gpu0", work, replayed)
 
 
-def test_what_was_not_replayed_shares_what_is_left() -> None:
+def test_operators_that_were_not_replayed_share_the_remaining_energy() -> None:
     run = gpu_run(("gemm", 2e-3, 0), ("add", 1e-3, 1), ("mul", 3e-3, 2), ("cat", 1e-3, 3))
     found = rest_of(with_replays(run, replay(0, 1.8), replay(3, 0.1), calls={0: 0, 3: 1}))
     # 5 J less 100 W x 3 idle ms, 2 J and 0.2 J leave 2.5 J for 4 ms: 625 W, between the 200 W and 1000 W replayed.

@@ -88,7 +88,7 @@ class Stalled(BurstMeter):
         return super()._measure(repeater, sampler, domains, window_s)
 
 
-def test_what_the_meter_did_not_cover_is_measured_once_more_and_for_longer() -> None:
+def test_a_load_that_the_meter_did_not_cover_is_measured_again_for_longer() -> None:
     setup = ReplaySetup()
     once, load = measure(setup, setup.load(ADD)), setup.load(ADD)
     setup.burst_meter = Stalled([setup.meter], clock=setup.clock)

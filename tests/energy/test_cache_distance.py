@@ -91,7 +91,7 @@ def test_the_same_address_on_two_devices_is_two_memories() -> None:
     assert distances(made, op, [4096, 4096]).inputs == (math.inf,)
 
 
-def test_what_is_written_in_place_is_touched() -> None:
+def test_a_tensor_written_in_place_is_touched() -> None:
     made = Chain()
     old, new = made.kb(storage=0), made.kb(storage=0)
     made.work([old], [new], writes=(new,))
@@ -100,7 +100,7 @@ def test_what_is_written_in_place_is_touched() -> None:
     assert distances(made, op).inputs == (1.0 * KB,)
 
 
-def test_what_is_written_without_being_returned_is_touched() -> None:
+def test_a_tensor_written_without_being_returned_is_touched() -> None:
     made = Chain()
     made.work([made.kb()], [], writes=(made.kb(storage=7),))
     op = made.work([made.kb(storage=7)], [])

@@ -65,7 +65,7 @@ def test_calls_of_two_kinds(changes: dict[str, Changes]) -> None:
 
 
 @given(st.lists(st.floats(1e-7, 1e-2), min_size=1, max_size=9))
-def test_the_call_of_median_time_stands_for_its_kind(times_s: list[float]) -> None:
+def test_the_call_of_median_time_represents_its_kind(times_s: list[float]) -> None:
     made = RunBuilder()
     value = made.value()
     for time_s in times_s:

@@ -142,7 +142,7 @@ def test_the_search_for_a_clock_ends() -> None:
 
 
 @pytest.mark.parametrize(("power_w", "looks"), [(0.6 * LIMIT_W, 0), (0.95 * LIMIT_W, 1)])
-def test_what_the_limit_does_not_slow_down_is_not_searched_for(power_w: float, looks: int) -> None:
+def test_no_clock_search_for_a_load_below_the_power_limit(power_w: float, looks: int) -> None:
     spent_s, work = [], Work(power_w, 1e-4)
     for share in (1.0, 0.9):
         setup = ReplaySetup()

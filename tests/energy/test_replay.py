@@ -138,7 +138,7 @@ def test_when_the_time_is_spent_the_longest_operators_were_measured() -> None:
     assert replayer.closed == 1
 
 
-def test_no_step_is_run_for_inputs_that_nobody_has_time_for() -> None:
+def test_no_step_is_run_to_collect_inputs_without_time_to_replay() -> None:
     setup = ReplaySetup()
     going, replayer = setup.replay(make_program(CALLS, WORKS), WORKS, seconds=1.0)
     replayer.budget = VALUE_BYTES
@@ -167,7 +167,7 @@ def test_an_interrupt_keeps_what_was_done(name: str) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("the user's own")])
-def test_what_the_step_raises_while_inputs_are_collected_passes(error: BaseException) -> None:
+def test_an_exception_of_the_step_while_inputs_are_collected_passes_through(error: BaseException) -> None:
     going, replayer = ReplaySetup().replay(make_program(CALLS, WORKS), WORKS)
     replayer.budget = 2 * VALUE_BYTES
 

@@ -59,7 +59,7 @@ def test_replay_at_the_power_limit_does_not_fake_closed_books() -> None:
     calls=st.lists(st.integers(0, 3), min_size=1, max_size=12),
     gap_s=st.floats(0.0, 5e-3),
 )
-def test_operators_and_idle_are_what_the_meter_counted(works: list[Work], calls: list[int], gap_s: float) -> None:
+def test_operators_and_idle_sum_to_the_metered_energy(works: list[Work], calls: list[int], gap_s: float) -> None:
     named = {f"op{i}": work for i, work in enumerate(works)}
     run = make_program([f"op{i % len(works)}" for i in calls], named, gap_s=gap_s)
     books = books_of(run, named)

@@ -1,4 +1,4 @@
-"""What the documents point at is there."""
+"""Links and file names in the documents exist."""
 
 import re
 

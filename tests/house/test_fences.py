@@ -233,7 +233,7 @@ def test_a_breach_is_seen(tmp_path: Path, place: str, text: str, breach: str) ->
         ("report/x.py", "def f(console):\n    console.print('hello')"),
     ],
 )
-def test_what_is_allowed_is_no_breach(tmp_path: Path, place: str, text: str) -> None:
+def test_an_allowed_import_is_no_breach(tmp_path: Path, place: str, text: str) -> None:
     assert broken_fences(package(tmp_path, place, text)) == []
 
 

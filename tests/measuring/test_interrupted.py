@@ -1,4 +1,4 @@
-"""What is kept of a measurement whose program broke off: whole steps and their energy, and nothing else."""
+"""The result of a measurement whose program stopped early: whole steps and their energy, and nothing else."""
 
 from __future__ import annotations
 

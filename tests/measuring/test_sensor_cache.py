@@ -42,7 +42,7 @@ def with_row(row: object) -> dict[str, Any]:
     return {"schema": SCHEMA, "sensors": {f"{HOST}/nvml/GPU-1/power": row}}
 
 
-def test_what_is_kept_is_recalled(tmp_path: Path) -> None:
+def test_stored_properties_are_read_back(tmp_path: Path) -> None:
     cache = SensorCache(tmp_path / "new" / "folder", machine=HOST)
     assert cache.apply(domain()) == domain()
     cache.store([learned()])

@@ -350,7 +350,7 @@ def test_gpus_that_rest_are_left_out_and_other_processes_on_them_ignored():
     assert found.trustworthy
 
 
-def test_what_is_not_in_the_total_does_not_end_the_repeats():
+def test_a_domain_outside_the_total_does_not_end_the_repeats():
     coarse = counter_domain(0.001, unit_j=1e-5, name="cpu", source="estimated", repeat_share=0.05, note="assumed")
     card = replace(GPU, repeat_share=0.006)
     alone = run(*fake_step(domains=[card]), seconds=6)
@@ -412,7 +412,7 @@ def test_cpu_time_of_the_pauses_between_stretches_does_not_count():
     assert found.cpu_s == pytest.approx(0.005, rel=1e-6)
 
 
-def test_cpu_time_that_nobody_counts_is_unknown():
+def test_cpu_time_without_a_counter_is_unknown():
     assert run(*fake_step()).cpu_s is None
 
 

@@ -141,7 +141,7 @@ def test_the_unknown_stays_unknown() -> None:
     assert at_most(None, 1.0) is None
 
 
-def test_what_is_not_finite_is_unknown() -> None:
+def test_energy_that_is_not_finite_is_unknown() -> None:
     source: Source = "metered"
     huge = Energy(HUGE, HUGE, HUGE, source)
     assert to_energy(math.nan, 0.0, 1.0, source) is None

@@ -64,7 +64,7 @@ def test_the_first_source_that_holds_a_line_is_shown() -> None:
     assert [run.line_text("p.py", line) for line in range(6, 11)] == [None, "one", "two", "three", None]
 
 
-def test_a_changed_run_has_an_index_of_its_own() -> None:
+def test_a_changed_run_has_a_new_index() -> None:
     run = gpt2_run(1)
     assert run.index is run.index
     changed = replace(run, kernels=())

@@ -63,7 +63,7 @@ def test_a_file_that_cannot_be_executed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["#!/bin/sh\nexit 3\n", "#!/bin/sh\necho hello\n", "#!/bin/sh\necho '[]'\n", "\x7fELF"]
 )
-def test_what_is_not_a_python(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_not_a_python(tmp_path: Path, text: str) -> None:
     assert "is not a Python" in refused(write_executable(tmp_path / "python", text))
 
 

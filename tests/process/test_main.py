@@ -64,7 +64,7 @@ def test_a_stage_has_its_pass(ends: tuple[int, int], progress: ProgressSender) -
     ]
 
 
-def test_what_the_step_raised_is_its_own(progress: ProgressSender) -> None:
+def test_an_exception_of_the_step_is_reported_as_such(progress: ProgressSender) -> None:
     error = raised(ValueError("no"))
     progress.failed(error, 7)
     found = _explain(error, progress)

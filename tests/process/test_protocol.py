@@ -194,7 +194,7 @@ os.write(1, os.read(ours, 100)[7:])
         frame(3, b'{"sort": "error", "what": "a", "exit_code": 77}'),
     ],
 )
-def test_what_is_no_message_is_refused(data: bytes) -> None:
+def test_bytes_that_are_not_a_message_are_refused(data: bytes) -> None:
     with pytest.raises(InvalidMessage):
         list(Inbox().feed(data))
 

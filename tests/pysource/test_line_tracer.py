@@ -372,7 +372,7 @@ def test_a_generator_that_outlives_the_step_is_left_alone() -> None:
     assert len(trace.lines) == 3
 
 
-def test_other_threads_are_not_watched() -> None:
+def test_other_threads_are_not_traced() -> None:
     seen: list[object] = []
 
     def step() -> None:
@@ -420,7 +420,7 @@ def careful_of(thing: Any) -> bool:
     return kept is thing
 
 
-def test_begin_runs_before_and_unwatched() -> None:
+def test_begin_runs_before_and_untraced() -> None:
     order: list[str] = []
 
     def begin() -> None:

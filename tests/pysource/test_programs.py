@@ -206,7 +206,7 @@ def test_a_file_that_imports_a_missing_module(tmp_path: Path) -> None:
     assert "ModuleNotFoundError: No module named 'nosuchlibrary' (train.py:1)" in error.what
 
 
-def test_a_syntax_error_tells_its_line(tmp_path: Path) -> None:
+def test_a_syntax_error_names_its_line(tmp_path: Path) -> None:
     error = refuse(write_program(tmp_path / "train.py", "def build():\n    return (\n"))
     assert "SyntaxError" in error.what
     assert "line 2" in error.what

@@ -47,7 +47,7 @@ def test_the_same_facts_as_the_terminal(words: str) -> None:
     assert words in diff_to_markdown(gpt2_diff())
 
 
-def test_what_is_not_comparable_comes_first() -> None:
+def test_conditions_that_differ_come_first() -> None:
     shown = diff_to_markdown(unlike_diff())
     assert shown.startswith("### The energies of A and B cannot be compared: record both under the same conditions.")
     assert "- **A and B differ in device: NVIDIA H200 ↔ NVIDIA A100-SXM4-80GB**" in shown

@@ -78,7 +78,7 @@ def test_a_finding_whose_joules_are_in_other_rows_is_not_added() -> None:
     assert table.lines[-1].numbers[1] == "612.4"
 
 
-def test_what_is_within_noise_is_one_line_unless_all_is_asked_for() -> None:
+def test_rows_within_noise_are_one_line_unless_all_are_requested() -> None:
     assert "~    0.8  417.0  416.2     ~1.00x  14 regions within noise" in render(gpt2_diff(), "terminal")
     assert "native_layer_norm" not in render(gpt2_diff(), "terminal")
     assert "native_layer_norm" in render(gpt2_diff(), "terminal", every=True)
@@ -156,7 +156,7 @@ def test_unknown_energy_is_not_reported_as_equal() -> None:
     assert "same machine" not in shown
 
 
-def test_what_is_not_comparable_has_no_verdicts() -> None:
+def test_runs_that_are_not_comparable_have_no_verdicts() -> None:
     shown = render(unlike_diff(), "terminal")
     assert shown.index("the energies of A and B cannot be compared") < shown.index("region")
     assert "the energy of" not in shown
@@ -233,7 +233,7 @@ def test_ratios(ratio: float, expected: str) -> None:
     assert ratio_text(ratio) == expected
 
 
-def test_what_is_not_known_has_no_sign() -> None:
+def test_an_unknown_difference_has_no_sign() -> None:
     rows = (row("mm", 2.0, 1.0), row("bmm", 2.0, None, "changed", ops_b=1), row("cat", 2.0, None, "changed"))
     table = diff_table(gpt2_diff(findings=(), rows=rows), top=10)
     found = {line.region: (line.sign, *line.numbers[:3]) for line in table.lines}

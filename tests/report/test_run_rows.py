@@ -1,4 +1,4 @@
-"""Grouping a run: whatever the rows are, nothing is lost and nothing counts twice."""
+"""Grouping a run: for any rows, nothing is lost and nothing counts twice."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_no_energy_is_lost_and_the_most_comes_first(run: Run, by: By, top: int) 
     assert ranked == pytest.approx(sorted(ranked, reverse=True))
 
 
-def test_the_power_of_a_row_is_that_of_its_own_time() -> None:
+def test_the_power_of_a_row_is_its_energy_over_its_time() -> None:
     run = gpu_run(("gemm", 2e-3, 0), ("add", 2e-3, 1))
     first, second = run.kernels
     at_once = replace(run, kernels=(first, replace(second, start_s=first.start_s)))

@@ -155,7 +155,7 @@ def test_a_cpu_without_its_cpu_time_says_why_much_is_unexplained() -> None:
     assert "! 95.4% of the energy is unexplained: the CPU time of the step is unknown" in text
 
 
-def test_energy_that_cannot_be_split_has_a_line_of_its_own() -> None:
+def test_energy_that_cannot_be_split_has_a_separate_line() -> None:
     run = gpu_run(("gemm", 2e-3, 0))
     assert run.measurement is not None
     domains = {**run.measurement.domains, "gpu1": domain_energy(2.0, 10e-3, None)}
@@ -217,7 +217,7 @@ def test_the_ledger_closes_as_printed() -> None:
     assert f"{total[1]} J ± 1.2% a step" in lines[0]
 
 
-def test_the_ledger_says_what_is_not_known() -> None:
+def test_the_ledger_names_unknown_parts() -> None:
     lines = render(compiled(), 120).splitlines()
     at = next(i for i, line in enumerate(lines) if re.match("J a step +metered", line))
     assert "host" not in lines[at]
@@ -228,7 +228,7 @@ def test_the_ledger_says_what_is_not_known() -> None:
     assert not any(line.startswith("gpu2 ") for line in lines[at:])
 
 
-def test_what_is_not_known_is_a_question_mark() -> None:
+def test_an_unknown_value_is_a_question_mark() -> None:
     text = render(captured_only())
     assert "energy not measured" in text
     _, (*rows, total) = table_of(text, r" *s +share")

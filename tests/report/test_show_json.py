@@ -184,7 +184,7 @@ def test_energies_of_operators_kernels_and_the_ledger_agree() -> None:
     assert found["ledger"]["closed"] is True
 
 
-def test_what_is_not_known_of_the_books_is_null() -> None:
+def test_unknown_parts_of_the_books_are_null() -> None:
     found = read_run(replace(gpt2_run(2), kernels=(), traced_s=None))
     assert {op["energy"] for op in found["ops"]} == {op["power_w"] for op in found["ops"]} == {None}
     assert found["replays"] is None
@@ -263,7 +263,7 @@ def test_lines_are_a_librarys_and_the_users_own() -> None:
     assert (gelu["user_file"], gelu["user_line"]) == ("examples/gpt2.py", 12)
 
 
-def test_an_operator_in_a_compiled_region_has_no_time_of_its_own() -> None:
+def test_an_operator_in_a_compiled_region_has_no_time() -> None:
     made = RunBuilder()
     made.op("aten::relu", module="m", compiled=True)
     eager = made.op("aten::view", module="m")

@@ -172,7 +172,7 @@ def test_a_note_on_a_step_that_changes_its_weights() -> None:
     assert note.startswith("the step changes its initial state (weight, bias")
 
 
-def test_what_the_step_raises_while_captured_passes_through_and_the_rest_is_kept() -> None:
+def test_an_exception_in_the_captured_pass_passes_through_and_earlier_passes_are_kept() -> None:
     def step() -> torch.Tensor:
         if torch.utils._python_dispatch._get_current_dispatch_mode() is not None:
             raise error
@@ -292,7 +292,7 @@ def test_ctrl_c_keeps_what_was_replayed(tmp_path: Path, until: str, status: str,
     assert open_books(seen[-1]).split == ("replayed" if measured else "attributed")
 
 
-def test_what_the_step_raises_while_inputs_are_collected_passes_through() -> None:
+def test_an_exception_while_inputs_are_collected_passes_through() -> None:
     error, seen, told = ValueError("no"), [], Told()
 
     def step() -> torch.Tensor:

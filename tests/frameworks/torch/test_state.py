@@ -178,7 +178,7 @@ def test_an_optimizer_that_has_a_state_starts_from_that() -> None:
     assert "first step of" not in a.notes[0]
 
 
-def test_a_fresh_optimizer_is_watched_in_its_second_step() -> None:
+def test_a_fresh_optimizer_is_recorded_in_its_second_step() -> None:
     (_, step), (_, expected) = PROGRAMS["AdamW"](), PROGRAMS["AdamW"]()
     expected()
     (fresh, _), (later, _) = recorded(step), recorded(expected)
@@ -187,7 +187,7 @@ def test_a_fresh_optimizer_is_watched_in_its_second_step() -> None:
 
 
 @pytest.mark.parametrize(("every", "is_told"), [(2, True), (3, False)])
-def test_a_first_step_that_comes_later_is_reported_where_it_is_watched(every: int, is_told: bool) -> None:
+def test_a_first_optimizer_step_is_reported_only_if_it_is_recorded(every: int, is_told: bool) -> None:
     run, _ = recorded(trained(lambda p: torch.optim.AdamW(p, lr=0.01), every=every)()[1])
     assert ("each pass is a first step of AdamW, which creates its state" in run.notes[0]) == is_told
     assert any(op.phase == "optimizer" for op in run.ops) == is_told
@@ -225,7 +225,7 @@ def test_gradients_that_the_program_drops_are_not_held_and_come_back() -> None:
     assert layer.weight.grad is None
 
 
-def test_nested_state_of_an_optimizer_is_put_back() -> None:
+def test_nested_state_of_an_optimizer_is_restored() -> None:
     net = Net()
     optimizer = torch.optim.LBFGS(net.parameters(), lr=0.1, max_iter=2)
 
@@ -250,7 +250,7 @@ def test_nested_state_of_an_optimizer_is_put_back() -> None:
     assert plain(optimizer.state_dict()) == after != before
 
 
-def test_a_scaler_is_put_back() -> None:
+def test_a_scaler_is_restored() -> None:
     net = nn.Linear(4, 2)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     scaler = torch.amp.GradScaler("cpu", growth_interval=1)
@@ -272,7 +272,7 @@ def test_a_scaler_is_put_back() -> None:
     assert scaler.get_scale() == grown
 
 
-def test_a_write_that_the_framework_does_not_count_is_put_back() -> None:
+def test_a_write_that_the_framework_does_not_count_is_restored() -> None:
     weight = torch.ones(3)
 
     def step() -> None:
@@ -285,7 +285,7 @@ def test_a_write_that_the_framework_does_not_count_is_put_back() -> None:
     assert weight.tolist() == [2, 2, 2]
 
 
-def test_a_tensor_of_inference_mode_is_put_back() -> None:
+def test_a_tensor_of_inference_mode_is_restored() -> None:
     with torch.inference_mode():
         cache = torch.zeros(3)
 
@@ -298,7 +298,7 @@ def test_a_tensor_of_inference_mode_is_put_back() -> None:
     assert "restored before each instrumented pass" in run.notes[0]
 
 
-def test_a_flag_that_turns_back_is_put_back_whatever_the_number_of_calls() -> None:
+def test_a_flag_that_toggles_is_restored_for_any_number_of_calls() -> None:
     flag = torch.zeros(1)
 
     def step() -> None:
@@ -313,7 +313,7 @@ def test_a_flag_that_turns_back_is_put_back_whatever_the_number_of_calls() -> No
         assert flag.item() == 0
 
 
-def test_a_generator_of_the_step_itself_is_put_back() -> None:
+def test_a_generator_of_the_step_itself_is_restored() -> None:
     generator = torch.Generator().manual_seed(3)
 
     def draw() -> torch.Tensor:
@@ -377,7 +377,7 @@ def test_weights_that_two_layers_share_are_copied_once() -> None:
     assert State(lambda: model).size_bytes == model[0].weight.nbytes
 
 
-def test_a_scripted_model_is_put_back() -> None:
+def test_a_scripted_model_is_restored() -> None:
     class Counts(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -395,7 +395,7 @@ def test_a_scripted_model_is_put_back() -> None:
     assert model.count.item() == 1
 
 
-def test_gradients_of_tensors_without_a_model_are_put_back() -> None:
+def test_gradients_of_tensors_without_a_model_are_restored() -> None:
     weight = torch.ones(3, requires_grad=True)
     weight.grad = torch.zeros(3)
 
@@ -426,7 +426,7 @@ def test_without_room_the_passes_go_on_and_a_note_says_so(monkeypatch: pytest.Mo
     assert everything(net, step) == everything(expected_net, expected_step)
 
 
-def test_without_room_for_the_second_state_nothing_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_room_for_the_second_state_nothing_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     net, step = PROGRAMS["AdamW"]()
     with keep_state(step) as state:
         monkeypatch.setattr(states, "_host_room", lambda: 100)
@@ -459,7 +459,7 @@ def test_a_step_that_has_run_before_has_no_first_state(monkeypatch: pytest.Monke
     assert "which is not restored: each call continues from the last one" in note
 
 
-def test_outputs_that_differ_although_the_state_is_put_back_are_reported() -> None:
+def test_outputs_that_differ_although_the_state_is_restored_are_reported() -> None:
     weight, calls = torch.zeros(2), [0]
 
     def step() -> torch.Tensor:

@@ -127,7 +127,7 @@ def test_a_child_that_has_vanished_costs_nothing() -> None:
     assert meter.poll()[0].value > 0
 
 
-def test_a_child_that_nobody_waits_for_does_not_stall_the_counter(monkeypatch):
+def test_a_child_that_ends_unseen_does_not_stall_the_counter(monkeypatch):
     from joulediff.measuring.meters import estimated
     from joulediff.measuring.meters.scripted import FakeClock
 

@@ -222,7 +222,7 @@ def test_a_pause_between_the_two_clocks_does_not_move_the_samples() -> None:
 
 
 @pytest.mark.parametrize("keeps_old_samples", [False, True])
-def test_a_poll_returns_what_is_new(keeps_old_samples: bool) -> None:
+def test_a_poll_returns_new_samples_only(keeps_old_samples: bool) -> None:
     card = ScriptedCard()
     driver = ScriptedDriver(card)
     driver.keeps_old_samples = keeps_old_samples

@@ -60,7 +60,7 @@ def test_stamps_become_seconds_of_our_clock(tmp_path: Path) -> None:
     assert [(r.domain, r.kind, r.value) for r in readings] == [("wall", "power", v) for v in (1.0, 2.0, 3.0)]
 
 
-def test_polls_return_only_what_is_new_and_complete(tmp_path: Path) -> None:
+def test_polls_return_only_new_and_complete_rows(tmp_path: Path) -> None:
     path = write(tmp_path, HEADER + rows(1, 2, 3))
     with follow(path) as meter:
         assert len(meter.poll()) == 3

@@ -91,7 +91,7 @@ def test_what_a_look_costs() -> None:
     assert found.call_s == pytest.approx(0.004)
 
 
-def test_two_instruments_are_watched_one_after_the_other() -> None:
+def test_two_instruments_are_polled_one_after_the_other() -> None:
     class TwoInstruments(ScriptedMeter):
         def check_readings(self) -> list[Reading]:
             ticks = int(clock.now() / TICK_S + 1e-9)

@@ -142,7 +142,7 @@ def test_a_meter_dies_when_its_script_says() -> None:
         meter.poll()
 
 
-def test_what_is_saved_is_played(tmp_path: Path) -> None:
+def test_saved_readings_are_played(tmp_path: Path) -> None:
     path = tmp_path / "script.json"
     save_script(path, [GPU, CPU], READINGS)
     clock = FakeClock(3.0)

@@ -161,7 +161,7 @@ class Pair(torch.Tensor):
 
 
 class Wrapper(torch.Tensor):
-    """The same of one tensor, by a class that tells nobody how it is made."""
+    """The same of one tensor, by a class that does not say how to rebuild it."""
 
     @staticmethod
     def __new__(cls, inner: torch.Tensor) -> Wrapper:
@@ -297,7 +297,7 @@ def test_a_backward_pass_in_another_thread_passes() -> None:
 
 # Forking a process that has threads is what the data loader does.
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_workers_of_a_data_loader_are_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_of_a_data_loader_are_not_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     data, read, parent = TensorDataset(torch.arange(12.0).view(6, 2)), Values.read, os.getpid()
 
     def read_here(values: Values, tensor: torch.Tensor) -> int:

@@ -55,7 +55,7 @@ def watched(step: Callable[[], Any]) -> Any:
 
 @pytest.mark.parametrize("amp", [False, True])
 @pytest.mark.parametrize("options", [{"foreach": True}, {"fused": True}, {"foreach": False, "fused": False}])
-def test_training_goes_on_as_if_one_step_had_not_been_watched(options: dict[str, bool], amp: bool) -> None:
+def test_training_continues_as_if_one_step_had_not_been_captured(options: dict[str, bool], amp: bool) -> None:
     torch.manual_seed(0)
     x = torch.randn(2, 3, 8, 8)
     first = Net()
@@ -90,7 +90,7 @@ def test_outputs_are_the_same_bits(mode: Callable[[], Any]) -> None:
         assert type(plain.grad_fn) is type(seen.grad_fn)
 
 
-def test_random_numbers_are_put_back() -> None:
+def test_random_numbers_are_restored() -> None:
     torch.manual_seed(5)
     random.seed(5)
     np.random.seed(5)
@@ -110,8 +110,8 @@ def test_random_numbers_are_put_back() -> None:
         raise KeyboardInterrupt
 
 
-def test_gradients_are_taken_over_as_they_are_unwatched() -> None:
-    """Autograd keeps a gradient without copying it only if nobody else holds it."""
+def test_gradients_are_accumulated_as_without_capture() -> None:
+    """Autograd keeps a gradient without copying it only if nothing else refers to it."""
     w = torch.randn(1000, requires_grad=True)
     found = capture_step(lambda: (w * 2).backward(torch.ones(1000)))
     assert {op.name for op in found.ops} == {"aten::mul", "aten::ones", "aten::detach"}

@@ -164,7 +164,7 @@ def test_a_gradient_needs_the_vectors() -> None:
 
 
 def test_a_line_that_cannot_be_read_gets_all() -> None:
-    """Without its text nobody knows what a line does with what it gets."""
+    """Without its text the use of a result in a line is unknown."""
     space = {"torch": torch, "S": S}
     exec("def step():\n    return torch.linalg.eigvalsh(S)\n", space)
     run, found = watched(space["step"])

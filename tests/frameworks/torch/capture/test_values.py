@@ -437,7 +437,7 @@ def test_no_tensor_is_kept_alive(make: Callable[[], torch.Tensor]) -> None:
     assert alive == [False]
 
 
-def test_storages_have_the_owners_they_have_unwatched() -> None:
+def test_storages_have_the_same_owners_as_without_capture() -> None:
     counts: list[int] = []
 
     def step() -> torch.Tensor:

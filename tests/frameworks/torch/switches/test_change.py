@@ -66,7 +66,7 @@ def read() -> dict[str, Setting]:
 
 
 @pytest.mark.parametrize("name", [*OTHER, *NEWER])
-def test_a_setting_is_changed_and_put_back(name: str) -> None:
+def test_a_setting_is_changed_and_restored(name: str) -> None:
     before = read()
     if name not in before:
         pytest.skip("not in this PyTorch")
@@ -77,7 +77,7 @@ def test_a_setting_is_changed_and_put_back(name: str) -> None:
     assert read() == before
 
 
-def test_all_are_changed_at_once_and_put_back() -> None:
+def test_all_are_changed_at_once_and_restored() -> None:
     before = read()
     with changed(OTHER):
         assert {name: read()[name] for name in OTHER} == OTHER
@@ -95,7 +95,7 @@ def test_an_exception_of_the_program_passes_and_all_settings_are_restored() -> N
     not hasattr(torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction_split_k"), reason="older"
 )
 @pytest.mark.parametrize("kind", ["fp16", "bf16"])
-def test_two_flags_that_are_set_together_are_put_back_together(kind: str) -> None:
+def test_two_flags_that_are_set_together_are_restored_together(kind: str) -> None:
     before = read()
     reduction = f"{MATMUL}.allow_{kind}_reduced_precision_reduction"
     with changed({reduction: False, f"{reduction}_split_k": False}):
@@ -251,7 +251,7 @@ two_interfaces = pytest.mark.skipif(not hasattr(torch._C, "_set_fp32_precision_s
 
 @two_interfaces
 @pytest.mark.parametrize("change", CHANGES)
-def test_either_interface_to_precision_is_put_back_whichever_the_program_used(change: str) -> None:
+def test_either_interface_to_precision_is_restored_whichever_the_program_used(change: str) -> None:
     run(change, TRIED, CUDNN)
 
 

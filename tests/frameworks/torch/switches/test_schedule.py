@@ -140,7 +140,7 @@ def test_a_change_that_the_driver_refuses_is_reported(monkeypatch: pytest.Monkey
         write_schedule(1, "yield")
 
 
-def test_it_is_changed_for_a_while_and_put_back(driver: Driver) -> None:
+def test_it_is_changed_for_a_while_and_restored(driver: Driver) -> None:
     with changed({SETTING: "blocking_sync"}):
         assert read_schedule(1) == "blocking_sync"
         assert read_schedule(0) == "auto"
@@ -148,7 +148,7 @@ def test_it_is_changed_for_a_while_and_put_back(driver: Driver) -> None:
     assert driver.written == [(1, OTHERS | 4), (1, OTHERS | 1)]
 
 
-def test_it_is_put_back_after_a_failure(driver: Driver) -> None:
+def test_it_is_restored_after_a_failure(driver: Driver) -> None:
     with pytest.raises(ValueError, match="no"), changed({SETTING: "yield"}):
         raise ValueError("no")
     assert read_schedule(1) == "spin"

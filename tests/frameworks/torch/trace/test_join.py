@@ -220,7 +220,7 @@ def test_the_threads_of_the_two_steps_are_paired_by_their_operators():
     assert joined.agreed
 
 
-def test_a_thread_that_was_not_captured_gets_a_number_of_its_own():
+def test_a_thread_that_was_not_captured_gets_a_new_number():
     sync = Runtime("cudaStreamSynchronize")
     threads = {9: [call("aten::mm", Work("b")), sync], 4: [call("mine", Work("w")), sync]}
     traced = to_traced(render(call("aten::relu", Work("a")), threads=threads))

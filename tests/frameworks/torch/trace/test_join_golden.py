@@ -64,7 +64,7 @@ def test_every_kernel_has_its_operator(name, counts):
     assert Counter((kernel.kind, kernel.join) for kernel in joined.kernels) == counts
 
 
-def test_kernels_do_what_their_operators_say():
+def test_kernels_fit_their_operators():
     joined, ops = joined_of("gpt2_nograd")
     words = {
         "aten::addmm": "nvjet",

@@ -133,7 +133,7 @@ def test_another_profiler_is_refused(matrix, open_profiler):
     assert names_of(trace_step(lambda: matrix + 1)) == ["aten::add"]
 
 
-def test_a_step_with_a_profiler_of_its_own_is_refused(matrix):
+def test_a_step_with_its_own_profiler_is_refused(matrix):
     def step():
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
             return matrix + 1

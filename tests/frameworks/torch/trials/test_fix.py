@@ -114,7 +114,7 @@ def test_settings_hold_while_the_step_runs() -> None:
     assert step() == (False, True)
 
 
-def test_settings_are_put_back_after_an_exception() -> None:
+def test_settings_are_restored_after_an_exception() -> None:
     def step() -> None:
         raise ValueError("no")
 

@@ -113,7 +113,7 @@ def test_a_list_is_the_programs_to_change() -> None:
         assert found() == found() == [0, 1, 2, 9]
 
 
-def test_it_begins_as_a_watched_pass_does() -> None:
+def test_it_begins_like_a_recorded_pass() -> None:
     x = torch.zeros(())
 
     def step() -> float:
