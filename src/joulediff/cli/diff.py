@@ -126,12 +126,14 @@ class _Side:
     @property
     def is_archive(self) -> bool:
         """Whether the argument names a recording, by its name or by its first bytes."""
+        from joulediff.archive.container import BEGIN
+
         path = Path(self.target)
         if path.suffix == ".jd":
             return True
         try:
             with path.open("rb") as file:
-                return file.read(4) == b"PK\x03\x04"
+                return file.read(len(BEGIN)) == BEGIN
         except OSError:
             return False
 

@@ -27,8 +27,8 @@ REFRESH_HZ = 4.0
 STAGE_SHARE = 0.25
 # File systems allow 255 bytes, and a letter may take four.
 NAME_CHARS = 60
-# The first bytes of a ZIP file, and the offset of the name of its first entry.
-_ZIP_BEGIN, _ZIP_NAME_AT, _MANIFEST = b"PK\x03\x04", 30, b"manifest.json"
+# The offset of the name of the first entry in a ZIP file.
+_NAME_AT = 30
 
 
 class Progress(ProgressListener):
@@ -125,6 +125,7 @@ def refuse_unwritable(place: str | None, *, option: str = "--json") -> None:
 
 def refuse_output(place: str, program: str) -> None:
     """Raise if a run cannot be saved at `place`, or would replace the program or a file that is no recording."""
+    from joulediff.archive.container import BEGIN, MANIFEST
     from joulediff.archive.writer import why_unwritable
 
     if (why := why_unwritable(place)) is not None:
@@ -137,11 +138,11 @@ def refuse_output(place: str, program: str) -> None:
             raise _unwritable(place, "it is the program itself", "-o")
     try:
         with path.open("rb") as file:
-            head = file.read(_ZIP_NAME_AT + len(_MANIFEST))
+            head = file.read(_NAME_AT + len(MANIFEST))
     except OSError as error:
         raise _unwritable(place, "there is a file that cannot be read", "-o") from error
-    named = path.suffix == ".jd" or head[_ZIP_NAME_AT:] == _MANIFEST
-    if not (head.startswith(_ZIP_BEGIN) and named):
+    named = path.suffix == ".jd" or head[_NAME_AT:] == MANIFEST.encode()
+    if not (head.startswith(BEGIN) and named):
         raise JoulediffError(
             f"cannot write {place} (it is a file that joulediff did not write)",
             fix="choose another file for -o, or remove this one first",

@@ -50,6 +50,7 @@ def command(saved: str, output: str | None, form: str | None, top: int, every: b
 
 def read_diff(saved: str) -> Diff:
     """Return the diff in a JSON file, or on standard input for `-`."""
+    from joulediff.archive.container import BEGIN
     from joulediff.report.json.diff import MAX_DIFF_BYTES, diff_from_json
 
     try:
@@ -63,7 +64,7 @@ def read_diff(saved: str) -> Diff:
         raise JoulediffError(
             f"cannot read {saved} ({why})", fix="name a JSON file that `joulediff diff` wrote"
         ) from error
-    if data.startswith(b"PK\x03\x04"):
+    if data.startswith(BEGIN):
         raise JoulediffError(f"cannot read {saved} (it is a recording, no diff)", fix=f"joulediff show {saved}")
     try:
         return diff_from_json(data)
