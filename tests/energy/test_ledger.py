@@ -119,6 +119,16 @@ def test_too_much_is_unexplained_too() -> None:
     assert LIMIT_SHARE < 1.0
 
 
+def test_the_least_explained_account_is_counted_and_has_the_most_unexplained_energy() -> None:
+    def account(domain: str, unexplained: Energy | None, *, counted: bool = True) -> Account:
+        return Account(domain, energy(9.0), None, None, None, None, unexplained, counted=counted)
+
+    known = [account("gpu0", energy(1.0)), account("gpu1", energy(-2.0)), account("gpu2", None)]
+    books = Books((*known, account("cpu", energy(5.0), counted=False)))
+    assert books.least_explained == known[1]
+    assert Books((known[2],)).least_explained is None
+
+
 def test_too_much_here_does_not_make_up_for_too_little_there() -> None:
     run = gpu_run(("gemm", 2e-3, 0))
     domains = {"gpu0": domain_energy(2.0, STEP_S, 0.0), "gpu1": domain_energy(2.0, STEP_S, 0.0)}

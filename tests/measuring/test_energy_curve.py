@@ -88,6 +88,12 @@ def test_constant_power_has_no_doubt_beyond_the_resolution():
     assert window.energy.high - window.energy.low == pytest.approx(2 * GPU.resolution_j)
 
 
+def test_mean_power_and_energy_at_any_moment():
+    curve = Curve.from_readings(GPU, power_readings(PowerCurve([0, 10], [250, 250]), np.arange(0, 4, 0.02)))
+    assert curve.window(1, 3).power_w == pytest.approx(250)
+    assert np.diff(curve.energy_at(np.array([1.005, 1.015, 2.015]))) == pytest.approx([2.5, 250.0])
+
+
 def test_missed_ticks_widen_the_time_and_not_the_energy():
     power = PowerCurve([0, 20], [300, 300])
     ticks_s = np.arange(0.1, 10, 0.1)

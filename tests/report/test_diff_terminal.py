@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +24,7 @@ from diff_builders import (
 )
 from golden_files import check_golden
 from joulediff.model.diff import Diff, Thresholds
-from joulediff.model.energy import Ratio
+from joulediff.model.energy import Energy, Ratio
 from joulediff.model.finding import Cause, CauseType, Confirmation, Trial
 from joulediff.model.pair import SideName
 from joulediff.model.place import Place
@@ -32,7 +33,7 @@ from joulediff.report.terminal.diff import print_diff
 from joulediff.report.views.diff_sentences import headline, note_texts, warning_texts
 from joulediff.report.views.diff_table import diff_table
 from joulediff.report.views.finding_sentences import cause_text, finding_facts, pays_text
-from joulediff.report.views.short_texts import ratio_text
+from joulediff.report.views.short_texts import energies_in_one_unit, energy_text, ratio_text, shown_j
 
 BUILT = {
     "gpt2": gpt2_diff,
@@ -254,3 +255,10 @@ def test_a_proof_names_the_trial(*, of_step: bool, begin: str) -> None:
     found = finding(1, 3.0, 1.0, confirmed=True, confirmation=Confirmation((trial,), 2.0, 0.5))
     facts = {fact.key: fact.text for fact in finding_facts(found, {}, Thresholds())}
     assert facts["proof"].startswith(begin)
+
+
+def test_energies_as_text() -> None:
+    small, large, fault = (Energy(joules, joules, joules, "metered") for joules in (0.5, 12.5, 1e16))
+    assert (energy_text(large), energy_text(None)) == ("12.50 J", "?")
+    assert energies_in_one_unit((small, None, fault, large)) == ["0.50", "?", "?", "12.50 J"]
+    assert shown_j(None) is None and shown_j(small) == 0.5 and math.isnan(shown_j(fault) or 0.0)

@@ -165,7 +165,7 @@ def _count(measured: Mapping[str, DomainEnergy], domains: Sequence[Domain]) -> d
 def _resting_gpus(parts: Mapping[str, DomainEnergy]) -> set[str]:
     """Return the GPUs whose power does not differ from idle while another GPU works: the program does not use them."""
     cards = {name: d.net_energy for name, d in parts.items() if name.startswith("gpu") and d.net_energy is not None}
-    resting = {name for name, net in cards.items() if net.low <= 0}
+    resting = {name for name, net in cards.items() if not net.is_surely_positive}
     return resting if len(resting) < len(cards) else set()
 
 

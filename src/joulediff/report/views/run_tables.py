@@ -189,7 +189,7 @@ def _part_spread(part: _Part) -> str:
 
 def _part_where(part: _Part, scale: Scale) -> str:
     """Return the interval of the unexplained part in joules: as a share of nearly zero it would say nothing."""
-    if part.name != _LEFT or part.energy is None or part.energy.low == part.energy.high:
+    if part.name != _LEFT or part.energy is None or part.energy.width_j == 0.0:
         return ""
     half_j = part.energy.half_j * scale.per_joule
     return f"± {format_places(round(half_j), scale.places)} {scale.unit}" if math.isfinite(half_j) else ""
