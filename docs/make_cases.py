@@ -50,7 +50,7 @@ _ORIGINS: dict[Origin, tuple[str, str]] = {
 _INTRODUCTION = """\
 # Known wastes of energy
 
-A case is a known waste of energy as two programs that compute the same: A wastes energy, B does not.
+A case is a known waste of energy as two programs with the same result: A wastes energy, B does not.
 `joulediff cases run` records both, compares them, and judges whether the diff names the waste.
 [Add a case](add-a-case.md) explains the files of a case and how it is judged.
 
@@ -67,7 +67,7 @@ $ joulediff cases judge kept                        # judge the kept results aga
 | `--all`, `--only published` or `ours` | every case, or those of one origin |
 | `--device cuda` or `cpu` | where to run; by default the GPU if there is one |
 | `--size small` or `large` | how much work; by default `large` on a GPU, `small` on a CPU |
-| `--lean` | run the lean program on both sides: nothing must be found |
+| `--lean` | run the lean program on both sides; a finding is an error |
 | `--confirm` | also measure the whole program with each fix that can be applied from outside |
 | `--keep FOLDER` | keep recordings, diffs and `results.json` |
 | `--json FILE`, `--markdown FILE` | write the table to FILE |

@@ -1,4 +1,4 @@
-"""Logits of all tokens, of which the last is looked at."""
+"""Logits of all tokens, of which only the last are used."""
 
 from shared import make_step
 

@@ -1,4 +1,4 @@
-"""The ranks agree once on how many batches both have; with the rest of its own, the other one goes on alone."""
+"""The ranks agree once on the number of batches that both have; the rank with more batches continues alone."""
 
 import torch
 import torch.distributed as dist

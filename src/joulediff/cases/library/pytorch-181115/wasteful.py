@@ -1,4 +1,4 @@
-"""The rank that is done shadows every collective of the other one until that is done too."""
+"""The rank that is done takes part in every collective of the other rank until that is done too."""
 
 import torch.distributed as dist
 from shared import make_step

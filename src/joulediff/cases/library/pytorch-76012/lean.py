@@ -1,4 +1,4 @@
-"""The image lies pixel by pixel: the permuted view is contiguous."""
+"""The image is stored pixel by pixel: the permuted view is contiguous."""
 
 import torch
 from shared import make_step

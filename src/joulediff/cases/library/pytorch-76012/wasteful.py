@@ -1,4 +1,4 @@
-"""The image lies channel by channel, so what is normed is strided and copied first."""
+"""The image is stored channel by channel, so the input of the norm is strided and copied first."""
 
 import torch
 from shared import make_step

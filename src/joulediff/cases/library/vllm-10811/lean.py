@@ -1,4 +1,4 @@
-"""What the kernel makes is used as it is."""
+"""The result of the kernel is used without a copy."""
 
 from shared import make_step
 from torch.nn import functional as F

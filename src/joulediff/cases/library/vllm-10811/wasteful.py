@@ -1,4 +1,4 @@
-"""The kernel makes a tensor of its own, which is copied to the buffer."""
+"""The kernel allocates its result, which is then copied to the buffer."""
 
 from shared import make_step
 from torch.nn import functional as F
