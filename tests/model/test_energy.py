@@ -32,6 +32,7 @@ from joulediff.model.energy import (
     saved_share,
     scale,
     share_of,
+    shift,
     subtract,
     subtract_common,
     to_energy,
@@ -89,6 +90,13 @@ def test_a_factor_and_its_error(energy: Energy, factor: float, error: float) -> 
     assert found.joules == pytest.approx(factor * energy.joules)
     assert found.below_j == pytest.approx(math.hypot(factor * energy.below_j, error * energy.joules), abs=1e-9)
     assert found.above_j == pytest.approx(math.hypot(factor * energy.above_j, error * energy.joules), abs=1e-9)
+
+
+@given(energies(), JOULES)
+def test_joules_that_are_known_exactly_keep_the_interval(energy: Energy, joules: float) -> None:
+    exact = around(joules, 0.0, energy.source)
+    assert shift(energy, joules) == add_common([energy, known(exact)])
+    assert shift(None, joules) is None
 
 
 @given(energies(), ERRORS, ERRORS)

@@ -175,6 +175,14 @@ def remainder(whole: Energy | None, parts: Sequence[Energy | None]) -> Energy | 
     return around(left_j, math.hypot(whole.width_j, *(part.width_j for part in known)) / 2, whole.source)
 
 
+def shift(energy: Energy | None, joules: float) -> Energy | None:
+    """Return an energy with joules added that are known exactly; its interval keeps its width."""
+    if energy is None:
+        return None
+    moved_j = energy.joules + joules
+    return to_energy(moved_j, moved_j - energy.below_j, moved_j + energy.above_j, energy.source)
+
+
 def scale(energy: Energy | None, factor: float, *, error: float = 0.0) -> Energy | None:
     """Return a multiple of an energy; the factor is known to within `error`, independently of the energy."""
     if energy is None:

@@ -17,7 +17,7 @@ from joulediff.measuring.meters import MeterSet
 from joulediff.measuring.meters.meter import Clock
 from joulediff.measuring.repeater import Step
 from joulediff.measuring.step import measure
-from joulediff.model.energy import Energy, add_common, add_independent, around
+from joulediff.model.energy import Energy, add_known, shift
 from joulediff.model.errors import JoulediffError
 from joulediff.model.measurement import Measurement
 from joulediff.model.options import RecordOptions
@@ -108,15 +108,9 @@ class LocalProgram(LiveProgram):
         return watch_lines(self.step, target, begin=self.begin, root=self.root, hints=source_hints())
 
     def _gross(self, rows: list[Replay], time_s: float) -> Energy | None:
-        """Return the joules in the counted domains, with the idle power over the time."""
+        """Return the energy in the counted domains, with that of the idle device over the time."""
         found = self.run.measurement
-        parts = []
-        for row in rows:
-            net = row.energy
-            if net is None or found is None or not found.domains[row.domain].counted:
-                continue
-            rest = around((row.rest_w or 0.0) * time_s, 0.0, net.source)
-            gross = None if rest is None else add_common((net, rest))
-            if gross is not None:
-                parts.append(gross)
-        return add_independent(parts)
+        if found is None:
+            return None
+        counted = [row for row in rows if row.is_measured and found.domains[row.domain].counted]
+        return add_known(shift(row.energy, (row.rest_w or 0.0) * time_s) for row in counted)
