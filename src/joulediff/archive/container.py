@@ -21,7 +21,7 @@ from joulediff.model.errors import ArchiveError
 BEGIN = b"PK\x03\x04"
 # Ten tables and a manifest, with room for later versions.
 MAX_ENTRIES = 64
-# A .jd file has no time of its own, so that equal runs make equal files.
+# Entries of a .jd file have this fixed time, so that equal runs make equal files.
 NO_TIME = (1980, 1, 1, 0, 0, 0)
 
 _END = struct.Struct("<4s4H2LH")

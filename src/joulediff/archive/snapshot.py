@@ -46,7 +46,7 @@ class Snapshot:
     packed: dict[str, PackedTable] = field(default_factory=dict)
     """Tables that are packed for a file already."""
     head: Mapping[str, Any] = field(default_factory=dict)
-    """The fields of the run that are no tables."""
+    """The fields of the run outside its tables."""
     converted: Run | None = None
     """The run that the tables were made of, or that was made of them."""
 
@@ -111,7 +111,7 @@ class Snapshot:
         return found
 
     def changed(self, **fields: Any) -> Snapshot:
-        """Return the snapshot with other values in fields of the run that are no tables."""
+        """Return the snapshot with other values in fields of the run outside its tables."""
         manifest = {**self.tables.manifest, **{name: to_plain(value) for name, value in fields.items()}}
         tables = Tables(manifest, self.tables.columns)
         return Snapshot(tables, self.packed, read_head(tables))

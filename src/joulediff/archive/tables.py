@@ -76,7 +76,7 @@ def from_tables(tables: Tables, head: Mapping[str, Any] | None = None) -> Run:
 
 
 def read_head(tables: Tables) -> dict[str, Any]:
-    """Return the fields of a run that are no tables; raises ArchiveError where they do not fit the tables."""
+    """Return the fields of a run outside its tables; raises ArchiveError if they do not fit the tables."""
     found = read_manifest(tables.manifest)
     check_spans(found.get("spans", ()), len(tables.columns["ops"]["id"]))
     return found

@@ -25,7 +25,7 @@ Struct: TypeAlias = dict[int, Typed]
 
 
 class Malformed(ValueError):
-    """The bytes are no structure, or none that Parquet uses."""
+    """The bytes are not a structure that Parquet uses."""
 
 
 def read_struct(data: memoryview, at: int, depth: int = 0) -> tuple[Struct, int]:

@@ -23,7 +23,7 @@ from joulediff.report.limits import WIDTH
 
 # The spinner costs CPU time while energy is measured, so it turns slowly (rich: 12.5 Hz).
 REFRESH_HZ = 4.0
-# A stage is printed again after this share of it: often enough to show that it goes on.
+# A stage is printed again after this share of it: often enough to show progress.
 STAGE_SHARE = 0.25
 # File systems allow 255 bytes, and a letter may take four.
 NAME_CHARS = 60
@@ -124,7 +124,7 @@ def refuse_unwritable(place: str | None, *, option: str = "--json") -> None:
 
 
 def refuse_output(place: str, program: str) -> None:
-    """Raise if a run cannot be saved at `place`, or would replace the program or a file that is no recording."""
+    """Raise if a run cannot be saved at `place`, or would replace the program or a file that is not a recording."""
     from joulediff.archive.container import BEGIN, MANIFEST
     from joulediff.archive.writer import why_unwritable
 
@@ -210,7 +210,7 @@ def stdout_kept_clean(active: bool) -> Iterator[None]:  # noqa: FBT001
     sys.stdout.flush()
     saved = os.dup(1)
     try:
-        os.dup2(2, 1)  # for subprocesses and for what is written in C
+        os.dup2(2, 1)  # for the output of subprocesses and of C code
         with redirect_stdout(sys.stderr):
             yield
     finally:

@@ -84,7 +84,7 @@ class Investigation:
     only_difference: OnlyDifference | None = None
     drafts: list[Draft] = field(default_factory=list)
     settled: dict[int, RowVerdict] = field(default_factory=dict)
-    """Verdicts on rows that are no finding, by the number of the row."""
+    """Verdicts on rows without a finding, by the number of the row."""
     notes: list[str] = field(default_factory=list)
     tried: int = 0
     """Number of rows that were tried by running a program."""

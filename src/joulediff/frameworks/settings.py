@@ -218,7 +218,7 @@ def _is_switch(name: str) -> bool:
 
 
 def _without_places(value: str, *, strict: bool) -> str | None:
-    """Return the words of a value that are no path; None if all are."""
+    """Return the words of a value that are not paths; None if all are paths."""
     if strict and _TOKEN_LIKE.search(value):
         return None
     words = value.split()

@@ -1,4 +1,4 @@
-"""Waiting for asynchronous work: a mark behind the queued work is waited for, while the queue goes on.
+"""Waiting for asynchronous work: a mark is queued behind the work and waited for, while more work can be queued.
 
 Only frameworks that the program has imported are asked. Without one, work is done when the call returns.
 """

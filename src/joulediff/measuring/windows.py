@@ -115,7 +115,7 @@ def unseen_per_step(domain: Domain, steps: float, seconds: float, end_s: float) 
 def _covered(curve: Curve, edges_s: Sequence[float]) -> list[float]:
     """Return the edges that the readings reach; the last may be where the meter failed."""
     last_s = float(curve.time_s[-1])
-    # The last tick of a healthy counter may lie a period before the end; that is not a loss.
+    # The last update of a healthy counter may be a period before the end; that is not a loss.
     inside = [edge for edge in edges_s if edge <= last_s + 3 * curve.domain.period_s]
     if inside and len(inside) < len(edges_s):
         window_s = (edges_s[-1] - edges_s[0]) / (len(edges_s) - 1)

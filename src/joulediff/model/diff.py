@@ -25,7 +25,7 @@ RowVerdict = Literal["finding", "noise", "changed", "only_a", "only_b", "unknown
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Similar regions, or a part of the ledger that is no operator. All rows sum to the metered energy."""
+    """Similar regions, or a part of the ledger outside operators. All rows sum to the metered energy."""
 
     name: str
     where: str

@@ -98,7 +98,7 @@ class Disconnected(BaseException):
 
 
 class InvalidMessage(Exception):
-    """The bytes in the pipe are no message."""
+    """The bytes in the pipe are not a message."""
 
 
 class Sender:

@@ -62,7 +62,7 @@ def answer_commands(program: LiveProgram, sender: Sender, commands: Commands) ->
             sender.answer({"result": found.content}, found.runs)
         except JoulediffError as error:
             sender.answer({"error": error.what})
-        except Exception as error:  # noqa: BLE001 - a step that is changed may raise anything, and goes on unchanged
+        except Exception as error:  # noqa: BLE001 - a changed step may raise anything; the program continues unchanged
             sender.answer({"error": f"it raised {describe(error)}"})
 
 

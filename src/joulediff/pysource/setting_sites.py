@@ -395,7 +395,7 @@ def _root_word(node: ast.AST) -> str:
 
 
 def value_in(call: ast.Call | None, effect: Effect, value_of: ValueOf) -> object:
-    """Return the value that a call sets by an effect; UNKNOWN where it is no plain one."""
+    """Return the value that a call sets by an effect; UNKNOWN if it is not a plain value."""
     given = [each.value for each in call.keywords if each.arg and each.arg == effect.keyword] if call else []
     if call and effect.position is not None and effect.position < len(call.args):
         given.append(call.args[effect.position])

@@ -335,7 +335,7 @@ def _setters(owner: Any, name: str, frame: FrameType) -> Iterator[MethodScope]:
 
 
 def _likeliest(found: list[tuple[Statement, ast.expr | None]], value: Setting) -> tuple[Statement, ast.expr | None]:
-    """Return the assignment that gave a value: one of that literal, otherwise the last one that is no literal."""
+    """Return the assignment that gave a value: one of that literal, otherwise the last one without a literal."""
     literals = [(pair, _literal(pair[1]) if pair[1] is not None else MISSING) for pair in found]
     same = [pair for pair, literal in literals if literal is not MISSING and describe(literal)[0] == value]
     other = [pair for pair, literal in literals if literal is MISSING]

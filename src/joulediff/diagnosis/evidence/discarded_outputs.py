@@ -17,7 +17,7 @@ _TENSOR = "tensor("
 
 
 def find_discarded_outputs(subject: Subject) -> list[Lead]:
-    """Return a lead if the same operator makes more numbers than the region hands on."""
+    """Return a lead if the same operator computes more numbers than other regions read."""
     comparison, side = subject.comparison, subject.expensive
     op, like = subject.op(side), subject.op(subject.cheap)
     if op is None or like is None:
@@ -41,7 +41,7 @@ def _count_made(run: Run, op: int) -> int:
 
 
 def _is_read_whole(subject: Subject, op: int) -> bool:
-    """Return whether the region hands on as many numbers as one of its operators makes."""
+    """Return whether the region's outputs have as many numbers as one of its operators computes."""
     run = subject.comparison.run(subject.expensive)
     outputs = subject.region.outputs_of(subject.expensive)
     return any(math.prod(run.values[value].shape) >= _count_made(run, op) for value in outputs)

@@ -26,7 +26,7 @@ for index in range(count.value):
     assert cuda.cuDeviceGetUuid(ctypes.byref(raw), index) == 0
     print("GPU-" + str(uuid.UUID(bytes=bytes(raw))))
 """
-# CUDA reads an index as C does: with a sign, and whatever follows the digits is ignored.
+# CUDA reads an index as C does: with a sign, and text after the digits is ignored.
 _INDEX = re.compile(r"[+-]?[0-9]+")
 
 

@@ -143,7 +143,7 @@ def _value(plain: Any, tensors: Any, depth: int) -> Any:
 
 
 # These change running statistics although their schemas do not say so: places of the statistics, and of the
-# argument that tells whether they are changed, where there is one (torch 2.13, native_functions.yaml).
+# argument that says whether they are changed, where there is one (torch 2.13, native_functions.yaml).
 _UNSAID: dict[str, tuple[tuple[int, ...], int | None]] = {
     "aten::native_batch_norm": ((3, 4), 5),
     "aten::cudnn_batch_norm": ((3, 4), 5),
@@ -211,7 +211,7 @@ class Schemas:
 
 
 def named(name: str) -> Facts:
-    """Return the facts of something that is no operator of the framework's, and known by its name only."""
+    """Return the facts of a call that is not an operator of the framework: only its name is known."""
     return Facts(name, "", (), (), may_change=True, is_blank=False, is_composite=False, is_work=True)
 
 

@@ -85,7 +85,7 @@ def covers(first: Dims, first_at: int, second: Dims, second_at: int) -> bool:
 
 
 def _is_empty(dims: Dims) -> bool:
-    """Return whether there are no elements; `extent_of` writes that in one way only."""
+    """Return whether there are no elements; `extent_of` has one form for that."""
     return dims == ((0, 1),)
 
 

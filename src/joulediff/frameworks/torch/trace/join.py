@@ -225,7 +225,7 @@ def _outermost(calls: Sequence[Call], found: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """Calls that are no captured operator, and operators without a call."""
+    """Calls that are not a captured operator, and operators without a call."""
 
     traced: tuple[int, ...]
     captured: tuple[int, ...]
