@@ -333,7 +333,7 @@ def test_a_restless_machine_is_not_trusted(measure: Any, tmp_path: Path, sleeper
     meter = write_script(tmp_path / "noisy.json", (make_domain(), noisy(5.0, 500.0)))
     ended = measure(sleeper, "--meter", meter, "--json", "-")
     assert ended.code == 2
-    assert any("the idle power of cpu moves" in warning for warning in ended.record["warnings"])
+    assert any("the idle power of cpu varies" in warning for warning in ended.record["warnings"])
 
 
 @pytest.mark.parametrize(
