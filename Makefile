@@ -15,7 +15,7 @@ test: $(STAMP)
 
 # Only tests that load no framework and start no process, in under a minute. An attempt to do either is an error.
 test-unit: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m unit -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m unit -n 2 --dist worksteal
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

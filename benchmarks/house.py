@@ -17,9 +17,9 @@ Every figure leaves out `cases/library`: those files are programs that the tool 
   An array is a curve and a prefixed end (`delta_low_j`) belongs to a difference: neither counts.
 - rules for equal signatures: functions that read the same sum (`sum_x`, `sum_abs`, ...) of two signatures, or at
   least three sums of one signature, which makes the numbers that are compared.
-- files that unpack joules on the way to a row of `joulediff diff`: modules that `joulediff.cli.diff` imports,
-  directly or not, and that read, set or declare a field of an energy value (`joules`, `energy_j`, `low_j`, `high_j`,
-  `half_j`, `doubt_j`). A module that only passes an `Energy` on does not count.
+- files that unpack joules between the meters and a printed row: modules that read, set or declare a field of an
+  energy value (`joules`, `energy_j`, `low_j`, `high_j`, `half_j`, `doubt_j`). A module that only passes an `Energy` on
+  does not count.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "joulediff"
 PROGRAMS = "cases/library/"
-DIFF = f"{PACKAGE}.cli.diff"
 MOST_FILES = 15
 LIST_ENTRIES = 4
 SUMS = ("sum_x", "sum_abs", "sum_x2", "sum_x3", "sum_x4")
@@ -170,13 +169,7 @@ def _compares_signatures(function: ast.FunctionDef) -> bool:
 
 
 def find_joule_files(tree: Tree) -> list[str]:
-    imports, seen, left = find_imports(tree), set(), [DIFF]
-    while left:
-        name = left.pop()
-        if name not in seen:
-            seen.add(name)
-            left += imports.get(name, ())
-    return sorted(name for name in seen & set(tree) if _unpacks_joules(tree[name]))
+    return sorted(name for name, module in tree.items() if _unpacks_joules(module))
 
 
 def _unpacks_joules(module: Module) -> bool:

@@ -42,12 +42,15 @@ def _words_of(framework: Framework) -> Iterator[str]:
 def find_words(source: Path) -> list[str]:
     """Return a sentence for each framework word in a file outside of the framework's folder."""
     words = framework_words()
+    any_word = re.compile("|".join(map(re.escape, words)))
     found = []
     for path in sorted(source.rglob("*.py")):
         place = path.relative_to(source).as_posix()
         if place.startswith(PROGRAMS):
             continue
         for line, text in texts_of(ast.parse(path.read_text(encoding="utf-8"))):
+            if any_word.search(text) is None:
+                continue
             for word, home in words.items():
                 is_home = place.startswith(f"frameworks/{home}/")
                 if not is_home and (place, word) not in ALLOWED and has_word(text, word):
@@ -87,7 +90,7 @@ def test_framework_words_stand_in_their_folder_alone() -> None:
 
 def test_every_folder_of_a_framework_describes_it() -> None:
     folders = {path.parent.name for path in (SOURCE / "frameworks").glob("*/__init__.py")}
-    assert folders == {"torch", "jax", "tensorflow"}
+    assert folders >= {"torch", "jax", "tensorflow"}
     assert folders <= {framework.name for framework in frameworks()}
 
 
