@@ -11,9 +11,10 @@ from typing import Any, Literal, get_args
 
 from joulediff.model.energy import Source
 from joulediff.model.run import How, Inputs, Join, KernelKind, Phase, ValueKind
+from joulediff.model.signature import SKETCH
 
 SCHEMA = "joulediff.run"
-FORMAT = 2
+FORMAT = 3
 """The format this version writes, and the newest one it reads."""
 MIN_READER = 2
 """The oldest format whose readers understand files of this version: format 1 has no pass `replayed`."""
@@ -106,6 +107,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("low", "float", optional=True),
         Column("high", "float", optional=True),
         *(Column(name, "float") for name in ("sum_x", "sum_abs", "sum_x2", "sum_x3", "sum_x4")),
+        Column("sketch", "sizes", optional=True, length=SKETCH, since=3),
     ),
     "frames": (
         Column("file", "text"),

@@ -14,6 +14,7 @@ from joulediff.model.place import Place
 from joulediff.model.run import Setting
 
 RegionKind = Literal["equal", "movement", "repeated", "constant", "unused"]
+Basis = Literal["equal", "drift", "executed", "call"]
 Verdict = Literal["waste", "tradeoff"]
 FindingKind = Literal["misconfiguration", "api_misuse", "redundant", "host", "unknown"]
 CauseType = Literal["setting", "call_path", "layout", "redundancy", "host", "kernel"]
@@ -43,6 +44,16 @@ class Region:
     """Equal tensors that both sides read: a value of a and one of b."""
     outputs: tuple[tuple[int, int], ...]
     """Equal tensors that both sides make and that other operators read or the step returns."""
+    basis: Basis = "equal"
+    """How the match was established.
+
+    - `equal`: the outputs agree as far as their float types can tell.
+    - `drift`: the outputs agree within the rounding errors that add up along a program; `drift` is their distance.
+    - `executed`: the operators of one side were run on the tensors of the other, with equal outputs.
+    - `call`: what is left of two calls with equal outputs.
+    """
+    drift: float | None = None
+    """The largest distance between outputs of the two sides, as a share of their norm; None if unknown."""
 
     def inputs_of(self, side: SideName) -> list[int]:
         """Return the values of one side in `inputs`."""
@@ -51,6 +62,28 @@ class Region:
     def outputs_of(self, side: SideName) -> list[int]:
         """Return the values of one side in `outputs`."""
         return [Pair(*each).of(side) for each in self.outputs]
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Operators whose inputs are equal in both runs and whose outputs differ more than rounding explains."""
+
+    a: tuple[int, ...]
+    b: tuple[int, ...]
+    difference: float
+    """Distance between the outputs, as a share of their norm; 1 where they are unrelated."""
+    expected: float
+    """The distance that the inputs and the rounding of the float type explain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The regions of two runs, and what a reader has to know about the match."""
+
+    regions: tuple[Region, ...]
+    divergences: tuple[Divergence, ...] = ()
+    """Where the runs begin to differ, in the order of the operators of a."""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

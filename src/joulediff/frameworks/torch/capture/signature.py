@@ -105,10 +105,11 @@ def make_signature(rows: np.ndarray, count: int) -> Signature:
     finite = count - nans - up - down
     # Which of 0.0 and -0.0 is the lower depends on their order: adding 0.0 makes them one.
     low, high = (float(rows[:, LOW].min()) + 0.0, float(rows[:, HIGH].max()) + 0.0) if finite else (None, None)
-    return Signature(count, nans, up, down, zeros, not fractions, low, high, *(float(s) for s in sums))
+    x, size, x2, x3, x4 = (float(each) for each in sums)
+    return Signature(count, nans, up, down, zeros, not fractions, low, high, x, size, x2, x3, x4)
 
 
-EMPTY = Signature(0, 0, 0, 0, 0, True, None, None, *([0.0] * len(SUMS)))
+EMPTY = Signature(0, 0, 0, 0, 0, True, None, None, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 @lru_cache(maxsize=1024)
