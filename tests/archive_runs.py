@@ -16,7 +16,7 @@ from joulediff.model.energy import Energy
 from joulediff.model.errors import ArchiveError
 from joulediff.model.measurement import Condition, DeviceState, DomainEnergy, IdlePower, Measurement
 from joulediff.model.run import Frame, Kernel, Op, Pass, Replay, Run, SourceText, Value, Wait
-from joulediff.model.signature import Signature
+from joulediff.model.signature import SKETCH, SKETCH_STEP, Signature
 
 DAMAGED = "copy it again from where it was recorded, or record the program again"
 NAN, INF = float("nan"), float("inf")
@@ -61,7 +61,7 @@ def small_run() -> Run:
             small_value(4, ()),
         ),
         signatures=(
-            Signature(128, 0, 0, 0, 5, True, -1.0, 2.0, 0.5, 1.5, 2.5, -0.0, 1e-310),
+            Signature(128, 0, 0, 0, 5, True, -1.0, 2.0, 0.5, 1.5, 2.5, -0.0, 1e-310, sketch(random.Random(3))),
             Signature(2**62, 1, 2, 3, 0, False, None, None, NAN, INF, -INF, 0.0, 0.0),
         ),
         frames=(Frame("step.py", 3, "step", None, None), Frame("torch/nn/modules.py", 42, "forward", "torch", 0)),
@@ -73,6 +73,11 @@ def small_run() -> Run:
         sources=(SourceText("step.py", 1, "import torch\n\ndef step(): ...\n"),),
         replays=small_replays(),
     )
+
+
+def sketch(rng: random.Random) -> tuple[int, ...]:
+    """Return a sketch as unrelated tensors have it."""
+    return tuple(round(rng.gauss(0, SKETCH**-0.5) / SKETCH_STEP) for _ in range(SKETCH))
 
 
 def small_replays() -> tuple[Replay, ...]:
@@ -198,7 +203,7 @@ def large_run(ops: int, *, seed: int = 1) -> Run:
             for at in range(5 * ops)
         ),
         signatures=tuple(
-            Signature(2**20, 0, 0, 0, rng.randrange(9), False, *(rng.gauss(0, 1) for _ in range(7)))
+            Signature(2**20, 0, 0, 0, rng.randrange(9), False, *(rng.gauss(0, 1) for _ in range(7)), sketch(rng))
             for _ in range(signatures)
         ),
         frames=tuple(

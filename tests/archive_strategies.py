@@ -118,7 +118,13 @@ def runs(draw: st.DrawFn) -> Run:
         signatures=each(
             "signatures",
             lambda _: st.builds(
-                Signature, *[COUNT] * 5, st.booleans(), st.none() | FLOAT, st.none() | FLOAT, *[FLOAT] * 5
+                Signature,
+                *[COUNT] * 5,
+                st.booleans(),
+                st.none() | FLOAT,
+                st.none() | FLOAT,
+                *[FLOAT] * 5,
+                st.none() | st.tuples(*[st.integers(1 - 2**31, 2**31 - 1)] * 16),
             ),
         ),
         frames=each("frames", lambda row: st.builds(Frame, TEXT, INT64, TEXT, maybe, above(row))),

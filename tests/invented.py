@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from joulediff.model.run import Replay, Run
-from joulediff.model.signature import Signature
+from joulediff.model.signature import SIGN_PERIOD, SKETCH, SKETCH_STEP, Signature
 from joulediff.pysource.call_path import CallPaths, read_sources
 from run_builders import RunBuilder, domain_energy, energy, measurement
 
@@ -28,7 +28,7 @@ STEP_S = 10e-3
 
 def sign(x: np.ndarray) -> Signature:
     """Return the signature of an array, written another way than the recorder's."""
-    x = np.asarray(x, dtype=np.float64).ravel()
+    x = np.asarray(x, dtype=np.float64).ravel()  # a view in another order becomes a copy in its own
     finite = x[np.isfinite(x)]
     with np.errstate(all="ignore"):
         sums = [float(np.sum(finite)), float(np.sum(np.abs(finite))), *(float(np.sum(finite**n)) for n in (2, 3, 4))]
@@ -42,7 +42,26 @@ def sign(x: np.ndarray) -> Signature:
         float(finite.min()) if finite.size else None,
         float(finite.max()) if finite.size else None,
         *sums,
+        sketch=sketch(x, sums[2]),
     )
+
+
+def sketch(x: np.ndarray, sum_x2: float) -> tuple[int, ...] | None:
+    """Return the sketch of a vector, by the definition: one hash for each element and one for each of its groups."""
+    if not 0.0 < sum_x2 < math.inf:
+        return None
+    place = np.arange(x.size, dtype=np.uint64)
+    group = place % SKETCH
+    bits = _mix(place % SIGN_PERIOD) ^ (_mix(SIGN_PERIOD + place // SIGN_PERIOD) >> group)
+    sums = np.zeros(SKETCH)
+    np.add.at(sums, group.astype(int), np.where(bits & 1, -1.0, 1.0) * np.where(np.isfinite(x), x, 0.0))
+    return tuple(round(float(each)) for each in sums / (math.sqrt(sum_x2) * SKETCH_STEP))
+
+
+def _mix(numbers: np.ndarray) -> np.ndarray:
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+        numbers = ((numbers ^ numbers >> np.uint64(shift)) * np.uint64(factor)) & np.uint64(0xFFFFFFFF)
+    return numbers
 
 
 def draw(*shape: int, seed: int = 0) -> np.ndarray:

@@ -29,7 +29,7 @@ from joulediff.archive.thrift import BINARY, I32, I64, STRUCT, Malformed, Typed,
 from joulediff.archive.writer import to_entries
 from joulediff.model.errors import ArchiveError
 from joulediff.model.run import Replay, Run, SourceText
-from joulediff.model.signature import Signature
+from joulediff.model.signature import SKETCH, Signature
 
 ENTRIES = to_entries(small_run())
 WHOLE = pack(ENTRIES)
@@ -78,6 +78,15 @@ CELLS = [
     ("value_writers", "value", [3, 3, 2], "the rows of its table value_writers are out of order"),
     ("value_writers", "op", [0, 0, 9], "its table value_writers, column op, row 2 refers to row 9 of 3 in ops"),
     ("signatures", "count", [-1, 0], "column count, row 0 holds -1, which is out of range"),
+    ("signatures", "sketch", ["1,2,3", None], "its table signatures, column sketch holds 3 sizes, not 16"),
+    ("signatures", "sketch", ["0," * 15 + "2147483648", None], "column sketch holds 2147483648, which is out of range"),
+    (
+        "signatures",
+        "sketch",
+        ["-2147483648" + ",0" * 15, None],
+        "column sketch holds -2147483648, which is out of range",
+    ),
+    ("signatures", "sketch", ["0," * 15 + "nan", None], "is not a list of up to 64 sizes"),
     ("frames", "parent", [None, 1], "its table frames, column parent, row 1 refers to row 1, which is not above it"),
     ("frames", "parent", [1, None], "its table frames, column parent, row 0 refers to row 1, which is not above it"),
     ("kernels", "op", [3, None], "its table kernels, column op, row 0 refers to row 3 of 3 in ops"),
@@ -283,7 +292,8 @@ def large_numbers(rows: int) -> dict[str, Run]:
             empty, values=tuple(small_value(at, (at,), **{k: v + at for k, v in large.items()}) for at in many)
         ),
         "signatures": replace(
-            empty, signatures=tuple(Signature(*[2**40 + at] * 5, True, *[at / 3] * 7) for at in many)
+            empty,
+            signatures=tuple(Signature(*[2**40 + at] * 5, True, *[at / 3] * 7, large_sketch(at)) for at in many),
         ),
         "replays": replace(
             empty,
@@ -306,6 +316,10 @@ def large_numbers(rows: int) -> dict[str, Run]:
         ),
         "sources": replace(empty, sources=tuple(SourceText(f"{at}🙂", 2**40 + at, f"漢{at}") for at in many)),
     }
+
+
+def large_sketch(seed: int) -> tuple[int, ...]:
+    return tuple(257 + (seed * 16 + at) % 700 for at in range(SKETCH))
 
 
 @pytest.mark.parametrize("table", ["ops", "values", "signatures", "sources", "replays"])

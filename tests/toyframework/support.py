@@ -15,6 +15,7 @@ import toyframework as toy
 from joulediff.frameworks.framework import Framework, Operators, Switches, source_hints
 from joulediff.frameworks.jobs import OTHER, OWN, Dataflow, Feed, Job, PreparedJob
 from joulediff.frameworks.settings import collect_settings
+from joulediff.frameworks.sketch import signed_sums, to_sketch
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import How, Inputs, Kernel, Op, Run, Setting, Value
 from joulediff.model.signature import Signature
@@ -190,7 +191,8 @@ def _sign(data: np.ndarray) -> Signature:
     extremes = float(x.min()), float(x.max())
     is_whole = bool((x == np.rint(x)).all())
     zeros = int((x == 0).sum())
-    return Signature(x.size, 0, 0, 0, zeros, is_whole, *extremes, float(x.sum()), float(np.abs(x).sum()), *powers)
+    sums = float(x.sum()), float(np.abs(x).sum()), *powers
+    return Signature(x.size, 0, 0, 0, zeros, is_whole, *extremes, *sums, sketch=to_sketch(signed_sums(x), powers[0]))
 
 
 class Replayer:

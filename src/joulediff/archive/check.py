@@ -105,8 +105,12 @@ def _check_sizes(place: str, column: Column, text: str) -> None:
         raise ArchiveError(f"{place}: {error}") from None
     if column.length is not None and len(sizes) != column.length:
         raise ArchiveError(f"{place} holds {len(sizes)} sizes, not {column.length}")
-    if column.least is not None and any(size < column.least for size in sizes):
-        raise ArchiveError(f"{place} holds the negative size {min(sizes)}")
+    for size in sizes:
+        if column.least is not None and size < column.least:
+            note = f"the negative size {size}" if column.least == 0 else f"{size}, which is out of range"
+            raise ArchiveError(f"{place} holds {note}")
+        if column.most is not None and size > column.most:
+            raise ArchiveError(f"{place} holds {size}, which is out of range")
 
 
 def _check_numbers(

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from joulediff.model.energy import Source
 from joulediff.model.run import How, Inputs, Join, KernelKind, Phase, ValueKind
-from joulediff.model.signature import SKETCH
+from joulediff.model.signature import SKETCH, SKETCH_LIMIT
 
 SCHEMA = "joulediff.run"
 FORMAT = 3
@@ -38,6 +38,8 @@ class Column:
     """It refers to an earlier row of its own table, so that following it always ends."""
     among: tuple[str, ...] = ()
     least: int | None = None
+    most: int | None = None
+    """The largest size that a text of `sizes` may have."""
     length: int | None = None
     """The number of sizes that a text of `sizes` must have."""
     since: int = 1
@@ -107,7 +109,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("low", "float", optional=True),
         Column("high", "float", optional=True),
         *(Column(name, "float") for name in ("sum_x", "sum_abs", "sum_x2", "sum_x3", "sum_x4")),
-        Column("sketch", "sizes", optional=True, length=SKETCH, since=3),
+        Column("sketch", "sizes", optional=True, least=1 - SKETCH_LIMIT, most=SKETCH_LIMIT - 1, length=SKETCH, since=3),
     ),
     "frames": (
         Column("file", "text"),

@@ -20,6 +20,8 @@ from dataclasses import dataclass, replace
 SKETCH = 16
 SKETCH_STEP = 2.0**-16
 SIGN_PERIOD = 32768
+# The absolute values in a sketch are less: by the Cauchy-Schwarz inequality, up to 2**34 elements.
+SKETCH_LIMIT = 2**31
 
 
 def mix(number: int) -> int:

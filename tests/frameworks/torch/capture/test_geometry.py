@@ -79,6 +79,14 @@ def test_an_extent_holds_every_element_once_and_counts_repeats(view: torch.Tenso
     assert extent.is_dense == (not found or max(found) - min(found) + 1 == len(found))
 
 
+@given(views())
+@settings(max_examples=300, deadline=None)
+def test_an_extent_has_the_order_of_the_elements(view: torch.Tensor) -> None:
+    order = extent_of(tuple(view.shape), view.stride()).order
+    found = addresses(view.storage_offset(), tuple(size for size, _ in order), tuple(stride for _, stride in order))
+    assert found == list(dict.fromkeys(seen(view))), "each once"
+
+
 @given(views(), views())
 @settings(max_examples=500, deadline=None)
 def test_pieces_that_share_an_element_always_overlap(a: torch.Tensor, b: torch.Tensor) -> None:
@@ -137,7 +145,9 @@ def test_overlap_says_yes_where_it_cannot_tell() -> None:
 def test_permuted_reshaped_and_squeezed_views_have_one_extent() -> None:
     x = torch.empty(4, 5, 6)
     same = [x, x.permute(2, 0, 1), x.view(20, 6), x.view(1, 4, 30), x.reshape(-1), x[None, :, :, None]]
-    assert len({extent_of(tuple(view.shape), view.stride()) for view in same}) == 1
+    extents = [extent_of(tuple(view.shape), view.stride()) for view in same]
+    assert {extent.dims for extent in extents} == {((120, 1),)}
+    assert [extent.order for extent in extents] == [((120, 1),), ((6, 1), (20, 6)), *[((120, 1),)] * 4]
 
 
 def test_a_scalar_is_one_element_and_an_empty_tensor_none() -> None:

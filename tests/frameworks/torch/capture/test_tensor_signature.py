@@ -17,10 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interpreter import sign
+from invented import sketch
 from joulediff.frameworks.torch.capture import signature as module
 from joulediff.frameworks.torch.capture.geometry import extent_of
 from joulediff.frameworks.torch.capture.signature import BLOCK, STRETCH, Signers
-from joulediff.model.signature import Signature
+from joulediff.model.signature import SIGN_PERIOD, SKETCH, SKETCH_STEP, Signature, mix
 
 COUNTS = ("count", "nans", "positive_infs", "negative_infs", "zeros", "integral", "low", "high")
 SUMS = ("sum_x", "sum_abs", "sum_x2", "sum_x3", "sum_x4")
@@ -44,16 +45,48 @@ def by_hand(values: list[float]) -> Signature:
         sum_x2=powers[1],
         sum_x3=powers[2],
         sum_x4=powers[3],
+        sketch=sketch_by_hand(values, powers[1]),
     )
 
 
-def assert_same(a: Signature, b: Signature, *, share: float = 1e-12) -> None:
-    """Hold two signatures against each other; sums may differ by rounding, as a share of the sum of what was added."""
+def sketch_by_hand(values: list[float], sum_x2: float) -> tuple[int, ...] | None:
+    """Return the sketch, each sum exactly rounded."""
+    if not 0.0 < sum_x2 < math.inf:
+        return None
+    groups: list[list[float]] = [[] for _ in range(SKETCH)]
+    for at, value in enumerate(values):
+        flip = mix(SIGN_PERIOD + at // SIGN_PERIOD) >> at % SKETCH
+        if math.isfinite(value):
+            groups[at % SKETCH].append(-value if (mix(at % SIGN_PERIOD) ^ flip) & 1 else value)
+    return tuple(round(math.fsum(group) / math.sqrt(sum_x2) / SKETCH_STEP) for group in groups)
+
+
+def assert_same(a: Signature, b: Signature, *, share: float = 1e-12, ordered: bool = True) -> None:
+    """Hold two signatures against each other; sums may differ by rounding, as a share of the sum of what was added.
+
+    Sketches differ unless elements are `ordered` alike.
+    """
     assert [getattr(a, name) for name in COUNTS] == [getattr(b, name) for name in COUNTS]
     scale = {"sum_x": a.sum_abs, "sum_x3": math.sqrt(a.sum_x2 * a.sum_x4)}
     for name in SUMS:
         one, other = getattr(a, name), getattr(b, name)
         assert abs(one - other) <= share * max(scale.get(name, one), 1e-300), (name, one, other)
+    if ordered:
+        assert_same_sketch(a, b)
+
+
+def assert_same_sketch(a: Signature, b: Signature, *, steps: int = 1) -> None:
+    """Hold the sketches of two signatures against each other; rounding may change a number by 1."""
+    assert (a.sketch is None) == (b.sketch is None)
+    gaps = [abs(x - y) for x, y in zip(a.sketch or (), b.sketch or (), strict=True)]
+    assert max(gaps, default=0) <= steps, gaps
+
+
+def distance(a: Signature, b: Signature) -> float:
+    """Return the distance of two sketches."""
+    assert a.sketch is not None
+    assert b.sketch is not None
+    return math.dist(a.sketch, b.sketch) * SKETCH_STEP
 
 
 FLOATS = st.floats(-1e6, 1e6, width=32) | st.sampled_from([math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -3.0, 2.5])
@@ -86,6 +119,7 @@ LAYOUTS = {
     "squeezed": lambda x: x[None, :, :, None],
     "channels last": lambda x: x[None].contiguous(memory_format=torch.channels_last)[0],
     "copied": lambda x: x.clone(),
+    "transposed twice": lambda x: x.transpose(0, 2).contiguous().transpose(0, 2),
     "with gaps": lambda x: torch.cat([x, x], dim=2)[:, :, : x.shape[2]],
     "every second": lambda x: x.repeat_interleave(2, dim=1)[:, ::2],
     "transposed and copied": lambda x: x.transpose(0, 2).contiguous(),
@@ -97,7 +131,10 @@ LAYOUTS = {
 @pytest.mark.parametrize("shape", [(4, 5, 6), (40, 33, 50), (2, 3, 40000), (70000, 1, 2)])
 def test_the_layout_does_not_matter(layout, shape: tuple[int, ...]) -> None:
     x = torch.randn(shape)
-    assert_same(sign(layout(x)), sign(x))
+    made = layout(x)
+    is_ordered = made.numel() == x.numel() and torch.equal(made.reshape(-1), x.reshape(-1))
+    assert_same(sign(made), sign(x), ordered=is_ordered)
+    assert is_ordered or distance(sign(made), sign(x)) > 0.5
 
 
 def test_an_expanded_tensor_repeats_its_elements() -> None:
@@ -108,7 +145,58 @@ def test_an_expanded_tensor_repeats_its_elements() -> None:
     signers.sign(expanded, extent)
     assert extent.repeats == 5
     assert signers.finish()[0] == sign(x), "only what is there is read"
-    assert_same(sign(expanded), sign(expanded.contiguous()))
+    assert_same(sign(expanded), sign(expanded.contiguous()), ordered=False)
+    assert sign(expanded).sketch == sign(x).sketch, "and sketched"
+
+
+VIEWS = {
+    "as it is": lambda x: x,
+    "transposed": lambda x: x.transpose(0, 1),
+    "reversed": lambda x: x.permute(2, 1, 0),
+    "rotated": lambda x: x.permute(1, 2, 0),
+    "a slice": lambda x: x[1:, :, 1:-1],
+    "a slice, transposed": lambda x: x[:, 1:, 2:].transpose(1, 2),
+    "every second": lambda x: x[:, ::2],
+    "a diagonal": lambda x: x.diagonal(0, 0, 1),
+    "expanded": lambda x: x[:, :, None].expand(-1, -1, 3, -1).transpose(0, 3),
+    "windows": lambda x: x[0].unfold(1, 2, 1).transpose(0, 1),
+}
+KINDS = [torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool]
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+@pytest.mark.parametrize("shape", [(3, 4, 5), (17, 30, 33), (5, 66, 500), (3, 2, 33000), (1100, 33, 2)])
+def test_a_sketch_is_in_the_order_of_the_shape(view, shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    for kind in KINDS:
+        made = view((torch.randn(shape) * 3).to(kind))
+        once = made[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in made.stride())]
+        values = once.double().reshape(-1).numpy()
+        assert sign(made).sketch == sketch(values, math.fsum(values * values))
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_sketch_of_any_strides_and_offset(data: st.DataObject) -> None:
+    """The strides need not be those of a tensor without overlaps."""
+    sizes = data.draw(st.lists(st.integers(1, 9), max_size=4))
+    strides = data.draw(st.lists(st.integers(1, 40), min_size=len(sizes), max_size=len(sizes)))
+    offset = data.draw(st.integers(0, 40))
+    memory = torch.randn(1500, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    made = memory.as_strided(sizes, strides, offset)
+    if data.draw(st.booleans()):
+        memory[data.draw(st.integers(0, 1499))] = data.draw(st.sampled_from([math.nan, math.inf, -math.inf]))
+    assert_same(sign(made), by_hand(made.reshape(-1).tolist()))
+
+
+def test_a_sketch_changes_with_the_order_of_elements() -> None:
+    x = torch.randn(64, 48)
+    swapped = x.clone()
+    swapped[[3, 7]] = swapped[[7, 3]]
+    for other in (x.sort().values, x.flip(0), x.flip(1), x.roll(1), -x, x[torch.randperm(64)]):
+        assert distance(sign(x), sign(other)) > 0.5
+    moved = float((x - swapped).norm() / x.norm())
+    assert 0.3 * moved < distance(sign(x), sign(swapped)) < 3 * moved
 
 
 @pytest.mark.parametrize(
@@ -121,6 +209,8 @@ def test_a_change_of_float_type_changes_it_within_rounding(dtype: torch.dtype, s
     assert (a.count, a.integral) == (b.count, b.integral)
     for name in ("sum_abs", "sum_x2", "sum_x4"):
         assert getattr(a, name) == pytest.approx(getattr(b, name), rel=share)
+    moved = float((x - x.to(dtype).float()).norm() / x.norm())
+    assert moved / 3 - 2e-5 < distance(a, b) < 3 * moved + 1e-4
 
 
 def test_sums_are_kept_in_double_precision() -> None:
@@ -166,6 +256,7 @@ def test_huge_numbers_overflow_without_a_word() -> None:
         tiny = sign(torch.tensor([1e-300, 0.0], dtype=torch.float64))
         nans = sign(torch.tensor([math.nan, 1.0]))
     assert (found.nans, found.low, found.high, found.sum_x2) == (0, -1e200, 1e200, math.inf)
+    assert found.sketch is tiny.sketch is None
     assert (tiny.zeros, tiny.low, tiny.high) == (1, 0.0, 1e-300)
     assert nans.nans == 1
 
@@ -314,4 +405,4 @@ print(*(now - before for now, before in zip(used(), (every, mine))))
 def test_the_columns_of_a_row_are_those_of_a_signature() -> None:
     names = (*module.SUMS, "low", "high", *module.COUNTS)
     assert len(names) == module.WIDTH
-    assert set(names) - {"fractions"} | {"count", "integral"} == set(Signature.__slots__)
+    assert set(names) - {"fractions"} | {"count", "integral", "sketch"} == set(Signature.__slots__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interpreter import copy, inputs_of, interpret, record, replay, to_run
+from interpreter import copy, inputs_of, interpret, record, replay, sign, to_run
 from joulediff.frameworks.torch.capture.capture import Captured, capture_step
 from joulediff.frameworks.torch.capture.geometry import overlap
 from joulediff.frameworks.torch.capture.values import _bytes, _Piece
@@ -227,14 +228,45 @@ def test_a_write_through_one_view_is_seen_through_another() -> None:
     assert found.changed == ("base",)
 
 
-def test_views_of_one_place_are_one_value_and_share_a_signature_with_their_base() -> None:
+def test_views_of_one_place_and_order_are_one_value_and_share_a_signature_with_their_base() -> None:
     base = torch.randn(4, 6)
     found = capture_step(lambda: (base[1], base[1], base.t(), base.view(24), base[1:2]))
     first, again, transposed, flat, row = (found.values[value] for _, value in found.outputs)
     assert first.id == again.id
     assert transposed.storage == flat.storage == first.storage
-    assert transposed.signature == flat.signature != first.signature
+    base_value = found.values[found.ops[0].inputs[0]]
+    assert flat.signature == base_value.signature != first.signature
     assert row.signature == first.signature, "one row is one row, as a vector or as a matrix"
+    whole, other = found.signatures[flat.signature], found.signatures[transposed.signature]  # type: ignore[index]
+    assert whole != other == replace(whole, sketch=other.sketch), "the order changes the sketch and nothing else"
+    assert other.sketch == sign(base.t().contiguous()).sketch
+
+
+def test_a_view_of_a_weight_in_another_order_has_its_sums_and_no_sketch() -> None:
+    linear = torch.nn.Linear(6, 4)
+    found = capture_step(lambda: linear.weight.t().contiguous().t())
+    weight, view = (found.signatures[found.values[value].signature] for value in (0, 1))  # type: ignore[index]
+    copied = found.signatures[found.values[found.outputs[0][1]].signature]  # type: ignore[index]
+    assert weight == sign(linear.weight.detach())
+    assert view == replace(weight, sketch=None)
+    assert copied.sketch == weight.sketch, "what is computed from it has one in each order"
+
+
+def test_a_write_renews_the_sketches_of_all_orders() -> None:
+    base = torch.randn(4, 6)
+
+    def step() -> tuple[torch.Tensor, ...]:
+        before = base.t() * 1
+        base[2].add_(1)
+        return before, base.t() * 1, base * 1, base[:2].t() * 1
+
+    run, _, found = record(step)
+    for op in found.ops:
+        if op.name == "aten::mul":
+            read, made = (run.signature_of(value) for value in (op.inputs[0], op.outputs[0]))
+            assert read is not None
+            assert made is not None
+            assert read.sketch == made.sketch is not None
 
 
 def test_an_operator_that_returns_its_input_makes_no_value() -> None:

@@ -1,10 +1,12 @@
-"""The positions of a tensor's elements in its storage, independent of the order of its dimensions.
+"""The positions of a tensor's elements in its storage, with and without the order of its dimensions.
 
-Two tensors with equal `Extent` have the same elements: a permuted, reshaped or squeezed view is no new data.
+Two tensors with equal `Extent.dims` have the same elements: a permuted, reshaped or squeezed view is no new data. With
+equal `Extent.order` they have them in the same order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -18,6 +20,8 @@ class Extent:
     dims: Dims
     repeats: int
     """The repeat count of each element, from dimensions of stride 0."""
+    order: Dims
+    """The same elements as `dims`, in the order of the tensor's own dimensions."""
 
     @property
     def count(self) -> int:
@@ -37,7 +41,7 @@ class Extent:
 def extent_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> Extent:
     """Return the extent of a tensor; its offset into the storage is not part of it."""
     if 0 in shape:
-        return Extent(((0, 1),), 1)
+        return Extent(((0, 1),), 1, ((0, 1),))
     repeats = 1
     dims = []
     for size, stride in zip(shape, strides, strict=True):
@@ -45,14 +49,20 @@ def extent_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> Extent:
             repeats *= size
         elif size != 1:
             dims.append((size, stride))
+    order = _merge(dims)
     dims.sort(key=lambda dim: (-dim[1], -dim[0]))
+    return Extent(_merge(dims), repeats, order)
+
+
+def _merge(dims: Iterable[tuple[int, int]]) -> Dims:
+    """Return as few dimensions as have the same elements in the same order."""
     merged: list[tuple[int, int]] = []
     for size, stride in dims:
         if merged and merged[-1][1] == size * stride:
             merged[-1] = (merged[-1][0] * size, stride)
         else:
             merged.append((size, stride))
-    return Extent(tuple(merged), repeats)
+    return tuple(merged)
 
 
 def overlap(first: Dims, first_at: int, second: Dims, second_at: int) -> bool:

@@ -1,8 +1,8 @@
-"""Signs a tensor when it is produced: counts, extremes and power sums, in double precision, in one pass.
+"""Signs a tensor when it is produced: counts, extremes, power sums and a sketch, in double precision.
 
-Signing reads the data in place and keeps no reference to it. The order of elements does not matter, so a tensor is
-read in the order of its memory, each element once even if it is expanded. On CUDA the sums stay on the device until
-`finish`: no signature waits for another.
+Signing reads the data in place and keeps no reference to it, each element once even if it is expanded. Only the sketch
+depends on the order of elements: on the CPU a tensor is read in the order of its memory, and once more for the sketch
+if its logical order is another. On CUDA the sums stay on the device until `finish`: no signature waits for another.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from joulediff.frameworks.sketch import signed_sums, to_sketch
 from joulediff.frameworks.torch.capture.geometry import Dims, Extent, extent_of
-from joulediff.model.signature import Signature
+from joulediff.model.signature import SKETCH, Signature
 
 if TYPE_CHECKING:
     import torch
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 # The columns of a row of partial results, on every device.
 SUMS = ("sum_x", "sum_abs", "sum_x2", "sum_x3", "sum_x4")
 COUNTS = ("nans", "positive_infs", "negative_infs", "zeros", "fractions")
+SUM_X2 = SUMS.index("sum_x2")
 LOW, HIGH = len(SUMS), len(SUMS) + 1
 NANS, UPS, DOWNS, ZEROS, FRACTIONS = range(HIGH + 1, HIGH + 1 + len(COUNTS))
 WIDTH = FRACTIONS + 1
@@ -42,6 +46,9 @@ class Signer(Protocol):
 
     def sign(self, tensor: torch.Tensor, extent: Extent) -> Callable[[], Signature]:
         """Return a function that gives the signature of `tensor` as it is now; call it after `finish`."""
+
+    def sketch(self, tensor: torch.Tensor, extent: Extent) -> Callable[[], np.ndarray]:
+        """Return a function that gives the sums of the groups of a sketch; call it after `finish`."""
 
     def finish(self) -> None:
         """Copy the results from the device."""
@@ -65,16 +72,36 @@ class Signers:
             return None
         if not tensor.untyped_storage().nbytes() and extent.count:
             return None  # its memory was freed, as for a sharded weight
-        # The program's own modes and subclasses see nothing of it.
+        with self._alone():
+            if kind not in self._signers:
+                self._signers[kind] = _open_signer(kind)
+            return self._promise(self._signers[kind].sign(*_as_real(tensor, extent)))
+
+    def sketch(self, tensor: torch.Tensor, extent: Extent, signature: int) -> int:
+        """Return the number of the signature of a signed tensor's elements in another order, that of `tensor`."""
+        signed = self._promises[signature]
+        with self._alone():
+            sums = self._signers[tensor.device.type].sketch(*_as_real(tensor, extent))
+        return self._promise(lambda: replace(signed(), sketch=to_sketch(sums(), signed().sum_x2)))
+
+    def without_sketch(self, signature: int) -> int:
+        """Return the number of the signature of a signed tensor's elements in an order that nothing needs."""
+        signed = self._promises[signature]
+        return self._promise(lambda: replace(signed(), sketch=None))
+
+    def _promise(self, promise: Callable[[], Signature]) -> int:
+        self._promises.append(cache(promise))
+        return len(self._promises) - 1
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hide the work from the program's own modes and subclasses."""
         alone = self._without_modes()
         try:
             with self._without_overrides():
-                if kind not in self._signers:
-                    self._signers[kind] = _open_signer(kind)
-                self._promises.append(self._signers[kind].sign(*_as_real(tensor, extent)))
+                yield
         finally:
             del alone
-        return len(self._promises) - 1
 
     def finish(self) -> list[Signature]:
         """Return all signatures, by number."""
@@ -97,8 +124,8 @@ def sign_now(tensors: Sequence[torch.Tensor]) -> list[Signature | None]:
     return [None if at is None else signatures[at].repeated(times) for at, times in found]
 
 
-def make_signature(rows: np.ndarray, count: int) -> Signature:
-    """Return the signature of `count` elements from rows of partial results."""
+def make_signature(rows: np.ndarray, count: int, groups: np.ndarray) -> Signature:
+    """Return the signature of `count` elements from rows of partial results, and the sums of the sketch's groups."""
     sums = rows[:, : len(SUMS)].sum(axis=0)
     counts = rows[:, NANS : FRACTIONS + 1].sum(axis=0)
     nans, up, down, zeros, fractions = (int(n) for n in counts)
@@ -106,7 +133,8 @@ def make_signature(rows: np.ndarray, count: int) -> Signature:
     # Which of 0.0 and -0.0 is the lower depends on their order: adding 0.0 makes them one.
     low, high = (float(rows[:, LOW].min()) + 0.0, float(rows[:, HIGH].max()) + 0.0) if finite else (None, None)
     x, size, x2, x3, x4 = (float(each) for each in sums)
-    return Signature(count, nans, up, down, zeros, not fractions, low, high, x, size, x2, x3, x4)
+    sketch = to_sketch(groups, x2)
+    return Signature(count, nans, up, down, zeros, not fractions, low, high, x, size, x2, x3, x4, sketch)
 
 
 EMPTY = Signature(0, 0, 0, 0, 0, True, None, None, 0.0, 0.0, 0.0, 0.0, 0.0)
@@ -143,8 +171,8 @@ def _as_real(tensor: torch.Tensor, extent: Extent) -> tuple[torch.Tensor, Extent
 
 
 def _distinct(tensor: torch.Tensor, extent: Extent) -> torch.Tensor:
-    """Return a view with every element once."""
-    sizes, strides = zip(*extent.dims, strict=True) if extent.dims else ((), ())
+    """Return a view with every element once, in the same order."""
+    sizes, strides = zip(*extent.order, strict=True) if extent.order else ((), ())
     return tensor.as_strided(sizes, strides, tensor.storage_offset())
 
 
@@ -175,14 +203,35 @@ class _PlainSigner:
         count, is_fractional = extent.count, False
         if not count:
             return lambda: EMPTY
-        rows = []
+        rows, groups, first = [], np.zeros(SKETCH), 0
+        in_order = extent.order == extent.dims
         for offset, dims in _blocks(tensor.storage_offset(), extent.dims or ((1, 1),)):
             x = self._load(tensor, offset, dims)
             row = self._measure(x)
             if not is_fractional:
                 is_fractional = tensor.dtype.is_floating_point and _has_fractions(x)
             rows.append([*row, is_fractional])
-        return lambda: make_signature(np.array(rows), count)
+            if in_order and row[SUM_X2] < math.inf:
+                groups += signed_sums(x, first)
+                first += x.size
+        if not in_order:
+            groups = self.sketch(tensor, extent)()
+        return lambda: make_signature(np.array(rows), count, groups)
+
+    def sketch(self, tensor: torch.Tensor, extent: Extent) -> Callable[[], np.ndarray]:
+        groups, first = np.zeros(SKETCH), 0
+        if not extent.count:
+            return lambda: groups
+        with np.errstate(all="ignore"):
+            for offset, dims in _blocks(tensor.storage_offset(), extent.order or ((1, 1),)):
+                x = self._load(tensor, offset, dims)
+                sums = signed_sums(x, first)
+                if not np.isfinite(sums).all():
+                    x[~np.isfinite(x)] = 0.0
+                    sums = signed_sums(x, first)
+                groups += sums
+                first += x.size
+        return lambda: groups
 
     def finish(self) -> None:
         pass
@@ -259,6 +308,10 @@ class _FetchingSigner:
     def sign(self, tensor: torch.Tensor, extent: Extent) -> Callable[[], Signature]:
         here = _distinct(tensor, extent).cpu()
         return self._plain.sign(here, extent_of(here.shape, here.stride()))
+
+    def sketch(self, tensor: torch.Tensor, extent: Extent) -> Callable[[], np.ndarray]:
+        here = _distinct(tensor, extent).cpu()
+        return self._plain.sketch(here, extent_of(here.shape, here.stride()))
 
     def finish(self) -> None:
         pass

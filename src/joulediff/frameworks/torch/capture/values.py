@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from joulediff.frameworks.torch.capture.geometry import Dims, covers, extent_of, overlap
+from joulediff.frameworks.torch.capture.geometry import Dims, Extent, covers, extent_of, overlap
 from joulediff.frameworks.torch.capture.signature import Signers
 from joulediff.model.run import Value, ValueKind
 
@@ -75,8 +75,8 @@ class _Storage:
     writes: list[_Write] = field(default_factory=list)
     newest: dict[_Piece, tuple[int, int]] = field(default_factory=dict)
     """The newest value of a piece, and the number of writes it takes into account."""
-    signed: dict[tuple[object, ...], tuple[int | None, int]] = field(default_factory=dict)
-    """The same for signatures, by the elements themselves: views of one extent share one."""
+    signed: dict[tuple[object, ...], tuple[dict[Dims, int | None], int]] = field(default_factory=dict)
+    """The same for signatures, by the elements themselves: views of one extent share one for each order of it."""
     names: dict[_Piece, Name] = field(default_factory=dict)
     unsigned: list[int] = field(default_factory=list)
     is_weights: bool = False
@@ -227,11 +227,22 @@ class Values:
             return
         extent = extent_of(piece.shape, piece.strides)
         key = (piece.offset, extent.dims, piece.dtype, piece.bits)
-        known, checked = storage.signed.get(key, (None, -1))
-        if checked < 0 or (checked < len(storage.writes) and _visible(storage, checked, piece)):
-            known = self._signers.sign(tensor, extent)
+        known, checked = storage.signed.get(key, (None, 0))
+        if known is None or (checked < len(storage.writes) and _visible(storage, checked, piece)):
+            known = {extent.order: self._signers.sign(tensor, extent)}
+        elif extent.order not in known:
+            known[extent.order] = self._sketch(storage, tensor, extent, next(iter(known.values())))
         storage.signed[key] = (known, len(storage.writes))
-        entry.signature = known
+        entry.signature = known[extent.order]
+
+    def _sketch(self, storage: _Storage, tensor: torch.Tensor, extent: Extent, signature: int | None) -> int | None:
+        """Return the signature of signed elements in another order."""
+        if signature is None:
+            return None
+        if storage.is_weights and not storage.writes:
+            # A weight is found by its sums, which are exact; a transposed one is read by many operators.
+            return self._signers.without_sketch(signature)
+        return self._signers.sketch(tensor, extent, signature)
 
     def _locate(self, tensor: torch.Tensor, maker: int | None = None) -> tuple[_Storage, _Piece]:
         """Return the storage of a tensor and its piece of it. A storage that is not known yet is the `maker`'s."""
