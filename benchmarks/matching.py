@@ -1,11 +1,18 @@
 """Measure how accurate and how fast matching is: on programs with a known answer, on models, and on very long runs.
 
-    OMP_NUM_THREADS=1 python benchmarks/matching.py [truth] [models] [long] [--programs N] [--first SEED] [--json FILE]
+    OMP_NUM_THREADS=1 python benchmarks/matching.py [PART ...] [--programs N] [--first SEED] [--json FILE]
 
-truth: random programs of up to 200 nodes, each written in two ways (tests/rewrites), in four float types, at tolerances
-from 1e-5 to 1e-2. A region is wrong if its sides belong to different nodes; a node is found if all its operators are in
-regions of its own. models: GPT-2 small and a 32-layer Llama with random weights, eager against fused attention.
-long: synthetic runs of 1,000 to 100,000 operators. Needs PyTorch and, for the models, transformers; no GPU.
+The parts, all by default:
+
+- truth: random programs of up to 200 nodes, each written in two ways (tests/rewrites), in four float types, at
+  tolerances from 1e-5 to 1e-2. A region is wrong if its sides belong to different nodes, or to different parts of one: a
+  merged product and one of its parts. A node is found if all its operators are in regions of its own.
+- drift: the same where B computes each operator through other kernels and float types, and programs of 32 layers in
+  bfloat16. Goals: nothing wrong, F1 of at least 0.98.
+- models: GPT-2 small and a 32-layer Llama with random weights, eager against fused attention.
+- long: synthetic runs of 1,000 to 100,000 operators.
+
+Needs PyTorch and, for the models, transformers; no GPU.
 """
 
 from __future__ import annotations
@@ -67,6 +74,79 @@ def judge_truth(programs, first):
             print(f"  float32 ↔ {dtype:8} tolerance {tolerance:.0e}: {pairs:,} pairs, {wrong} wrong, ", end="")
             print(f"{found:,} of {nodes:,} nodes; precision {precision:.4f}, F1 {f1:.4f}", flush=True)
     return results
+
+
+# Pairs of styles that deep programs are written in, and whether the kernels of B round otherwise, too.
+DEEP = (
+    ("fused", "eager", False),
+    ("fused", "narrow", False),
+    ("fused", "float32", True),
+    ("eager", "wide stream", True),
+    ("narrow", "wide stream", False),
+    ("any", "any", True),
+)
+
+
+def judge_drift(programs, first, layers):
+    import torch
+
+    torch.set_num_threads(1)
+    return {
+        "random": [judge_random_drift(programs, first, a, b) for a, b in (("float32", "bfloat16"), ("bfloat16",) * 2)],
+        "deep": [judge_deep_drift(layers, *pair) for pair in DEEP],
+    }
+
+
+def judge_random_drift(programs, first, dtype_a, dtype_b):
+    import torch
+
+    from rewrites.drift import DRIFTING, FaithfulRounding
+    from rewrites.layers import TOKENS, WIDTH
+    from rewrites.programs import make_program, record_step, write_step
+
+    scores = []
+    for seed in range(first, first + programs):
+        chance = random.Random(seed)
+        program = make_program(chance, chance.randrange(2, 200), tokens=TOKENS, width=WIDTH)
+        a = record_step(write_step(program, chance, dtype=getattr(torch, dtype_a), no_ops=0.2))
+        step = write_step(program, chance, dtype=getattr(torch, dtype_b), no_ops=0.2, kinds=DRIFTING)
+        with FaithfulRounding(seed):
+            b = record_step(step)
+        scores.append(score_match(a, b))
+    return add_scores(f"{programs} random programs, {dtype_a} ↔ {dtype_b}", scores)
+
+
+def judge_deep_drift(layers, style_a, style_b, other_kernels):
+    import torch
+
+    from rewrites.layers import make_layers, record_layers
+
+    scores = []
+    for seed, family in enumerate(("llama", "gpt")):
+        program = make_layers(family, layers, seed=seed)
+        a = record_layers(program, style_a, dtype=torch.bfloat16, seed=1)
+        b = record_layers(program, style_b, dtype=torch.bfloat16, seed=2, other_kernels=7 if other_kernels else None)
+        scores.append(score_match(a, b))
+    kernels = ", other kernels" if other_kernels else ""
+    return add_scores(f"{layers} layers, bfloat16, {style_a} ↔ {style_b}{kernels}", scores)
+
+
+def score_match(a, b):
+    from rewrites.programs import judge, node_of
+
+    return judge(a, b, match_regions(a, b), node_of)
+
+
+def add_scores(name, scores):
+    """Print and return the sum of scores. F1 is that of the sum; `least` is that of the worst program."""
+    from rewrites.programs import Score
+
+    total = Score(*(sum(getattr(each, name) for each in scores) for name in ("pairs", "wrong", "nodes", "found")))
+    least = min(each.f1 for each in scores)
+    print(f"  {name}: {total.pairs:,} pairs, {total.wrong} wrong, {total.found:,} of {total.nodes:,} nodes, ", end="")
+    print(f"F1 {total.f1:.4f}, least {least:.4f}", flush=True)
+    counts = {"pairs": total.pairs, "wrong": total.wrong, "nodes": total.nodes, "found": total.found}
+    return {"name": name, **counts, "f1": total.f1, "least": least}
 
 
 def build_gpt2(attention):
@@ -147,9 +227,10 @@ def judge_long():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("parts", nargs="*", metavar="PART", default=["truth", "models", "long"])
+    parser.add_argument("parts", nargs="*", metavar="PART", default=["truth", "drift", "models", "long"])
     parser.add_argument("--programs", type=int, default=50, metavar="N")
     parser.add_argument("--first", type=int, default=1000, metavar="SEED", help="of the first program")
+    parser.add_argument("--layers", type=int, default=32, metavar="N", help="of the deep programs of drift")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     results = {}
@@ -157,6 +238,7 @@ def main():
         print(part)
         work = {
             "truth": lambda: judge_truth(options.programs, options.first),
+            "drift": lambda: judge_drift(options.programs, options.first, options.layers),
             "models": judge_models,
             "long": judge_long,
         }[part]

@@ -18,6 +18,8 @@ from joulediff.matching.graph import Graph, to_graph
 from joulediff.matching.match_runs import match_regions
 from joulediff.model.finding import Region
 from joulediff.model.run import Run
+from rewrites.drift import DRIFTING, FaithfulRounding
+from rewrites.layers import Family, make_layers, record_layers
 from rewrites.nodes import KINDS
 from rewrites.programs import Node, Program, judge, make_program, node_of, record_step, write_step
 
@@ -65,6 +67,30 @@ def test_a_long_program() -> None:
     score = judge(a, b, match_regions(a, b), node_of)
     assert (score.wrong, score.precision) == (0, 1.0)
     assert score.f1 >= 0.98
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt"])
+@pytest.mark.parametrize("styles", [("fused", "eager"), ("fused", "float32"), ("eager", "wide stream")])
+def test_layers_in_bfloat16_with_drift(family: Family, styles: tuple[str, str]) -> None:
+    """Both sides round otherwise: other kernels, float types and formulas."""
+    program = make_layers(family, 2)
+    a = record_layers(program, styles[0], dtype=torch.bfloat16, seed=1)
+    b = record_layers(program, styles[1], dtype=torch.bfloat16, seed=2, other_kernels=3)
+    score = judge(a, b, match_regions(a, b), node_of)
+    assert score.wrong == 0
+    assert score.f1 >= 0.98
+
+
+@settings(deadline=None, max_examples=8, derandomize=True)
+@given(seed=st.integers(0, 2**32))
+def test_no_false_pair_with_drift(seed: int) -> None:
+    chance = random.Random(seed)
+    program = make_program(chance, 40, tokens=64, width=128)
+    a = record_step(write_step(program, chance, dtype=torch.bfloat16))
+    step = write_step(program, chance, dtype=torch.bfloat16, kinds=DRIFTING)
+    with FaithfulRounding(seed):
+        b = record_step(step)
+    assert judge(a, b, match_regions(a, b), node_of).wrong == 0
 
 
 @settings(deadline=None, max_examples=8, derandomize=True)
@@ -166,9 +192,12 @@ def are_exactly_equal(a: Run, b: Run, one: int, other: int) -> bool:
 def test_every_variant_of_a_node_is_matched(kind: str) -> None:
     variants = list(KINDS[kind].variants)
     attention = [Node("linear", (-1,)), Node("qkv", (0,), 3), Node("attention", (1, 2, 3)), Node("linear", (4,))]
+    rotated = [Node("linear", (-1,)), Node("angles", (0,), 2), Node("rotary", (0, 1, 2)), Node("linear", (3,))]
     nodes = {
         "attention": attention,
         "qkv": attention,
+        "angles": rotated,
+        "rotary": rotated,
         "add": [Node("linear", (-1,)), Node("gelu", (0,)), Node("add", (0, 1)), Node("linear", (2,))],
         "loss": [Node("linear", (-1,)), Node("loss", (0,))],
     }.get(kind, [Node("linear", (-1,)), Node(kind, (0,)), Node("linear", (1,))])

@@ -1,6 +1,7 @@
 """The kinds of nodes of a program, each with several variants that compute the same by different operators.
 
-A variant is a function of the weights and inputs of the node. Random numbers are drawn when the weights are made.
+A variant is a function of the weights and inputs of the node. Random numbers are drawn when the weights are made. The
+operators of a node with several products are named after their part; a merged product has the names of all its parts.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from joulediff.frameworks.named_regions import region
+
 Tensor = torch.Tensor
 Variant = Callable[..., Any]
 HEADS, KV_HEADS = 4, 2
+EPSILON = 1e-5
 
 
 @dataclass(frozen=True)
@@ -42,18 +46,30 @@ def linear_padded(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
     return functional.linear(padded, functional.pad(weight, (0, 8)), bias)
 
 
+def gelu_exact(x: Tensor) -> Tensor:
+    return 0.5 * x * (1.0 + torch.erf(x * math.sqrt(0.5)))
+
+
 def gelu_decomposed(x: Tensor) -> Tensor:
     inner = math.sqrt(2 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))
     return 0.5 * x * (1.0 + torch.tanh(inner))
 
 
-def layer_norm_decomposed(gain: Tensor, bias: Tensor, x: Tensor) -> Tensor:
+def layer_norm(gain: Tensor, bias: Tensor, x: Tensor, *, eps: float = EPSILON) -> Tensor:
+    return functional.layer_norm(x, (x.shape[-1],), gain, bias, eps)
+
+
+def layer_norm_decomposed(gain: Tensor, bias: Tensor, x: Tensor, *, eps: float = EPSILON) -> Tensor:
     centred = x - x.mean(-1, keepdim=True)
-    return centred * torch.rsqrt(centred.pow(2).mean(-1, keepdim=True) + 1e-5) * gain + bias
+    return centred * torch.rsqrt(centred.pow(2).mean(-1, keepdim=True) + eps) * gain + bias
 
 
-def rms_decomposed(gain: Tensor, x: Tensor) -> Tensor:
-    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * gain
+def rms_norm(gain: Tensor, x: Tensor, *, eps: float = EPSILON) -> Tensor:
+    return functional.rms_norm(x, (x.shape[-1],), gain, eps)
+
+
+def rms_decomposed(gain: Tensor, x: Tensor, *, eps: float = EPSILON) -> Tensor:
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * gain
 
 
 def softmax_decomposed(x: Tensor) -> Tensor:
@@ -61,33 +77,56 @@ def softmax_decomposed(x: Tensor) -> Tensor:
     return powers / powers.sum(-1, keepdim=True)
 
 
-def qkv_fused(q: Tensor, k: Tensor, v: Tensor, x: Tensor) -> list[Tensor]:
+def multiply_part(part: str, x: Tensor, weight: Tensor, product: Variant = functional.linear) -> Tensor:
+    """Return one of the products of a node, named after its part."""
+    with region(part):
+        return product(x, weight)  # type: ignore[no-any-return]
+
+
+def qkv_fused(q: Tensor, k: Tensor, v: Tensor, x: Tensor, *, product: Variant = functional.linear) -> list[Tensor]:
     sizes = [q.shape[0], k.shape[0], v.shape[0]]
-    return list(functional.linear(x, torch.cat([q, k, v])).split(sizes, dim=-1))
+    return list(multiply_part("q+k+v", x, torch.cat([q, k, v]), product).split(sizes, dim=-1))
 
 
-def qkv_apart(q: Tensor, k: Tensor, v: Tensor, x: Tensor) -> list[Tensor]:
-    return [functional.linear(x, weight) for weight in (q, k, v)]
+def qkv_apart(q: Tensor, k: Tensor, v: Tensor, x: Tensor, *, product: Variant = functional.linear) -> list[Tensor]:
+    return [multiply_part(part, x, weight, product) for part, weight in (("q", q), ("k", k), ("v", v))]
 
 
 def heads_of(x: Tensor, count: int) -> Tensor:
     return x.view(1, x.shape[0], count, -1).transpose(1, 2)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, *, repeat: Variant, softmax: Variant) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, *, repeat: Variant, softmax: Variant, scale: float | None = None) -> Tensor:
     q, k, v = heads_of(q, HEADS), repeat(heads_of(k, KV_HEADS)), repeat(heads_of(v, KV_HEADS))
     length = q.shape[2]
     mask = torch.full((length, length), -1e4, dtype=q.dtype).triu(1)
-    weights = softmax(q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]) + mask)
-    return (weights @ v).transpose(1, 2).reshape(length, -1)
+    scores = q @ k.transpose(-1, -2)
+    scores = scores / math.sqrt(q.shape[-1]) if scale is None else scores * scale
+    return (softmax(scores + mask) @ v).transpose(1, 2).reshape(length, -1)
 
 
-def attend_sdpa(q: Tensor, k: Tensor, v: Tensor, *, repeat: Variant | None) -> Tensor:
+def attend_eager(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+    return attend(q, k, v, repeat=interleave, softmax=softmax_fused, **options)
+
+
+def attend_decomposed(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+    return attend(q, k, v, repeat=expand, softmax=softmax_decomposed, **options)
+
+
+def attend_sdpa(q: Tensor, k: Tensor, v: Tensor, *, repeat: Variant | None, scale: float | None = None) -> Tensor:
     length, (q, k, v) = q.shape[0], (heads_of(q, HEADS), heads_of(k, KV_HEADS), heads_of(v, KV_HEADS))
     if repeat is not None:
         k, v = repeat(k), repeat(v)
-    found = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=repeat is None)
+    found = functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=repeat is None)
     return found.transpose(1, 2).reshape(length, -1)
+
+
+def attend_repeated(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+    return attend_sdpa(q, k, v, repeat=expand, **options)
+
+
+def attend_shared(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+    return attend_sdpa(q, k, v, repeat=None, **options)
 
 
 def interleave(x: Tensor) -> Tensor:
@@ -108,9 +147,42 @@ def loss_decomposed(weight: Tensor, targets: Tensor, x: Tensor) -> Tensor:
     return (torch.logsumexp(logits, -1) - logits.gather(-1, targets[:, None])[:, 0]).mean()
 
 
-def swiglu_fused(gate: Tensor, up: Tensor, x: Tensor) -> Tensor:
-    a, b = functional.linear(x, torch.cat([gate, up])).chunk(2, -1)
-    return functional.silu(a) * b
+def swiglu_fused(
+    gate: Tensor, up: Tensor, x: Tensor, *, product: Variant = functional.linear, activation: Variant = functional.silu
+) -> Tensor:
+    a, b = multiply_part("gate+up", x, torch.cat([gate, up]), product).chunk(2, -1)
+    with region("act"):
+        return activation(a) * b  # type: ignore[no-any-return]
+
+
+def swiglu_apart(
+    gate: Tensor, up: Tensor, x: Tensor, *, product: Variant = functional.linear, activation: Variant = functional.silu
+) -> Tensor:
+    a, b = multiply_part("gate", x, gate, product), multiply_part("up", x, up, product)
+    with region("act"):
+        return activation(a) * b  # type: ignore[no-any-return]
+
+
+def make_angles(x: Tensor, *, multiply: Variant) -> list[Tensor]:
+    """Return the cosines and sines of rotary positions, of one half of a head each."""
+    half = x.shape[1] // HEADS // 2
+    frequencies = 1e4 ** -(torch.arange(half, dtype=torch.float32) / half)
+    angles = multiply(torch.arange(x.shape[0], dtype=torch.float32), frequencies)
+    return [angles.cos().to(x.dtype), angles.sin().to(x.dtype)]
+
+
+def rotate_halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    cos, sin = cos[:, None], sin[:, None]
+    a, b = x.view(x.shape[0], -1, 2 * cos.shape[-1]).chunk(2, -1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).reshape(x.shape)
+
+
+def rotate_whole(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """As Hugging Face models write it."""
+    cos, sin = torch.cat([cos, cos], -1)[:, None], torch.cat([sin, sin], -1)[:, None]
+    whole = x.view(x.shape[0], -1, cos.shape[-1])
+    a, b = whole.chunk(2, -1)
+    return (whole * cos + torch.cat([-b, a], -1) * sin).reshape(x.shape)
 
 
 def in_place(gain: Tensor, x: Tensor) -> Tensor:
@@ -144,18 +216,13 @@ KINDS: dict[str, Kind] = {
         lambda width: [],
         {"fused": lambda x: functional.gelu(x, approximate="tanh"), "decomposed": gelu_decomposed},
     ),
+    "gelu_exact": Kind(lambda width: [], {"fused": functional.gelu, "decomposed": gelu_exact}),
     "silu": Kind(lambda width: [], {"fused": functional.silu, "decomposed": lambda x: x * torch.sigmoid(x)}),
     "layer_norm": Kind(
         lambda width: [(width,), (width,)],
-        {
-            "fused": lambda g, b, x: functional.layer_norm(x, (x.shape[-1],), g, b),
-            "decomposed": layer_norm_decomposed,
-        },
+        {"fused": layer_norm, "decomposed": layer_norm_decomposed},
     ),
-    "rms_norm": Kind(
-        lambda width: [(width,)],
-        {"fused": lambda g, x: functional.rms_norm(x, (x.shape[-1],), g, 1e-5), "decomposed": rms_decomposed},
-    ),
+    "rms_norm": Kind(lambda width: [(width,)], {"fused": rms_norm, "decomposed": rms_decomposed}),
     "softmax": Kind(lambda width: [], {"fused": softmax_fused, "decomposed": softmax_decomposed}),
     "scale": Kind(
         lambda width: [(width,)],
@@ -163,10 +230,7 @@ KINDS: dict[str, Kind] = {
     ),
     "swiglu": Kind(
         lambda width: [(width, width), (width, width)],
-        {
-            "apart": lambda g, u, x: functional.silu(functional.linear(x, g)) * functional.linear(x, u),
-            "fused": swiglu_fused,
-        },
+        {"apart": swiglu_apart, "fused": swiglu_fused},
     ),
     "qkv": Kind(
         lambda width: [(width, width), (kv_width(width), width), (kv_width(width), width)],
@@ -175,12 +239,20 @@ KINDS: dict[str, Kind] = {
     "attention": Kind(
         lambda width: [],
         {
-            "eager": lambda q, k, v: attend(q, k, v, repeat=interleave, softmax=softmax_fused),
-            "decomposed": lambda q, k, v: attend(q, k, v, repeat=expand, softmax=softmax_decomposed),
-            "sdpa": lambda q, k, v: attend_sdpa(q, k, v, repeat=expand),
-            "gqa": lambda q, k, v: attend_sdpa(q, k, v, repeat=None),
+            "eager": attend_eager,
+            "decomposed": attend_decomposed,
+            "sdpa": attend_repeated,
+            "gqa": attend_shared,
         },
     ),
+    "angles": Kind(
+        lambda width: [],
+        {
+            "outer": lambda x: make_angles(x, multiply=torch.outer),
+            "product": lambda x: make_angles(x, multiply=lambda a, b: a[:, None] @ b[None]),
+        },
+    ),
+    "rotary": Kind(lambda width: [], {"halves": rotate_halves, "whole": rotate_whole}),
     "add": Kind(lambda width: [], {"add": torch.add, "out": lambda x, y: x.clone().add_(y)}),
     "loss": Kind(
         lambda width: [(4 * width, width)],

@@ -1,13 +1,15 @@
 """Random programs of nodes, written in two variants, and scores of the matches of their recordings.
 
 Every operator is recorded under the name of its node, so the true correspondence is known: operators of the two runs
-belong together if and only if they have the same node. Operators that change no value have no node.
+belong together if and only if they have the same node. A product of a node with several is named after its part, and a
+merged product after all of them. Operators that only move data have no node; they are known by name, because matching
+must not decide what it is judged by.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,15 +17,48 @@ import torch
 
 from joulediff.frameworks.named_regions import region
 from joulediff.frameworks.torch.capture.capture import capture_step
-from joulediff.matching.equivalence import find_equivalence
-from joulediff.matching.features import find_features
-from joulediff.matching.graph import to_graph
 from joulediff.model.finding import Region
 from joulediff.model.run import Run
-from rewrites.nodes import KINDS, NO_OPS, Tensor
+from rewrites.nodes import KINDS, NO_OPS, Kind, Tensor, Variant
 
 TOKENS, WIDTH = 24, 32
 NO_OP = "no-op"
+# Operators that return the elements of their inputs: views, copies, casts, parts, repetition and padding.
+MOVES = frozenset(
+    {
+        "aten::_reshape_alias",
+        "aten::_to_copy",
+        "aten::_unsafe_view",
+        "aten::alias",
+        "aten::as_strided",
+        "aten::cat",
+        "aten::chunk",
+        "aten::clone",
+        "aten::complex",
+        "aten::constant_pad_nd",
+        "aten::copy_",
+        "aten::detach",
+        "aten::expand",
+        "aten::index_select",
+        "aten::lift_fresh",
+        "aten::permute",
+        "aten::repeat",
+        "aten::select",
+        "aten::slice",
+        "aten::split",
+        "aten::split_with_sizes",
+        "aten::squeeze",
+        "aten::stack",
+        "aten::t",
+        "aten::transpose",
+        "aten::unbind",
+        "aten::unsafe_split",
+        "aten::unsqueeze",
+        "aten::view",
+        "aten::view_as_complex",
+        "aten::view_as_real",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -76,25 +111,43 @@ class Program:
     targets: Tensor
 
 
-def make_program(chance: random.Random, depth: int) -> Program:
-    """Return a random program."""
+def make_program(
+    chance: random.Random,
+    depth: int,
+    *,
+    nodes: Sequence[Node] | None = None,
+    tokens: int = TOKENS,
+    width: int = WIDTH,
+) -> Program:
+    """Return a random program of about `depth` nodes, or one of the given nodes with random weights."""
     generator = torch.Generator().manual_seed(chance.randrange(2**32))
 
     def draw(*shape: int) -> Tensor:
         scale = shape[-1] ** -0.5 if len(shape) > 1 else 0.3
         return torch.randn(shape, generator=generator, dtype=torch.float64) * scale + (len(shape) == 1)
 
-    nodes = make_nodes(chance, depth)
-    weights = [[draw(*shape) for shape in KINDS[node.kind].shapes(WIDTH)] for node in nodes]
-    targets = torch.randint(0, 4 * WIDTH, (TOKENS,), generator=generator)
-    return Program(nodes, weights, draw(TOKENS, WIDTH), targets)
+    nodes = make_nodes(chance, depth) if nodes is None else nodes
+    weights = [[draw(*shape) for shape in KINDS[node.kind].shapes(width)] for node in nodes]
+    targets = torch.randint(0, 4 * width, (tokens,), generator=generator)
+    return Program(nodes, weights, draw(tokens, width), targets)
 
 
 def write_step(
-    program: Program, chance: random.Random, *, dtype: torch.dtype = torch.float32, no_ops: float = 0.0
+    program: Program,
+    chance: random.Random,
+    *,
+    dtype: torch.dtype = torch.float32,
+    no_ops: float = 0.0,
+    kinds: Mapping[str, Kind] = KINDS,
+    changes: Mapping[int, Callable[[Variant], Variant]] | None = None,
 ) -> Callable[[], Any]:
-    """Return a step that computes a program: a random variant of each node, independent nodes in a random order."""
-    variants = [chance.choice(list(KINDS[node.kind].variants.values())) for node in program.nodes]
+    """Return a step that computes a program: a random variant of each node, independent nodes in a random order.
+
+    `changes` are the nodes that this step computes otherwise: a function of the variant that was chosen.
+    """
+    variants = [chance.choice(list(kinds[node.kind].variants.values())) for node in program.nodes]
+    for number, change in (changes or {}).items():
+        variants[number] = change(variants[number])
     weights = [[each.to(dtype) for each in row] for row in program.weights]
     x = program.x.to(dtype)
     firsts, results = [], 0
@@ -110,7 +163,7 @@ def write_step(
             for number in order:
                 node, inputs = program.nodes[number], [found[read] for read in program.nodes[number].reads]
                 no_op = extras[number]
-                if no_op is not None and node.kind != "attention":
+                if no_op is not None and node.kind not in ("attention", "rotary"):
                     with region(NO_OP):
                         inputs[0] = no_op(inputs[0])
                 with region(str(number)):
@@ -159,8 +212,9 @@ class Score:
     pairs: int
     """Regions of the kind `equal`."""
     wrong: int
-    """Pairs whose sides belong to different nodes."""
+    """Pairs whose sides belong to different nodes, or to different parts of a node."""
     nodes: int
+    """Nodes; for a node with parts, its parts, where those that a run merges count as one."""
     found: int
     """Nodes whose operators are all in regions of their own."""
 
@@ -177,40 +231,53 @@ class Score:
         return 2 * self.precision * self.recall / (self.precision + self.recall or 1.0)
 
 
-def judge(a: Run, b: Run, regions: Sequence[Region], label: Callable[[Run, int], str | None]) -> Score:
+Label = Callable[[Run, int], "str | None"]
+
+
+def judge(a: Run, b: Run, regions: Sequence[Region], label: Label) -> Score:
     """Return the score of a match. `label` returns the node of an operator; None for an operator without one.
 
     Operators that move data are left out: they read and make the same value, so they fit any node.
     """
-    moves = {id(run): _moves(run) for run in (a, b)}
-
-    def node_or_none(run: Run, op: int) -> str | None:
-        return None if moves[id(run)][op] else label(run, op)
-
+    parts = [[_parts_of(run, op, label) for op in range(len(run.ops))] for run in (a, b)]
+    whole = _merge(each for side in parts for each in side)
     pairs = wrong = 0
-    around: dict[tuple[int, int], set[str | None]] = {}
+    around: dict[tuple[int, int], set[str]] = {}
     for each in regions:
-        sides = [{node_or_none(run, op) for op in ops} - {None} for run, ops in ((a, each.a), (b, each.b))]
+        sides = [set().union(*(side[op] for op in ops)) for side, ops in zip(parts, (each.a, each.b), strict=True)]
         if each.kind == "equal":
             pairs += 1
             wrong += sides[0] != sides[1]
+        together = set() if each.kind == "movement" else {whole[part] for part in sides[0] | sides[1]}
         for side, ops in enumerate((each.a, each.b)):
-            around |= {(side, op): set() if each.kind == "movement" else sides[0] | sides[1] for op in ops}
-    nodes: set[str] = set()
-    spoiled: set[str] = set()
-    for side, run in enumerate((a, b)):
-        for op in run.ops:
-            node = node_or_none(run, op.id)
-            if node is not None:
-                nodes.add(node)
-                spoiled |= {node} if around.get((side, op.id)) not in ({node}, set()) else set()
+            around |= {(side, op): together for op in ops}
+    spoiled = {
+        whole[part]
+        for side, labels in enumerate(parts)
+        for op, found in enumerate(labels)
+        for part in found
+        if around.get((side, op)) not in ({whole[part]}, set())
+    }
+    nodes = set(whole.values())
     return Score(pairs, wrong, len(nodes), len(nodes - spoiled))
 
 
-def _moves(run: Run) -> list[bool]:
-    graph = to_graph(run)
-    found: list[bool] = find_equivalence(graph, find_features(graph)).is_movement.tolist()
-    return found
+def _parts_of(run: Run, op: int, label: Label) -> frozenset[str]:
+    """Return the node of an operator, or the parts of one: `4/gate+up` names two."""
+    name = None if run.ops[op].name in MOVES else label(run, op)
+    if name is None:
+        return frozenset()
+    node, slash, part = name.rpartition("/")
+    return frozenset(f"{node}{slash}{each}" for each in part.split("+"))
+
+
+def _merge(labels: Iterable[frozenset[str]]) -> dict[str, str]:
+    """Return for each part the name of all that are merged with it in one of the runs."""
+    groups: dict[str, set[str]] = {}
+    for each in labels:
+        group = set(each).union(*(groups.get(part, set()) for part in each))
+        groups |= dict.fromkeys(group, group)
+    return {part: "+".join(sorted(group)) for part, group in groups.items()}
 
 
 def node_of(run: Run, op: int) -> str | None:
