@@ -36,9 +36,11 @@ def flat(signature: Signature, value: float) -> Signature:
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, 0.37, 1e-320, 1e300, math.nan, math.inf])
-def test_constant_and_overflowing_tensors_are_not_matched(value: float) -> None:
-    runs = [replace(run, signatures=tuple(flat(each, value) for each in run.signatures)) for run in make_runs(100)]
-    assert not [each for each in match_regions(*runs) if each.kind == "equal"]
+def test_constant_and_overflowing_tensors_are_matched_by_the_same_operators_only(value: float) -> None:
+    a, b = (replace(run, signatures=tuple(flat(each, value) for each in run.signatures)) for run in make_runs(100))
+    for each in match_regions(a, b):
+        if each.kind == "equal":
+            assert [a.ops[op].name for op in each.a] == [b.ops[op].name for op in each.b]
 
 
 @pytest.mark.parametrize("tolerance", [1e-5, 1e-2])

@@ -1,6 +1,7 @@
 """Anchors checked by their context: unsupported ones are dropped, and weak values get anchors.
 
-Two tensors may have similar features without being equal, most often where neither has a counterpart. Equal tensors
+Two tensors may have similar sums without being equal, most often where neither has a counterpart. Sketches that agree
+leave no such doubt; anchors by sums alone are checked. Equal tensors
 are computed from equal tensors: an anchor is supported if both sides were computed from the same nearest anchors,
 except for weights that one run holds fused. An unsupported anchor is kept only if its distance is nearly zero.
 """
@@ -53,9 +54,13 @@ def drop_unsupported_anchors(joint: JointGraph, anchors: Sequence[Anchor]) -> No
             if joint.anchor_of[pair[0]] >= 0
         }
         supported = {number: _is_supported(joint, origins, siblings, made[number]) for number in origins}
-        near = [anchors[number].distance for number in origins if supported[number]]
+        near = [anchors[number].distance for number in origins if supported[number] and not anchors[number].has_order]
         limit = min(EXACT, max(_LEAST, FAR * float(np.percentile(near, _NEARLY_ALL)))) if near else _LEAST
-        doubtful = {number for number in origins if not supported[number] and anchors[number].distance > limit}
+        doubtful = {
+            number
+            for number in origins
+            if not (supported[number] or anchors[number].has_order or anchors[number].distance <= limit)
+        }
         if not doubtful:
             return
         roots = {n for n in doubtful if not any(each and each.anchors & doubtful for each in origins[n])}
@@ -170,7 +175,7 @@ def add_weak_anchors(joint: JointGraph, tolerance: float) -> None:
     for entity, anchor in enumerate(joint.anchor_of):
         if anchor >= 0 or joint.is_strong[entity]:
             continue
-        signature = _signature(joint, entity)
+        signature = signature_of(joint, entity)
         if signature is None or not signature.finite:
             continue
         around = _origin(joint, entity) if joint.is_derived[entity] else find_uses(joint, entity)
@@ -194,14 +199,15 @@ def _pair_equal(joint: JointGraph, ours: list[int], theirs: list[int], tolerance
     left = list(theirs)
     for one in ours[:_MOST_WEAK]:
         for other in left[:_MOST_WEAK]:
-            if _are_equal(joint, one, other, tolerance):
+            if are_equal(joint, one, other, tolerance):
                 left.remove(other)
                 yield one, other
                 break
 
 
-def _are_equal(joint: JointGraph, one: int, other: int, tolerance: float) -> bool:
-    a, b = _signature(joint, one), _signature(joint, other)
+def are_equal(joint: JointGraph, one: int, other: int, tolerance: float) -> bool:
+    """Return whether the signatures of two entities agree, extremes included; both must have one."""
+    a, b = signature_of(joint, one), signature_of(joint, other)
     assert a is not None and b is not None
     if a.overflows or b.overflows:
         # A mask is filled with the lowest number of its type; only squares of the lowest float64 overflow. It equals
@@ -211,9 +217,10 @@ def _are_equal(joint: JointGraph, one: int, other: int, tolerance: float) -> boo
     return is_same_weak_value(a, b, tolerance=tolerance + slack)
 
 
-def _signature(joint: JointGraph, entity: int) -> Signature | None:
+def signature_of(joint: JointGraph, entity: int) -> Signature | None:
+    """Return the signature of the first value of an entity; None if it has no value or signature of its own."""
     side = joint.sides[joint.side_of_entity(entity)]
-    return side.graph.run.signature_of(joint.values[entity][0])
+    return side.graph.run.signature_of(joint.values[entity][0]) if joint.values[entity] else None
 
 
 def _rounding(joint: JointGraph, entity: int) -> float:

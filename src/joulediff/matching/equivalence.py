@@ -1,7 +1,8 @@
 """Values of one run that hold the same tensor: views, copies, casts, repetitions, results computed twice.
 
 An operator whose outputs all equal its inputs moves data. Within a run equal means equal up to the order of summation;
-only a cast may change a value, by the rounding of its float type.
+only a cast may change a value, by the rounding of its float type. An operator that puts the same elements into another
+order, such as a sort, moves no data, unless it only returns a view.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from joulediff.matching.disjoint_sets import DisjointSets
-from joulediff.matching.features import SAME, WEIGHTS, Features, are_multiples
+from joulediff.matching.features import SAME, SAME_SKETCH, WEIGHTS, Features, are_multiples, sketch_distance
 from joulediff.matching.graph import Graph
 
 Ints = npt.NDArray[np.int64]
@@ -25,6 +26,8 @@ _MOST_PAIRS = 64
 POWERS = 4.0
 # Number of neighbours, in the order of magnitudes, that a value is compared with.
 _NEIGHBOURS = 4
+# Most different orders of the same elements that are told apart.
+_ORDERS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +86,16 @@ def _are_copies(graph: Graph, features: Features, ops: Ints, made: Ints, read: I
     alone = np.array([len(reads) == 1 for reads in graph.reads], dtype=bool)
     casts = (dtype[made] != dtype[read]) & alone[ops]
     limit = np.where(casts, np.maximum(SAME, np.maximum(features.rounding[made], features.rounding[read])), SAME)
+    storage = np.array([value.storage for value in values], dtype=np.int64)
+    fresh = np.array([value.previous is None for value in values], dtype=bool)
+    views = (storage[made] == storage[read]) & fresh[made] & (features.counts[made] == features.counts[read])
     with np.errstate(all="ignore"):
         apart = np.abs(features.rows[made] - features.rows[read]).max(axis=1, initial=0.0)
         near = known & are_multiples(features.sizes[made], features.sizes[read], POWERS * limit) & (apart <= limit)
+        moved = sketch_distance(features.sketches[made], features.sketches[read]) > SAME_SKETCH + limit
+        reordered = moved & (features.sketched[made] == features.sketched[read]) & ~views
     # Values that cannot be compared are equal if one is a view of the other.
-    storage = np.array([value.storage for value in values], dtype=np.int64)
-    fresh = np.array([value.previous is None for value in values], dtype=bool)
-    views = ~known & (storage[made] == storage[read]) & fresh[made] & (features.counts[made] == features.counts[read])
-    return np.asarray(near | views)
+    return np.asarray((near & ~reordered) | (views & ~known))
 
 
 def _merge_equal(features: Features, sets: DisjointSets) -> None:
@@ -98,10 +103,33 @@ def _merge_equal(features: Features, sets: DisjointSets) -> None:
     strong = np.flatnonzero(features.strong)
     order = strong[np.argsort(features.rows[strong, 0], kind="stable")]
     rows, counts = features.rows[order], features.counts[order]
+    near = DisjointSets(len(order))
     for step in range(1, min(_NEIGHBOURS, len(order) - 1) + 1):
-        near = np.abs(rows[step:] - rows[:-step]).max(axis=1) <= SAME * WEIGHTS.max()
-        for at in np.flatnonzero(near & (counts[step:] == counts[:-step])):
-            sets.merge(int(order[at]), int(order[at + step]))
+        close = np.abs(rows[step:] - rows[:-step]).max(axis=1) <= SAME * WEIGHTS.max()
+        for at in np.flatnonzero(close & (counts[step:] == counts[:-step])):
+            near.merge(int(at), int(at + step))
+    labels, count = near.number_sets()
+    clusters: list[list[int]] = [[] for _ in range(count)]
+    for label, value in zip(labels.tolist(), order.tolist(), strict=True):
+        clusters[label].append(value)
+    for cluster in clusters:
+        if len(cluster) > 1:
+            _merge_same_order(features, sets, cluster)
+
+
+def _merge_same_order(features: Features, sets: DisjointSets, values: list[int]) -> None:
+    """Merge values with equal sums that have their elements in the same order, as far as sketches tell."""
+    left = np.array(values, dtype=np.int64)
+    for _ in range(_ORDERS):
+        if len(left) < 2:
+            return
+        known = np.isfinite(features.sketches[left, 0])
+        first = int(left[np.argmax(known)])
+        apart = sketch_distance(features.sketches[left], features.sketches[first]) > SAME_SKETCH
+        other = apart & (features.sketched[left] == features.sketched[first])
+        for value in left[~other].tolist():
+            sets.merge(first, value)
+        left = left[other]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,14 @@
-"""Features of tensors that do not depend on layout, float type, zero padding or repetition.
+"""Features of tensors: those that do not depend on layout, float type, zero padding or repetition, and sketches.
 
 A feature is a power sum, divided by a typical magnitude (the root of the fourth sum over the second) and by the number
 of elements of that magnitude. Zeros, and elements so small that rounding makes them zero, add nothing to either;
 repetition multiplies all sums by the same factor. No feature is relative to the mean, so tensors with a mean near zero
 have different features too. The distance of two rows is a relative error: a change of float type moves features by
 about its rounding error.
+
+A sketch depends on the order of elements, and on little else: tensors of one distribution have different sketches. With
+the logarithm of the norm as one more column, the distance of two sketches is the distance of the tensors as a share
+of their norm.
 
 This is the second comparison of tensors beside `model.signature.compare`. It is needed to find the nearest of many
 tensors with a k-d tree, and to match tensors of different sizes, where one is padded or repeated.
@@ -19,7 +23,7 @@ import numpy.typing as npt
 
 from joulediff.matching.graph import Graph
 from joulediff.model.run import Run
-from joulediff.model.signature import Signature, compare
+from joulediff.model.signature import SKETCH, SKETCH_STEP, Signature, compare
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -41,6 +45,8 @@ COARSE = 2**-4
 # If the elements of the largest magnitude make up this share of the power sums, as in attention scores with a mask of
 # -1e4, the features do not show the other elements.
 DOMINATED = 0.98
+# Sketches of the same elements differ by at most this, because they are stored in steps.
+SAME_SKETCH = 4 * SKETCH**0.5 * SKETCH_STEP
 # Sums of denormals, and powers near the limits of a double, are not compared.
 _LEAST, _MOST = 1e-280, 1e280
 
@@ -60,6 +66,10 @@ class Features:
     counts: Floats
     sums: Floats
     """Count of nonzero elements and power sums; both add up under concatenation."""
+    sketches: Floats
+    """The sketch, and the logarithm of the norm; NaN for a value without a sketch."""
+    sketched: Floats
+    """Number of elements that the sketch was made of: each once, if they are repeated."""
     rounding: Floats
     """Relative rounding error of the coarsest float type among the values it was computed from."""
 
@@ -83,7 +93,13 @@ def find_features(graph: Graph) -> Features:
     strong = known & (integral == 0) & ~whole & (nonzeros >= FEW) & (top < DOMINATED)
     found[~known] = np.nan
     adding = np.concatenate([nonzeros[:, None], sums], axis=1)
-    return Features(found * WEIGHTS, strong, known, sizes, counts, adding, _roundings(graph))
+    sketches = _sketches(run)[places] if len(places) else np.empty((0, SKETCH + 1))
+    return Features(found * WEIGHTS, strong, known, sizes, counts, adding, sketches, rows[:, 0], _roundings(graph))
+
+
+def sketch_distance(a: Floats, b: Floats) -> Floats:
+    """Return the distances between sketches, row by row; NaN where one is unknown."""
+    return np.asarray(np.sqrt(((a - b) ** 2).sum(axis=-1)))
 
 
 def are_multiples(a: Floats, b: Floats, tolerance: Floats) -> Bools:
@@ -122,6 +138,16 @@ def _table(run: Run) -> Floats:
         for s in run.signatures
     ]
     return np.array([*rows, (0,) * 11], dtype=np.float64)
+
+
+def _sketches(run: Run) -> Floats:
+    """Return the sketch of each signature with the logarithm of its norm, and a last row for values without one."""
+    found = np.full((len(run.signatures) + 1, SKETCH + 1), np.nan)
+    has = [at for at, each in enumerate(run.signatures) if each.sketch is not None and each.sum_x2 > 0.0]
+    if has:
+        found[has, :SKETCH] = np.array([run.signatures[at].sketch for at in has], dtype=np.float64) * SKETCH_STEP
+        found[has, SKETCH] = 0.5 * np.log([run.signatures[at].sum_x2 for at in has])
+    return found
 
 
 def _normalise(sums: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:

@@ -1,6 +1,7 @@
 """One graph of the operators and entities of two runs, with the anchors between them.
 
-Operators and entities of b are numbered after those of a. An entity is a tensor with all its views, copies and casts.
+Operators and entities of b are numbered after those of a; parts of a tensor that only the other run has as tensors are
+numbered last (`split`). An entity is a tensor with all its views, copies and casts.
 The anchor of an entity is the number of the pair that its class belongs to, or -1.
 """
 
@@ -23,6 +24,8 @@ class JointGraph:
     first_op_of_b: int
     """Number of the first operator of b, which is the count of those of a."""
     first_entity_of_b: int
+    entity_sides: list[int] = field(default_factory=list)
+    """By entity: 0 for one of a, 1 for one of b."""
     makes: list[list[int]] = field(default_factory=list)
     """By operator: the entities it computes."""
     reads: list[list[int]] = field(default_factory=list)
@@ -67,7 +70,39 @@ class JointGraph:
 
     def side_of_entity(self, entity: int) -> int:
         """Return 0 for an entity of a, 1 for one of b."""
-        return int(entity >= self.first_entity_of_b)
+        return self.entity_sides[entity]
+
+    def split(self, whole: int, parts: Sequence[int]) -> None:
+        """Replace a tensor by parts, which are tensors of the other run: its makers make them, its readers read them.
+
+        Each part gets an anchor together with the tensor of the other run.
+        """
+        number = max(self.anchor_of, default=-1) + 1
+        made, read = self.makers[whole], self.readers[whole]
+        for op in made:
+            self.makes[op].remove(whole)
+        for op in read:
+            self.reads[op].remove(whole)
+        self.makers[whole], self.readers[whole] = [], []
+        for at, part in enumerate(parts):
+            mine = len(self.anchor_of)
+            for op in made:
+                self.makes[op].append(mine)
+            for op in read:
+                self.reads[op].append(mine)
+            self.makers.append(list(made))
+            self.readers.append(list(read))
+            self.movers.append(self.movers[whole] if at == 0 else [])
+            self.anchor_of.append(number + at)
+            self.anchor_of[part] = number + at
+            self.entity_sides.append(self.entity_sides[whole])
+            self.values.append([])
+            for table in (self.is_strong, self.is_kept, self.is_derived, self.is_constant):
+                table.append(table[whole])
+            if not made and not self.makers[part]:
+                self.given_anchors.add(number + at)
+        self.movers[whole] = []
+        self.is_kept[whole] = False
 
     def number_in_run(self, op: int) -> int:
         """Return the number of an operator in its own run."""
@@ -162,6 +197,7 @@ def _skip(joint: JointGraph, whole: int, parts: list[int], ops: list[int], *, is
 def _add_run(joint: JointGraph, side: AnalysedRun, anchors: Mapping[int, int]) -> None:
     graph, equivalence = side.graph, side.equivalence
     first_op, first = len(joint.makes), len(joint.anchor_of)
+    joint.entity_sides.extend([int(first_op > 0)] * equivalence.entity_count)
     entity = (equivalence.entity_of + first).tolist()
     class_of, strong, known = equivalence.class_of.tolist(), side.features.strong.tolist(), side.features.known.tolist()
     counts = side.features.counts.tolist()

@@ -13,10 +13,12 @@ import numpy as np
 
 from joulediff.matching.anchor_support import add_weak_anchors, drop_unsupported_anchors
 from joulediff.matching.anchors import AnalysedRun, find_anchors, find_nearest, slack_of
+from joulediff.matching.congruence import add_congruent_anchors
 from joulediff.matching.equivalence import find_compositions, find_equivalence
 from joulediff.matching.features import find_features, is_same_weak_value
 from joulediff.matching.graph import to_graph
 from joulediff.matching.joint_graph import skip_compositions, to_joint_graph
+from joulediff.matching.merged_tensors import split_merged_tensors
 from joulediff.matching.regions import find_regions
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import Region
@@ -44,6 +46,8 @@ def match_regions(a: Run, b: Run, *, tolerance: float = TOLERANCE) -> list[Regio
         joint = to_joint_graph(*sides, anchors)
         drop_unsupported_anchors(joint, anchors)
         skip_compositions(joint)
+        split_merged_tensors(joint, tolerance)
+        add_congruent_anchors(joint, tolerance)
         add_weak_anchors(joint, tolerance)
         return find_regions(joint)
 

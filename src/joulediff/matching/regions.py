@@ -163,7 +163,7 @@ def _find_usage(
 
 def _element_count(joint: JointGraph, entity: int) -> float:
     side = joint.sides[joint.side_of_entity(entity)]
-    return float(side.features.counts[joint.values[entity][0]])
+    return float(side.features.counts[joint.values[entity][0]]) if joint.values[entity] else 0.0
 
 
 def _find_maker_of_latest(joint: JointGraph, groups: DisjointSets, boundary: Boundary, group: int) -> int | None:
@@ -257,9 +257,8 @@ def find_boundary(joint: JointGraph, ops: Iterable[int]) -> Boundary:
     ]
     equal = not unlike
     outputs = _pair_outputs(joint, made, group)
-    inputs = tuple(
-        (_first_value(joint, anchors[0][anchor]), _first_value(joint, anchors[1][anchor]))
-        for anchor in sorted(anchors[0].keys() & anchors[1].keys())
+    inputs = _pair_values(
+        joint, [(anchors[0][n], anchors[1][n]) for n in sorted(anchors[0].keys() & anchors[1].keys())]
     )
     return Boundary(equal, "equal" if equal else None, inputs, outputs, tuple(unlike))
 
@@ -286,18 +285,19 @@ def _is_read_outside(joint: JointGraph, entity: int, group: set[int]) -> bool:
     return joint.is_kept[entity] or any(op not in group for op in joint.readers[entity])
 
 
-def _pair_outputs(joint: JointGraph, made: list[dict[int, None]], group: set[int]) -> tuple[tuple[int, int], ...]:
+def _pair_outputs(joint: JointGraph, made: list[dict[int, None]], group: set[int]) -> Pairs:
     theirs = {joint.anchor_of[entity]: entity for entity in made[1] if joint.anchor_of[entity] >= 0}
     found = []
     for entity in made[0]:
         other = theirs.get(joint.anchor_of[entity])
         if other is not None and (_is_read_outside(joint, entity, group) or _is_read_outside(joint, other, group)):
-            found.append((_first_value(joint, entity), _first_value(joint, other)))
-    return tuple(found)
+            found.append((entity, other))
+    return _pair_values(joint, found)
 
 
-def _first_value(joint: JointGraph, entity: int) -> int:
-    return joint.values[entity][0]
+def _pair_values(joint: JointGraph, entities: Iterable[tuple[int, int]]) -> Pairs:
+    """Return the first values of pairs of entities; not of the parts of a merged tensor, which have none."""
+    return tuple((joint.values[a][0], joint.values[b][0]) for a, b in entities if joint.values[a] and joint.values[b])
 
 
 def _kind_alone(joint: JointGraph, made: dict[int, None], group: set[int]) -> RegionKind | None:
