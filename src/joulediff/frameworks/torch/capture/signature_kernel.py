@@ -1,5 +1,7 @@
 """The signature as one Triton kernel: each element is read once, every sum is kept in double precision.
 
+A tensor is read in its logical order, which the sketch needs; other sums do not depend on it, but for rounding.
+
 Launching costs about 13 µs on the host; nothing waits for the device. Partial results are in a buffer,
 a row for each program of each launch, and are added up on the host at the end. This file is loaded only
 for CUDA tensors, and only where Triton is installed.
@@ -18,7 +20,7 @@ from triton.compiler import CompiledKernel
 
 from joulediff.frameworks.torch.capture.geometry import Extent
 from joulediff.frameworks.torch.capture.signature import EMPTY, WIDTH, make_signature
-from joulediff.model.signature import SKETCH, Signature
+from joulediff.model.signature import SIGN_PERIOD, SKETCH, Signature
 
 if TYPE_CHECKING:
     import torch
@@ -30,8 +32,9 @@ PROGRAMS = 528
 # Elements for which another program pays off: each program adds a row to fetch.
 ELEMENTS_PER_PROGRAM = 8192
 BUFFER_ROWS = 65536
-PITCH = 16
-MAX_DIMS = 3
+PITCH = 32
+# Queries of (batch, head, position, channel) that are parts of a fused projection have four.
+MAX_DIMS = 4
 
 KINDS = {
     "float64": tl.float64,
@@ -48,7 +51,21 @@ KINDS = {
 # Triton passes a whole number in 32 bits if it fits, and compiles a kernel for each width.
 NARROW = 2**31
 
-_PLAIN = ["data", "row", "count", "n1", "n2", "s0", "s1", "s2"]
+_PLAIN = ["data", "row", "count", "n1", "n2", "n3", "s0", "s1", "s2", "s3"]
+_PITCH = tl.constexpr(PITCH)
+_WIDTH = tl.constexpr(WIDTH)
+_SKETCH = tl.constexpr(SKETCH)
+_PERIOD = tl.constexpr(SIGN_PERIOD)
+
+
+@triton.jit
+def _mix(number):  # type: ignore[no-untyped-def]
+    """Do `model.signature.mix`, for a whole number of 32 bits without a sign."""
+    number = number ^ (number >> 16)
+    number = number * 0x85EBCA6B
+    number = number ^ (number >> 13)
+    number = number * 0xC2B2AE35
+    return number ^ (number >> 16)
 
 
 @triton.jit(do_not_specialize=_PLAIN, do_not_specialize_on_alignment=[*_PLAIN, "out"])  # type: ignore[untyped-decorator]
@@ -59,9 +76,11 @@ def _sign(  # type: ignore[no-untyped-def]
     count,
     n1,
     n2,
+    n3,
     s0,
     s1,
     s2,
+    s3,
     KIND: tl.constexpr,  # noqa: N803 - constants in Triton
     DENSE: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803
@@ -81,14 +100,19 @@ def _sign(  # type: ignore[no-untyped-def]
     downs = tl.zeros([BLOCK], tl.int64)
     zeros = tl.zeros([BLOCK], tl.int64)
     fractions = tl.zeros([BLOCK], tl.int64)
+    # BLOCK is a multiple of the number of groups and divides the period: a lane has one group, a block one period.
+    signed = tl.zeros([BLOCK], tl.float64)
+    lane = tl.arange(0, BLOCK)
+    group = (lane % _SKETCH).to(tl.uint32)
     for start in range(program * BLOCK, count, stride):
-        at = start + tl.arange(0, BLOCK)
+        at = start + lane
         inside = at < count
         if DENSE:
             place = at
         else:
-            rest = at // n2
-            place = (rest // n1) * s0 + (rest % n1) * s1 + (at % n2) * s2
+            rows = at // n3
+            planes = rows // n2
+            place = (planes // n1) * s0 + (planes % n1) * s1 + (rows % n2) * s2 + (at % n3) * s3
         x = tl.load(source + place, mask=inside, other=0).to(tl.float64)
         is_nan = x != x
         is_up = x == float("inf")
@@ -108,7 +132,10 @@ def _sign(  # type: ignore[no-untyped-def]
         sum_x2 += square
         sum_x3 += square * x
         sum_x4 += square * square
-    place = out + (row + program) * 16
+        flips = _mix((start // _PERIOD + _PERIOD).to(tl.uint32)) >> group
+        is_negative = ((_mix((at % _PERIOD).to(tl.uint32)) ^ flips) & 1) != 0
+        signed += tl.where(is_negative, -x, x)
+    place = out + (row + program) * _PITCH
     tl.store(place + 0, tl.sum(sum_x))
     tl.store(place + 1, tl.sum(sum_abs))
     tl.store(place + 2, tl.sum(sum_x2))
@@ -121,6 +148,13 @@ def _sign(  # type: ignore[no-untyped-def]
     tl.store(place + 9, tl.sum(downs).to(tl.float64))
     tl.store(place + 10, tl.sum(zeros).to(tl.float64))
     tl.store(place + 11, tl.sum(fractions).to(tl.float64))
+    groups = tl.sum(tl.reshape(signed, [BLOCK // _SKETCH, _SKETCH]), axis=0)
+    tl.store(place + _WIDTH + tl.arange(0, _SKETCH), groups)
+
+
+def _groups(rows: np.ndarray) -> np.ndarray:
+    sums: np.ndarray = rows[:, WIDTH : WIDTH + SKETCH].sum(axis=0)
+    return sums
 
 
 class KernelSigner:
@@ -137,11 +171,23 @@ class KernelSigner:
         self._current_device: Callable[[], int] = torch._C._cuda_getDevice  # noqa: SLF001 - torch.cuda's takes 1 µs
 
     def sign(self, tensor: torch.Tensor, extent: Extent) -> Callable[[], Signature]:
-        import torch
-
-        count, device, dims = extent.count, tensor.device, extent.dims
+        count = extent.count
         if not count:
             return lambda: EMPTY
+        rows = self._sum_up(tensor, extent)
+        return lambda: make_signature(rows(), count, _groups(rows()))
+
+    def sketch(self, tensor: torch.Tensor, extent: Extent) -> Callable[[], np.ndarray]:
+        if not extent.count:
+            return lambda: np.zeros(SKETCH)
+        rows = self._sum_up(tensor, extent)
+        return lambda: _groups(rows())
+
+    def _sum_up(self, tensor: torch.Tensor, extent: Extent) -> Callable[[], np.ndarray]:
+        """Launch the kernel, and return a function that gives its rows."""
+        import torch
+
+        count, device, dims = extent.count, tensor.device, extent.order
         kind = self._kinds.get(tensor.dtype)
         if len(dims) > MAX_DIMS or kind is None:
             sizes, strides = zip(*dims, strict=True) if dims else ((), ())
@@ -151,28 +197,20 @@ class KernelSigner:
             dims = ((count, 1),)
         programs = min(PROGRAMS, max(1, math.ceil(count / ELEMENTS_PER_PROGRAM)))
         buffer, row, page = self._rows(device, programs)
-        (_, s0), (n1, s1), (n2, s2) = ((1, 0),) * (MAX_DIMS - len(dims)) + dims
-        dense = not dims or (len(dims) == 1 and s2 == 1)
-        arguments = (tensor.data_ptr(), buffer, row, count, n1, n2, s0, s1, s2, kind, dense, BLOCK)
+        (_, s0), (n1, s1), (n2, s2), (n3, s3) = ((1, 0),) * (MAX_DIMS - len(dims)) + dims
+        dense = not dims or (len(dims) == 1 and s3 == 1)
+        arguments = (tensor.data_ptr(), buffer, row, count, n1, n2, n3, s0, s1, s2, s3, kind, dense, BLOCK)
         if self._current_device() == device.index:
             self._launch(device, programs, arguments)
         else:
             with torch.cuda.device(device):
                 self._launch(device, programs, arguments)
-
-        def promise() -> Signature:
-            rows = self._fetched[device][page][row : row + programs, :WIDTH]
-            return make_signature(rows, count, np.full(SKETCH, np.nan))
-
-        return promise
-
-    def sketch(self, tensor: torch.Tensor, extent: Extent) -> Callable[[], np.ndarray]:  # noqa: ARG002
-        return lambda: np.full(SKETCH, np.nan)
+        return lambda: self._fetched[device][page][row : row + programs]
 
     def _launch(self, device: torch.device, programs: int, arguments: tuple[Any, ...]) -> None:
         """Launch the kernel: by Triton's own way first, then by the compiled kernel itself, in half the time."""
         key = (device, *arguments[-3:])
-        is_narrow = max(arguments[3:9]) < NARROW
+        is_narrow = max(arguments[3:11]) < NARROW
         ready = self._ready.get(key) if is_narrow else None
         if ready is not None:
             ready[(programs, 1, 1)](*arguments)
