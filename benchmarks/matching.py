@@ -5,10 +5,14 @@
 The parts, all by default:
 
 - truth: random programs of up to 200 nodes, each written in two ways (tests/rewrites), in four float types, at
-  tolerances from 1e-5 to 1e-2. A region is wrong if its sides belong to different nodes, or to different parts of one: a
-  merged product and one of its parts. A node is found if all its operators are in regions of its own.
+  tolerances from 1e-5 to 1e-2. A region is wrong if its sides belong to different nodes, or to different parts of
+  one: a merged product and one of its parts. A node is found if all its operators are in regions of its own.
 - drift: the same where B computes each operator through other kernels and float types, and programs of 32 layers in
   bfloat16. Goals: nothing wrong, F1 of at least 0.98.
+- sensitivity: two programs of 16 layers in float32 and bfloat16 that differ in one layer: another epsilon, another
+  activation, a dropped residual, another scale of attention (tests/rewrites/changes.py has the rule for the size of a
+  change). Found if the first divergence begins in that layer. Goals: 19 of 20 of each kind, no divergence in 20 equal
+  pairs.
 - models: GPT-2 small and a 32-layer Llama with random weights, eager against fused attention.
 - long: synthetic runs of 1,000 to 100,000 operators.
 
@@ -31,7 +35,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from joulediff.matching import match_runs as matching
 from joulediff.matching.match_runs import match_regions
+from joulediff.model.errors import JoulediffError
 
 TOLERANCES = (1e-5, 1e-4, 1e-3, 1e-2)
 LENGTHS = (1_000, 3_000, 10_000, 30_000, 100_000)
@@ -149,6 +155,42 @@ def add_scores(name, scores):
     return {"name": name, **counts, "f1": total.f1, "least": least}
 
 
+def judge_sensitivity():
+    import torch
+
+    from rewrites.changes import CASES, CHANGES, make_case
+
+    torch.set_num_threads(1)
+    results = []
+    for kind in (*CHANGES, None):
+        found, missed = 0, []
+        for number in range(CASES):
+            case = make_case(kind, number)
+            divergences = find_divergences(case.a, case.b)
+            if divergences is not None and case.is_found(divergences):
+                found += 1
+                continue
+            first = "refused" if divergences is None else case.where(divergences)
+            missed.append(f"{case.name}: {first}")
+        name = kind or "equal"
+        results.append({"kind": name, "cases": CASES, "right": found, "missed": missed})
+        print(f"  {name}: {found} of {CASES} right", flush=True)
+        for each in missed:
+            print(f"    {each}")
+    return results
+
+
+def find_divergences(a, b):
+    """Return the divergences of two runs; None if they are refused."""
+    match = getattr(matching, "match_runs", None)
+    if match is None:
+        return ()
+    try:
+        return match(a, b).divergences
+    except JoulediffError:
+        return None
+
+
 def build_gpt2(attention):
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -227,7 +269,7 @@ def judge_long():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("parts", nargs="*", metavar="PART", default=["truth", "drift", "models", "long"])
+    parser.add_argument("parts", nargs="*", metavar="PART", default=["truth", "drift", "sensitivity", "models", "long"])
     parser.add_argument("--programs", type=int, default=50, metavar="N")
     parser.add_argument("--first", type=int, default=1000, metavar="SEED", help="of the first program")
     parser.add_argument("--layers", type=int, default=32, metavar="N", help="of the deep programs of drift")
@@ -239,6 +281,7 @@ def main():
         work = {
             "truth": lambda: judge_truth(options.programs, options.first),
             "drift": lambda: judge_drift(options.programs, options.first, options.layers),
+            "sensitivity": judge_sensitivity,
             "models": judge_models,
             "long": judge_long,
         }[part]

@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from joulediff.model.finding import Region
+from joulediff.model.finding import Divergence, Region
 from joulediff.model.run import Run
+from rewrites.changes import CASES, CHANGES, CLEARLY, ROUNDING, Case, ChangeKind, make_case
 from rewrites.drift import DRIFTING, STYLES, FaithfulRounding
 from rewrites.layers import find_nodes, layers_of, make_layers, place_of, record_layers, write_layers
 from rewrites.nodes import KINDS, Tensor
@@ -157,3 +158,52 @@ def test_the_layer_of_an_operator() -> None:
     found = [each for each in layers_of(run, tuple(range(len(run.ops))), "llama", 3) if each is not None]
     assert found == sorted(found)
     assert set(found) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_a_change_is_large_enough_and_in_one_layer(kind: ChangeKind) -> None:
+    """Up to the changed layer, programs that are written alike compute the same."""
+    case = make_case(kind, 0, layers=3, tokens=16, width=32)
+    again = make_case(kind, 0, layers=3, tokens=16, width=32)
+    assert case.layer is not None
+    assert float(case.name.rpartition(" ")[2]) >= CLEARLY * ROUNDING[torch.float32]
+    assert case.a.signatures == again.a.signatures
+    first = first_difference(case)
+    assert first == case.layer
+
+
+def first_difference(case: Case) -> int | None:
+    """Return the layer of the first operator whose output differs."""
+    for one, other in zip(case.a.ops, case.b.ops, strict=False):
+        if one.name != other.name or case.a.signature_of(one.outputs[0]) != case.b.signature_of(other.outputs[0]):
+            found = [*layers_of(case.a, (one.id,), "llama", 3), *layers_of(case.b, (other.id,), "llama", 3)]
+            return min(each for each in found if each is not None)
+    return None
+
+
+def test_equal_cases_are_equal() -> None:
+    case = make_case(None, 0, layers=2, tokens=16, width=32)
+    assert case.layer is None
+    assert case.a.signatures == case.b.signatures
+    assert case.is_found(())
+    assert not case.is_found([Divergence((0,), (0,), 1.0, 0.0)])
+
+
+def test_a_change_is_found_where_the_first_divergence_begins() -> None:
+    case = make_case("scale", 0, layers=3, tokens=16, width=32)
+    assert case.layer is not None
+    ops = {layer: ops_of_layer(case.a, layer) for layer in range(3)}
+    right, after = ops[case.layer], ops[(case.layer + 1) % 3]
+    assert not case.is_found(())
+    assert case.is_found([Divergence(right, right, 0.1, 0.0), Divergence(after, after, 0.1, 0.0)])
+    assert not case.is_found([Divergence(after, after, 0.1, 0.0), Divergence(right, right, 0.1, 0.0)])
+    assert not case.is_found([Divergence((0,), (0,), 0.1, 0.0)])
+
+
+def ops_of_layer(run: Run, layer: int) -> tuple[int, ...]:
+    return tuple(op.id for op in run.ops if layers_of(run, (op.id,), "llama", 3) == [layer])
+
+
+def test_cases_differ_in_float_type_family_and_style() -> None:
+    names = {make_case(None, number, layers=1, tokens=16, width=32).name.partition(": ")[2] for number in range(CASES)}
+    assert len(names) == CASES

@@ -15,6 +15,8 @@ from rewrites.programs import MOVES, Node, Program, make_program, record_step, w
 
 Family = Literal["llama", "gpt"]
 TOKENS, WIDTH = 64, 128
+# The spread of biases, as a share of the spread of gains.
+BIAS = 0.2
 # The nodes of a layer by the place in it, and what each reads: places in the layer, x for its input, c and s for the
 # cosines and sines of the positions.
 _LAYERS: Mapping[Family, tuple[tuple[str, str, int], ...]] = {
@@ -78,10 +80,13 @@ def make_layers(
     nodes += [Node(_LAYERS[family][0][0], (x,)), Node("loss", (results,))]
     program = make_program(random.Random(seed), 0, nodes=nodes, tokens=tokens, width=width)
     for number, node in enumerate(nodes):
-        at = place_of(family, layers, number)
-        if node.kind == "linear" and (at is None or nodes[number + 1].kind == "add"):
-            for each in program.weights[number]:
-                each *= stream
+        weights = program.weights[number]
+        if node.kind in ("linear", "layer_norm"):
+            # Biases around 0: with those around 1 all tokens become alike after a few layers.
+            weights[1].sub_(1.0).mul_(BIAS)
+        if node.kind == "linear" and (number == 0 or nodes[number + 1].kind == "add"):
+            for each in weights:
+                each.mul_(stream)
     return program
 
 
