@@ -1,0 +1,1 @@
+"""Operators whose tensors differ in both runs, compared by the calls that they belong to."""
