@@ -14,8 +14,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from joulediff.matching.disjoint_sets import DisjointSets
+from joulediff.matching.enclosing.enclose import enclose
+from joulediff.matching.enclosing.op_pairs import Ops, Wiring, pair_ops
 from joulediff.matching.joint_graph import JointGraph
-from joulediff.model.finding import Region, RegionKind
+from joulediff.model.finding import Basis, Region, RegionKind
 
 # A tensor without an anchor merges its maker with its readers if these are at most this many groups.
 SHARED = 2
@@ -24,6 +26,8 @@ SHARED = 2
 _MERGES = 12
 _PASSES = 50
 _LARGEST = 400
+# A region with more operators on both sides is split by structure, if this share of them have a counterpart.
+LARGE, ALIKE = 15, 0.5
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -37,9 +41,20 @@ def find_regions(joint: JointGraph) -> list[Region]:
     drafts = _align_inputs(joint, groups)
     _pair_one_sided(joint, groups, drafts)
     found = [*drafts.values(), *_assign_movement(joint, groups, drafts)]
+    wiring = Wiring(joint)
+    found = [part for draft in found for part in _split_large(joint, wiring, draft)]
+    found += _enclose_others(joint, wiring, found)
     found.sort(key=lambda draft: _position(joint, draft))
     return [
-        Region(number, draft.kind, tuple(sorted(draft.a)), tuple(sorted(draft.b)), draft.inputs, draft.outputs)
+        Region(
+            number,
+            draft.kind,
+            tuple(sorted(draft.a)),
+            tuple(sorted(draft.b)),
+            draft.inputs,
+            draft.outputs,
+            draft.basis,
+        )
         for number, draft in enumerate(found)
     ]
 
@@ -53,6 +68,44 @@ class _RegionDraft:
     b: list[int]
     inputs: Pairs = ()
     outputs: Pairs = ()
+    basis: Basis = "equal"
+
+
+def _split_large(joint: JointGraph, wiring: Wiring, draft: _RegionDraft) -> list[_RegionDraft]:
+    """Return the parts of a region without equal tensors inside, such as a padded model; else the region itself."""
+    if draft.kind != "equal" or min(len(draft.a), len(draft.b)) <= LARGE:
+        return [draft]
+    groups = pair_ops(wiring, sorted(draft.a), [joint.first_op_of_b + op for op in sorted(draft.b)])
+    pairs = sum(len(ours) == len(theirs) == 1 for ours, theirs in groups)
+    if pairs < ALIKE * max(len(draft.a), len(draft.b)):
+        return [draft]
+    return [_to_call_draft(joint, group) for group in groups]
+
+
+def _enclose_others(joint: JointGraph, wiring: Wiring, found: Iterable[_RegionDraft]) -> list[_RegionDraft]:
+    """Return regions of the operators that are in none, where they belong to calls whose outputs agree."""
+    left = set(range(len(joint.makes)))
+    for draft in found:
+        left.difference_update(draft.a, (joint.first_op_of_b + op for op in draft.b))
+    return [_to_call_draft(joint, group) for group in enclose(joint, wiring, left)]
+
+
+def _to_call_draft(joint: JointGraph, group: Ops) -> _RegionDraft:
+    ours, theirs = group
+    boundary = find_boundary(joint, [*ours, *theirs])
+    numbers = [joint.number_in_run(op) for op in theirs]
+    basis: Basis = "equal" if _have_equal_tensors(joint, ours, theirs) else "call"
+    kind: RegionKind = "movement" if all(joint.is_movement[op] for op in (*ours, *theirs)) else "equal"
+    return _RegionDraft(kind, ours, numbers, boundary.inputs, boundary.outputs, basis)
+
+
+def _have_equal_tensors(joint: JointGraph, ours: Iterable[int], theirs: Iterable[int]) -> bool:
+    """Return whether operators of both sides read equal tensors and make equal tensors."""
+    for entities in (joint.reads, joint.makes):
+        a, b = ({joint.anchor_of[entity] for op in ops for entity in entities[op]} for ops in (ours, theirs))
+        if a != b or not a or -1 in a:
+            return False
+    return True
 
 
 def _merge_within_run(joint: JointGraph, groups: DisjointSets) -> list[int]:

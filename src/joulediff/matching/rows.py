@@ -35,12 +35,14 @@ class RegionGroup:
 
 def group_regions(a: Run, b: Run, regions: Sequence[Region]) -> list[RegionGroup]:
     """Return the rows of a match, in the order of their first regions. Every region is in exactly one row."""
-    found: defaultdict[tuple[str, str, RegionKind], list[Region]] = defaultdict(list)
+    found: defaultdict[tuple[str, str, RegionKind, bool], list[Region]] = defaultdict(list)
     for region in regions:
-        found[_name(a, b, region), _where(a, b, region), region.kind].append(region)
+        # The sides of a region of two calls may differ in size, as the steps of a loop with and without a cache.
+        key = (_name(a, b, region), _where(a, b, region), region.kind, region.basis == "call")
+        found[key].append(region)
     return [
         RegionGroup(name, where, kind, tuple(each.id for each in group), len(group[0].a), len(group[0].b))
-        for (name, where, kind), group in found.items()
+        for (name, where, kind, _), group in found.items()
     ]
 
 
