@@ -13,6 +13,9 @@ The parts, all by default:
   activation, a dropped residual, another scale of attention (tests/rewrites/changes.py has the rule for the size of a
   change). Found if the first divergence begins in that layer. Goals: 19 of 20 of each kind, no divergence in 20 equal
   pairs.
+- itself: programs of 20,000 and 100,000 operators whose values converge, repeat, are constant or NaN (tests/rewrites/
+  repetitive.py), against themselves and another recording. Goals: every operator in a region with itself; 2 x 100,000
+  operators in 15 s.
 - models: GPT-2 small and a 32-layer Llama with random weights, eager against fused attention.
 - long: synthetic runs of 1,000 to 100,000 operators.
 
@@ -40,6 +43,8 @@ from joulediff.matching.match_runs import match_regions
 from joulediff.model.errors import JoulediffError
 
 TOLERANCES = (1e-5, 1e-4, 1e-3, 1e-2)
+PARTS = ("truth", "drift", "sensitivity", "itself", "models", "long")
+LOOPS = (20_000, 100_000)
 LENGTHS = (1_000, 3_000, 10_000, 30_000, 100_000)
 
 
@@ -191,6 +196,28 @@ def find_divergences(a, b):
         return None
 
 
+def judge_itself():
+    from rewrites.repetitive import PROGRAMS, make_repetitive, record_again, share_with_itself
+
+    results = []
+    for program, length in ((each, length) for each in PROGRAMS for length in LOOPS):
+        run = make_repetitive(program, length)
+        for name, other in (("itself", run), ("again", record_again(run))):
+            begin_s = time.perf_counter()
+            try:
+                regions = match_regions(run, other)
+            except JoulediffError as error:
+                regions = []
+                print(f"  {error}")
+            seconds = time.perf_counter() - begin_s
+            share, largest = share_with_itself(run, regions), max((len(each.a) for each in regions), default=0)
+            results.append({"program": program, "ops": length, "against": name, "share": share})
+            results[-1] |= {"largest": largest, "seconds": seconds}
+            print(f"  {program}, 2 x {length:,} operators, {name}: {share:.1%} with themselves, ", end="")
+            print(f"largest region {largest:,}, {seconds:.1f} s", flush=True)
+    return results
+
+
 def build_gpt2(attention):
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -256,7 +283,7 @@ def judge_long():
 
     results = []
     for length in LENGTHS:
-        runs = make_runs(length // OPS)
+        runs = make_runs(length // OPS, sketches=True)
         seconds, regions = best_of(3 if length <= 10_000 else 1, lambda runs=runs: match_regions(*runs))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         results.append({"ops": length, "seconds": seconds, "regions": len(regions), "peak_mb": peak})
@@ -269,7 +296,7 @@ def judge_long():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("parts", nargs="*", metavar="PART", default=["truth", "drift", "sensitivity", "models", "long"])
+    parser.add_argument("parts", nargs="*", metavar="PART", default=PARTS)
     parser.add_argument("--programs", type=int, default=50, metavar="N")
     parser.add_argument("--first", type=int, default=1000, metavar="SEED", help="of the first program")
     parser.add_argument("--layers", type=int, default=32, metavar="N", help="of the deep programs of drift")
@@ -282,6 +309,7 @@ def main():
             "truth": lambda: judge_truth(options.programs, options.first),
             "drift": lambda: judge_drift(options.programs, options.first, options.layers),
             "sensitivity": judge_sensitivity,
+            "itself": judge_itself,
             "models": judge_models,
             "long": judge_long,
         }[part]

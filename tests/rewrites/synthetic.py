@@ -1,44 +1,50 @@
 """Two synthetic runs of any length, made of layers of 8 operators.
 
 A layer reads the output of the last layer and a weight: a product, an activation of five operators that differ between
-the runs, a view, and a sum with the input of the layer. Signatures are random; equal tensors differ by rounding.
+the runs, a view, and a sum with the input of the layer. Signatures are random, with sketches or without, as those of
+old recordings; equal tensors differ by rounding.
 """
 
 from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from typing import Any
 
 from joulediff.model.run import Run
-from joulediff.model.signature import Signature
+from joulediff.model.signature import SKETCH, SKETCH_STEP, Signature
 from run_builders import RunBuilder
 
 OPS = 8
 
 
-def make_runs(layers: int, seed: int = 0) -> tuple[Run, Run]:
+def make_runs(layers: int, seed: int = 0, *, sketches: bool = False) -> tuple[Run, Run]:
     """Return two runs with this number of layers."""
     chance = random.Random(seed)
     a, b = _Builder("a"), _Builder("b")
-    x = _draw(chance)
-    last_a, last_b = a.give(x), b.give(_round(x, chance))
+
+    def draw() -> Signature:
+        return draw_signature(chance, with_sketch=sketches)
+
+    x = draw()
+    last_a, last_b = a.give(x), b.give(round_signature(x, chance))
     for _ in range(layers):
-        weight, product, active, total = (_draw(chance) for _ in range(4))
+        weight, product, active, total = (draw() for _ in range(4))
         layer_a = a.add("mm", [last_a, a.give(weight)], product)
-        layer_b = b.add("mm", [last_b, b.give(weight)], _round(product, chance))
+        layer_b = b.add("mm", [last_b, b.give(weight)], round_signature(product, chance))
         inner_a, inner_b = layer_a, layer_b
         for name_a, name_b in (("pow", "mul"), ("mul", "exp"), ("tanh", "add"), ("add", "div")):
-            inner_a, inner_b = a.add(name_a, [inner_a], _draw(chance)), b.add(name_b, [inner_b], _draw(chance))
+            inner_a, inner_b = a.add(name_a, [inner_a], draw()), b.add(name_b, [inner_b], draw())
         done_a = a.add("mul", [inner_a, layer_a], active)
-        done_b = b.add("mul", [inner_b, layer_b], _round(active, chance))
+        done_b = b.add("mul", [inner_b, layer_b], round_signature(active, chance))
         view_a, view_b = a.add("view", [done_a], active), b.add("view", [done_b], b.signatures[done_b])
         last_a = a.add("add", [view_a, last_a], total)
-        last_b = b.add("add", [view_b, last_b], _round(total, chance))
+        last_b = b.add("add", [view_b, last_b], round_signature(total, chance))
     return a.build(), b.build()
 
 
-def _draw(chance: random.Random) -> Signature:
+def draw_signature(chance: random.Random, *, with_sketch: bool = False) -> Signature:
     """Return the signature of a tensor of many random numbers."""
     count, scale, shift = 4096, math.exp(chance.gauss(0, 1)), 0.1 * chance.gauss(0, 1)
 
@@ -59,14 +65,20 @@ def _draw(chance: random.Random) -> Signature:
         count * scale**2,
         count * scale**3 * near(3 * shift),
         count * scale**4 * near(3.0),
+        # The sums of random signs have a variance of 1 / SKETCH each.
+        tuple(round(chance.gauss(0, SKETCH**-0.5) / SKETCH_STEP) for _ in range(SKETCH)) if with_sketch else None,
     )
 
 
-def _round(signature: Signature, chance: random.Random) -> Signature:
+def round_signature(signature: Signature, chance: random.Random) -> Signature:
     """Return a signature with the rounding errors of another order of computation."""
     names = ("low", "high", "sum_x", "sum_abs", "sum_x2", "sum_x3", "sum_x4")
-    facts = {name: getattr(signature, name) for name in Signature.__dataclass_fields__}
-    return Signature(**{**facts, **{name: facts[name] * (1 + 1e-7 * chance.gauss(0, 1)) for name in names}})
+    changes = {name: getattr(signature, name) * (1 + 1e-7 * chance.gauss(0, 1)) for name in names}
+    if signature.sketch is None:
+        return replace(signature, **changes)
+    # Another multiple of the step is the nearest one for few of the sums.
+    sketch = tuple(each + (1 if chance.random() < 0.01 else 0) for each in signature.sketch)
+    return replace(signature, **changes, sketch=sketch)
 
 
 class _Builder:
