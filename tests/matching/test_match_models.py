@@ -51,7 +51,8 @@ def check_size(a: Run, b: Run, regions: list[Region]) -> None:
         assert len(ops) >= 0.99 * len(run.ops)
     sizes = [max(len(each.a), len(each.b)) for each in regions]
     assert statistics.median(sizes) <= 2
-    assert max(sizes) <= 12
+    # Mixtral in bfloat16 sends some tokens to other experts, so the experts of a layer form one region.
+    assert max(sizes) <= 13
 
 
 OPTIONS: dict[str, dict[str, Any]] = {

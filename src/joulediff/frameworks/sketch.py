@@ -42,6 +42,28 @@ def to_sketch(sums: Sequence[float] | np.ndarray, sum_x2: float) -> tuple[int, .
     return tuple(int(step) for step in np.rint(steps))
 
 
+@lru_cache(maxsize=4096)
+def count_signs(count: int) -> np.ndarray:
+    """Return the sums of the groups of a tensor of `count` ones."""
+    periods, rest = divmod(count, SIGN_PERIOD)
+    total = signed_sums(np.ones(rest), periods * SIGN_PERIOD)
+    if periods:
+        bits = _mix_all(np.arange(SIGN_PERIOD, SIGN_PERIOD + periods, dtype=np.uint32))
+        negative = [int((bits >> np.uint32(group) & np.uint32(1)).sum()) for group in range(SKETCH)]
+        total = total + _sum_groups(np.ones(SIGN_PERIOD), _signs()) * (periods - 2.0 * np.array(negative))
+    return total
+
+
+def _mix_all(numbers: np.ndarray) -> np.ndarray:
+    """Return `mix` of each of many 32-bit numbers."""
+    numbers = numbers ^ numbers >> np.uint32(16)
+    numbers = numbers * np.uint32(0x85EBCA6B)
+    numbers ^= numbers >> np.uint32(13)
+    numbers = numbers * np.uint32(0xC2B2AE35)
+    mixed: np.ndarray = numbers ^ numbers >> np.uint32(16)
+    return mixed
+
+
 def _sum_groups(x: np.ndarray, signs: np.ndarray) -> np.ndarray:
     """Return the sums of x * signs by index % SKETCH."""
     whole = x.size - x.size % _LANES

@@ -1,21 +1,22 @@
 """Anchors checked by their context: unsupported ones are dropped, and weak values get anchors.
 
-Two tensors may have similar sums without being equal, most often where neither has a counterpart. Sketches that agree
-leave no such doubt; anchors by sums alone are checked. Equal tensors
-are computed from equal tensors: an anchor is supported if both sides were computed from the same nearest anchors,
-except for weights that one run holds fused. An unsupported anchor is kept only if its distance is nearly zero.
+Two tensors may have similar sums without being equal, most often where neither has a counterpart; residual streams of
+neighbouring layers even have similar sketches. Equal tensors are computed from equal tensors: an anchor is supported if
+both sides were computed from the same nearest anchors, except for weights that one run holds fused. An unsupported
+anchor is kept only if its distance is nearly zero.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from joulediff.matching.anchors import DEPTH, Anchor
-from joulediff.matching.features import is_same_weak_value
+from joulediff.matching.anchors import DEPTH, DRIFT, Anchor, have_same_order, order_of
+from joulediff.matching.features import SAME_SKETCH, is_same_weak_value, sketch_distance
 from joulediff.matching.joint_graph import JointGraph
 from joulediff.model.signature import Signature
 
@@ -51,7 +52,7 @@ def drop_unsupported_anchors(joint: JointGraph, anchors: Sequence[Anchor]) -> No
         origins = {
             number: (find_origin(joint, pair[0]), find_origin(joint, pair[1]))
             for number, pair in made.items()
-            if joint.anchor_of[pair[0]] >= 0
+            if joint.anchor_of[pair[0]] >= 0 and number < len(anchors)
         }
         supported = {number: _is_supported(joint, origins, siblings, made[number]) for number in origins}
         near = [anchors[number].distance for number in origins if supported[number] and not anchors[number].has_order]
@@ -59,7 +60,8 @@ def drop_unsupported_anchors(joint: JointGraph, anchors: Sequence[Anchor]) -> No
         doubtful = {
             number
             for number in origins
-            if not (supported[number] or anchors[number].has_order or anchors[number].distance <= limit)
+            if not supported[number]
+            and anchors[number].distance > (SAME_SKETCH if anchors[number].has_order else limit)
         }
         if not doubtful:
             return
@@ -173,10 +175,8 @@ def add_weak_anchors(joint: JointGraph, tolerance: float) -> None:
     """
     found: defaultdict[object, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for entity, anchor in enumerate(joint.anchor_of):
-        if anchor >= 0 or joint.is_strong[entity]:
-            continue
-        signature = signature_of(joint, entity)
-        if signature is None or not signature.finite:
+        signature = None if anchor >= 0 else signature_of(joint, entity)
+        if signature is None or not signature.finite or (joint.is_strong[entity] and signature.sketch is None):
             continue
         around = _origin(joint, entity) if joint.is_derived[entity] else find_uses(joint, entity)
         if around:
@@ -213,8 +213,20 @@ def are_equal(joint: JointGraph, one: int, other: int, tolerance: float) -> bool
         # A mask is filled with the lowest number of its type; only squares of the lowest float64 overflow. It equals
         # the mask of another type. Of two such masks too little is left to compare.
         return a.overflows != b.overflows
-    slack = DEPTH * max(_rounding(joint, one), _rounding(joint, other))
-    return is_same_weak_value(a, b, tolerance=tolerance + slack)
+    rounding = max(_rounding(joint, one), _rounding(joint, other))
+    if not is_same_weak_value(a, b, tolerance=tolerance + DEPTH * rounding):
+        return False
+    apart = _order_distance(joint, one, other)
+    return apart is None or apart <= tolerance + SAME_SKETCH + DRIFT * rounding
+
+
+def _order_distance(joint: JointGraph, one: int, other: int) -> float | None:
+    """Return the distance of the sketches of two entities; None where the orders of their elements may differ."""
+    sides = joint.sides[joint.side_of_entity(one)], joint.sides[joint.side_of_entity(other)]
+    values = joint.values[one][0], joint.values[other][0]
+    orders = [order_of(side.graph.run.values[value]) for side, value in zip(sides, values, strict=True)]
+    apart = float(sketch_distance(sides[0].features.sketches[values[0]], sides[1].features.sketches[values[1]]))
+    return apart if have_same_order(*orders) and math.isfinite(apart) else None
 
 
 def signature_of(joint: JointGraph, entity: int) -> Signature | None:

@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from joulediff.matching.equivalence import POWERS, Composition, Equivalence
-from joulediff.matching.features import SAME_SKETCH, Features
+from joulediff.matching.features import SAME_SKETCH, Features, sketch_distance
 from joulediff.matching.graph import Graph
+from joulediff.model.run import Value
 
 # The nearest candidate is taken without regard to context if the next one is this many times as far.
 CLEARLY = 3.0
@@ -31,6 +32,8 @@ EXACT = 1e-8
 DEPTH, SINGLE = 4.0, 16.0
 # The same for the distance of sketches, which does not average over the elements. Unrelated tensors are 1.4 apart.
 DRIFT = 32.0
+# Largest distance of equal tensors without their means.
+CORRELATED = 0.5
 _CANDIDATES = 6
 _ROUNDS = 4
 
@@ -105,6 +108,8 @@ def _find_by_sketch(a: AnalysedRun, b: AnalysedRun, tolerance: float) -> Candida
             at, nth = np.nonzero(np.isfinite(distances))
             mine, other = (places[at, nth], at) if swapped else (at, places[at, nth])
             near = distances[at, nth] <= tolerance + SAME_SKETCH + np.maximum(slack_a[mine], slack_b[other])
+            centred = sketch_distance(a.features.centred[ours[mine]], b.features.centred[theirs[other]])
+            near &= centred <= CORRELATED
             _keep_nearest(found, a, b, ours[mine[near]], theirs[other[near]], distances[at, nth][near])
     return found
 
@@ -152,12 +157,11 @@ class _Orders:
     """The ways in which the elements of each class of a run are ordered."""
 
     def __init__(self, side: AnalysedRun) -> None:
-        self.shapes: dict[int, set[frozenset[int]]] = defaultdict(set)
+        self.shapes: dict[int, set[Order]] = defaultdict(set)
         self.is_given = set[int]()
         values, class_of = side.graph.run.values, side.equivalence.class_of.tolist()
         for value in np.flatnonzero(np.isfinite(side.features.sketches[:, 0])).tolist():
-            shape = values[value].shape if values[value].repeats == 1 else ()
-            self.shapes[class_of[value]].add(frozenset(accumulate(reversed(shape), mul, initial=1)))
+            self.shapes[class_of[value]].add(order_of(values[value]))
         for value, makers in enumerate(side.graph.makers):
             if not makers:
                 self.is_given.add(class_of[value])
@@ -171,9 +175,20 @@ def are_contrary(a: _Orders, b: _Orders, one: int, other: int, distance: float) 
     """
     if distance <= EXACT and one in a.is_given and other in b.is_given:
         return False
-    return any(
-        max(x) == max(y) > 1 and (x <= y or y <= x) for x in a.shapes.get(one, ()) for y in b.shapes.get(other, ())
-    )
+    return any(have_same_order(x, y) for x in a.shapes.get(one, ()) for y in b.shapes.get(other, ()))
+
+
+Order = frozenset[int]
+
+
+def order_of(value: Value) -> Order:
+    """Return the strides that a value would have if it were contiguous, and the number of its elements."""
+    return frozenset(accumulate(reversed(value.shape if value.repeats == 1 else ()), mul, initial=1))
+
+
+def have_same_order(a: Order, b: Order) -> bool:
+    """Return whether one of two shapes is the other one with neighbouring dimensions merged."""
+    return max(a) == max(b) > 1 and (a <= b or b <= a)
 
 
 def slack_of(side: AnalysedRun, values: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
@@ -312,10 +327,19 @@ def find_nearest(
     kept = min(count, len(table))
     for begin in range(0, len(rows), _CHUNK):
         part = slice(begin, begin + _CHUNK)
-        gaps = np.abs(rows[part, None, :] - table[None, :, :])
-        apart = np.sqrt((gaps**2).sum(axis=2)) if norm == 2 else gaps.max(axis=2, initial=0.0)
-        nearest = np.argsort(apart, axis=1, kind="stable")[:, :kept]
+        if norm == 2:
+            apart = _euclidean(rows[part], table)
+        else:
+            apart = np.abs(rows[part, None, :] - table[None, :, :]).max(axis=2, initial=0.0)
+        nearest = np.argpartition(apart, kept - 1, axis=1)[:, :kept]
+        order = np.argsort(np.take_along_axis(apart, nearest, axis=1), axis=1, kind="stable")
+        nearest = np.take_along_axis(nearest, order, axis=1)
         distances[part, :kept] = np.take_along_axis(apart, nearest, axis=1)
         places[part, :kept] = nearest
     distances[distances >= within] = np.inf
     return distances, places
+
+
+def _euclidean(rows: Floats, table: Floats) -> Floats:
+    squares = (rows**2).sum(axis=1)[:, None] + (table**2).sum(axis=1) - 2 * (rows @ table.T)
+    return np.asarray(np.sqrt(np.maximum(squares, 0.0)))

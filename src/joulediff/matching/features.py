@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from joulediff.frameworks.sketch import count_signs
 from joulediff.matching.graph import Graph
 from joulediff.model.run import Run
 from joulediff.model.signature import SKETCH, SKETCH_STEP, Signature, compare
@@ -47,6 +48,8 @@ COARSE = 2**-4
 DOMINATED = 0.98
 # Sketches of the same elements differ by at most this, because they are stored in steps.
 SAME_SKETCH = 4 * SKETCH**0.5 * SKETCH_STEP
+# A tensor whose squares without the mean are less than this share of its squares is constant.
+CONSTANT = 1e-7
 # Sums of denormals, and powers near the limits of a double, are not compared.
 _LEAST, _MOST = 1e-280, 1e280
 
@@ -68,6 +71,8 @@ class Features:
     """Count of nonzero elements and power sums; both add up under concatenation."""
     sketches: Floats
     """The sketch, and the logarithm of the norm; NaN for a value without a sketch."""
+    centred: Floats
+    """The sketch of the tensor without its mean, over the norm of that: all positive tensors have similar sketches."""
     sketched: Floats
     """Number of elements that the sketch was made of: each once, if they are repeated."""
     rounding: Floats
@@ -93,8 +98,19 @@ def find_features(graph: Graph) -> Features:
     strong = known & (integral == 0) & ~whole & (nonzeros >= FEW) & (top < DOMINATED)
     found[~known] = np.nan
     adding = np.concatenate([nonzeros[:, None], sums], axis=1)
-    sketches = _sketches(run)[places] if len(places) else np.empty((0, SKETCH + 1))
-    return Features(found * WEIGHTS, strong, known, sizes, counts, adding, sketches, rows[:, 0], _roundings(graph))
+    sketches, centred = _sketches(run)
+    return Features(
+        found * WEIGHTS,
+        strong,
+        known,
+        sizes,
+        counts,
+        adding,
+        sketches[places],
+        centred[places],
+        rows[:, 0],
+        _roundings(graph),
+    )
 
 
 def sketch_distance(a: Floats, b: Floats) -> Floats:
@@ -140,14 +156,26 @@ def _table(run: Run) -> Floats:
     return np.array([*rows, (0,) * 11], dtype=np.float64)
 
 
-def _sketches(run: Run) -> Floats:
-    """Return the sketch of each signature with the logarithm of its norm, and a last row for values without one."""
+def _sketches(run: Run) -> tuple[Floats, Floats]:
+    """Return sketches and centred sketches, a row for each signature, and a last one for values without one."""
     found = np.full((len(run.signatures) + 1, SKETCH + 1), np.nan)
+    centred = np.full((len(run.signatures) + 1, SKETCH), np.nan)
     has = [at for at, each in enumerate(run.signatures) if each.sketch is not None and each.sum_x2 > 0.0]
-    if has:
-        found[has, :SKETCH] = np.array([run.signatures[at].sketch for at in has], dtype=np.float64) * SKETCH_STEP
-        found[has, SKETCH] = 0.5 * np.log([run.signatures[at].sum_x2 for at in has])
-    return found
+    if not has:
+        return found, centred
+    signatures = [run.signatures[at] for at in has]
+    found[has, :SKETCH] = np.array([each.sketch for each in signatures], dtype=np.float64) * SKETCH_STEP
+    squares = np.array([each.sum_x2 for each in signatures])
+    found[has, SKETCH] = 0.5 * np.log(squares)
+    means = np.array([each.sum_x / each.count for each in signatures])
+    ones = np.array([count_signs(each.count) for each in signatures])
+    counts = np.array([each.count for each in signatures], dtype=np.float64)
+    with np.errstate(all="ignore"):
+        left = squares - counts * means**2
+        spread = np.sqrt(np.where(left > CONSTANT * squares, left, np.nan))
+        shift = found[has, :SKETCH] * np.sqrt(squares)[:, None] - means[:, None] * ones
+        centred[has] = shift / spread[:, None]
+    return found, centred
 
 
 def _normalise(sums: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:

@@ -119,7 +119,7 @@ def to_joint_graph(a: AnalysedRun, b: AnalysedRun, anchors: Sequence[Anchor]) ->
     _add_run(joint, a, {anchor.a: number for number, anchor in enumerate(anchors)})
     _add_run(joint, b, {anchor.b: number for number, anchor in enumerate(anchors)})
     # Tensors computed from constants may be equal by chance, so they count as weak, like the constants.
-    doubtful = {joint.anchor_of[entity] for entity, derived in enumerate(joint.is_derived) if not derived}
+    doubtful = {joint.anchor_of[entity] for entity, derived in enumerate(joint.is_derived) if not derived} - {-1}
     for entity, anchor in enumerate(joint.anchor_of):
         if anchor in doubtful:
             joint.anchor_of[entity] = -1

@@ -8,48 +8,70 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 
 from joulediff.matching.anchor_support import add_weak_anchors, drop_unsupported_anchors
 from joulediff.matching.anchors import AnalysedRun, find_anchors, find_nearest, slack_of
 from joulediff.matching.congruence import add_congruent_anchors
+from joulediff.matching.drift import Distances, find_divergences, find_drift
+from joulediff.matching.enclosing.enclose import do_steps_agree
 from joulediff.matching.equivalence import find_compositions, find_equivalence
 from joulediff.matching.features import find_features, is_same_weak_value
 from joulediff.matching.graph import to_graph
 from joulediff.matching.joint_graph import skip_compositions, to_joint_graph
-from joulediff.matching.merged_tensors import split_merged_tensors
+from joulediff.matching.merged_tensors import split_merged_products, split_merged_weights
 from joulediff.matching.regions import find_regions
 from joulediff.model.errors import JoulediffError
-from joulediff.model.finding import Region
+from joulediff.model.finding import Match, Region
 from joulediff.model.options import DiffOptions
+from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run
 
 # Relative difference that the features of equal tensors may have, beyond the rounding of their float types.
 TOLERANCE = DiffOptions.tolerance
 
 
-def match_regions(a: Run, b: Run, *, tolerance: float = TOLERANCE) -> list[Region]:
-    """Return the regions of two runs, in the order of their first operators.
+def match_runs(a: Run, b: Run, *, tolerance: float = TOLERANCE, listener: ProgressListener | None = None) -> Match:
+    """Return the regions of two runs, in the order of their first operators, and where the runs differ.
 
-    Every operator is in one region, or in none if it has no counterpart. Raises JoulediffError for a run without
-    operators or signatures, and for runs that were given different inputs or weights.
+    Every operator is in one region, or in none if the outputs of the runs differ and it has no counterpart. Raises
+    JoulediffError for a run without operators or signatures, and for runs that were given different inputs or weights.
     """
     if not 0 <= tolerance < 1:
         raise JoulediffError(f"cannot match with a tolerance of {tolerance:g}", fix="give a number from 0 to 1")
     for run in (a, b):
         _check_recorded(run)
+    listener = listener or ProgressListener()
     with _without_collector():
+        listener.stage("matching: reading tensors", 0.0)
         sides = _analyse(a), _analyse(b)
-        check_inputs(*sides, tolerance)
+        other_weights = check_inputs(*sides, tolerance)
+        listener.stage("matching: comparing tensors", 0.3)
         anchors = find_anchors(*sides, tolerance)
         joint = to_joint_graph(*sides, anchors)
+        listener.stage("matching: checking pairs", 0.5)
+        split_merged_weights(joint)
         drop_unsupported_anchors(joint, anchors)
         skip_compositions(joint)
-        split_merged_tensors(joint, tolerance)
+        split_merged_products(joint, tolerance)
         add_congruent_anchors(joint, tolerance)
         add_weak_anchors(joint, tolerance)
-        return find_regions(joint)
+        agree = do_steps_agree(joint)
+        if other_weights is not None and not agree:
+            raise other_weights.error
+        listener.stage("matching: forming regions", 0.7)
+        distances = Distances(joint, anchors)
+        regions, drifts = find_drift(joint, distances, find_regions(joint))
+        divergences = find_divergences(joint, distances, regions, drifts, agree=agree)
+        notes = () if other_weights is None else (other_weights.note,)
+        return Match(tuple(regions), tuple(divergences), notes)
+
+
+def match_regions(a: Run, b: Run, *, tolerance: float = TOLERANCE) -> list[Region]:
+    """Return the regions of two runs alone."""
+    return list(match_runs(a, b, tolerance=tolerance).regions)
 
 
 def _analyse(run: Run) -> AnalysedRun:
@@ -90,22 +112,40 @@ SINGLE_NUMBER = 2**-7
 _MOST = 200
 
 
-def check_inputs(a: AnalysedRun, b: AnalysedRun, tolerance: float) -> None:
-    """Raise JoulediffError if an input of the runs differs, or most weights; the message names the first one."""
+@dataclass(frozen=True, slots=True)
+class OtherWeights:
+    """Most weights of the two runs differ: an error, unless their outputs are equal."""
+
+    error: JoulediffError
+    note: str
+
+
+def check_inputs(a: AnalysedRun, b: AnalysedRun, tolerance: float) -> OtherWeights | None:
+    """Raise JoulediffError if an input of the runs differs; the message names the first one. Return different weights.
+
+    One run may hold its weights folded (a batch norm in a convolution), so their difference alone is no error.
+    """
     ours, theirs = _list_inputs(a), _list_inputs(b)
     unmatched_a = _find_unmatched(a, b, ours, theirs, tolerance)
     unmatched_b = _find_unmatched(b, a, theirs, ours, tolerance)
     values, shapes = a.graph.run.values, {b.graph.run.values[number].shape for number in unmatched_b}
+    labels = f"{a.graph.run.label} and {b.graph.run.label}"
     for kinds, word, most in ((("input",), "inputs", 0.0), (("parameter", "buffer"), "weights", MOST_WEIGHTS)):
         count = sum(values[number].kind in kinds for number in ours)
         other = [number for number in unmatched_a if values[number].kind in kinds and values[number].shape in shapes]
-        if len(other) > most * count:
-            value = values[other[0]]
-            what = f"{value.name or 'one'} ({'x'.join(map(str, value.shape)) or 'a number'}, {value.dtype})"
-            raise JoulediffError(
-                f"{a.graph.run.label} and {b.graph.run.label} were given different {word}: first {what}",
-                fix="record both with the same inputs, seed and weights",
-            )
+        if len(other) <= most * count:
+            continue
+        value = values[other[0]]
+        what = f"{value.name or 'one'} ({'x'.join(map(str, value.shape)) or 'a number'}, {value.dtype})"
+        error = JoulediffError(
+            f"{labels} were given different {word}: first {what}",
+            fix="record both with the same inputs, seed and weights",
+        )
+        if word == "inputs":
+            raise error
+        note = f"{len(other)} of {count} weights differ, first {what}; the match relies on the equal outputs"
+        return OtherWeights(error, note)
+    return None
 
 
 def _list_inputs(side: AnalysedRun) -> list[int]:

@@ -10,31 +10,33 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 
 import numpy as np
 
 from joulediff.matching.anchor_support import Origin, find_origin
 from joulediff.matching.anchors import DEPTH
-from joulediff.matching.features import SAME
 from joulediff.matching.joint_graph import JointGraph
 
 # Most parts of one tensor, and most rounds: parts of parts are found in the next one.
 _PARTS = 64
 _ROUNDS = 8
+# Most parts that need not be consecutive, and most tensors that they are chosen from.
+_CHOSEN, _CHOICE = 4, 16
 # Sums of weights that were read from the same file, over another order of elements.
 EXACT = 1e-7
 Key = tuple[int, frozenset[int]]
 
 
-def split_merged_tensors(joint: JointGraph, tolerance: float) -> None:
-    """Replace merged weights, and the tensors computed from them, by the parts that the other run has."""
-    _split_weights(joint)
+def split_merged_products(joint: JointGraph, tolerance: float) -> None:
+    """Replace tensors that are computed from merged weights by the parts that the other run has."""
     for _ in range(_ROUNDS):
         if not _split_computed(joint, tolerance):
             return
 
 
-def _split_weights(joint: JointGraph) -> None:
+def split_merged_weights(joint: JointGraph) -> None:
+    """Replace merged weights by the parts that the other run has."""
     given = [
         [each for each in _list_open(joint, side) if not joint.makers[each] and joint.readers[each]] for side in (0, 1)
     ]
@@ -44,8 +46,8 @@ def _split_weights(joint: JointGraph) -> None:
         taken = set[int]()
         for whole in wholes:
             left = [each for each in parts if each not in taken and joint.anchor_of[each] < 0]
-            found = _find_run(joint, whole, left, EXACT)
-            if found:
+            found = next((each for each in _find_runs(joint, whole, left) if _add_up(joint, whole, each, EXACT)), None)
+            if found is not None:
                 taken.update(found)
                 joint.split(whole, found)
 
@@ -67,10 +69,15 @@ def _split_computed(joint: JointGraph, tolerance: float) -> bool:
                 left = [each for each in theirs.get(key, ()) if joint.anchor_of[each] < 0]
                 if len(left) < 2 or not joint.makers[whole]:
                     continue
-                found = _find_run(joint, whole, left, tolerance)
-                if found and frozenset().union(*(origins[p].anchors for p in found)) == origins[whole].anchors:
-                    joint.split(whole, found)
-                    changed = True
+                # The other run has the whole too, though with other values.
+                if any(_count(joint, p) == _count(joint, whole) and origins[p] == origins[whole] for p in left):
+                    continue
+                for found in _find_sets(joint, whole, left):
+                    known = frozenset().union(*(origins[part].anchors for part in found))
+                    if known == origins[whole].anchors and _add_up(joint, whole, found, tolerance):
+                        joint.split(whole, found)
+                        changed = True
+                        break
     return changed
 
 
@@ -86,26 +93,38 @@ def _list_open(joint: JointGraph, side: int) -> Iterator[int]:
             yield entity
 
 
-def _find_run(joint: JointGraph, whole: int, parts: Sequence[int], tolerance: float) -> list[int]:
-    """Return consecutive parts whose counts and sums add up to those of the whole; none if there are none."""
-    sums, count, rounding = _sums(joint, whole)
-    limit = max(SAME, tolerance + (DEPTH * rounding if tolerance > EXACT else 0.0))
-    rows = [_sums(joint, each) for each in parts]
+def _find_runs(joint: JointGraph, whole: int, parts: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Yield consecutive parts whose counts add up to that of the whole."""
+    count, counts = _count(joint, whole), [_count(joint, each) for each in parts]
     for begin in range(len(parts)):
-        total, size = np.zeros_like(sums), 0.0
+        size = 0.0
         for end in range(begin, min(len(parts), begin + _PARTS)):
-            total = total + rows[end][0]
-            size += rows[end][1]
+            size += counts[end]
             if size >= count:
-                if size == count and end > begin and _are_near(sums, total, limit):
-                    return list(parts[begin : end + 1])
+                if size == count and end > begin:
+                    yield parts[begin : end + 1]
                 break
-    return []
 
 
-def _sums(joint: JointGraph, entity: int) -> tuple[np.ndarray, float, float]:
-    features, value = joint.sides[joint.entity_sides[entity]].features, joint.values[entity][0]
-    return features.sums[value], float(features.counts[value]), float(features.rounding[value])
+def _find_sets(joint: JointGraph, whole: int, parts: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Yield parts whose counts add up to that of the whole: consecutive ones first, then a few of the first ones."""
+    yield from _find_runs(joint, whole, parts)
+    count, first = _count(joint, whole), [(_count(joint, each), each) for each in parts[:_CHOICE]]
+    for number in range(2, _CHOSEN + 1):
+        for chosen in combinations([each for each in first if each[0] < count], number):
+            if sum(size for size, _ in chosen) == count:
+                yield [part for _, part in chosen]
+
+
+def _count(joint: JointGraph, entity: int) -> float:
+    return float(joint.sides[joint.entity_sides[entity]].features.counts[joint.values[entity][0]])
+
+
+def _add_up(joint: JointGraph, whole: int, parts: Sequence[int], tolerance: float) -> bool:
+    side, other = joint.sides[joint.entity_sides[whole]], joint.sides[1 - joint.entity_sides[whole]]
+    value, values = joint.values[whole][0], [joint.values[each][0] for each in parts]
+    rounding = DEPTH * float(side.features.rounding[value]) if tolerance > EXACT else 0.0
+    return _are_near(side.features.sums[value], other.features.sums[values].sum(axis=0), tolerance + rounding)
 
 
 def _are_near(a: np.ndarray, b: np.ndarray, limit: float) -> bool:
