@@ -21,6 +21,7 @@ from run_builders import energy
 X, W = draw(16, 32), draw(32, 32, seed=1)
 FEW = draw(16, 32, seed=2)
 BIAS = Tensor(W.array[0])
+SQUARE = draw(32, 32, seed=4)
 FUNCTIONS = {"sin": np.sin, "cos": np.cos, "exp": np.exp, "tanh": np.tanh, "square": np.square, "cbrt": np.cbrt}
 FUNCTIONS |= {"sqrt": np.sqrt, "log1p": np.log1p}
 
@@ -317,3 +318,57 @@ def test_operators_that_cost_more_than_their_step_are_no_finding() -> None:
     diff = diagnose(a, b)
     assert diff.findings == ()
     assert any("cost more than the whole step" in note for note in diff.notes)
+
+
+def padded(rows: int, last: Callable[[Tensor], Tensor] = exp) -> Callable[[], Any]:
+    """Return a step on 16 rows that count and others that no other program has."""
+    x = Tensor(np.concatenate([X.array, 3 + draw(rows, 32, seed=rows).array]))
+
+    def step() -> Tensor:
+        y = x
+        for weight in (W, SQUARE, W, SQUARE):
+            y = tanh(exp(y @ weight) + y)
+        y = last(y)
+        return call("slice", y.array[:16], y, 16, is_view=True)
+
+    return step
+
+
+def test_rows_that_do_more_of_the_same_work_are_one_finding() -> None:
+    """Their tensors differ in size, so neither program's operators can run on the other's tensors."""
+    table = {"mm": 10.0, "exp": 3.0, "tanh": 2.0}
+    a, b = record(padded(48), costs(table)), record(padded(8), costs({"mm": 4.0, "exp": 1.0, "tanh": 2.0}))
+    programs = {"a": LiveProgram(a), "b": LiveProgram(b)}
+    diff = diagnose(a, b, live=programs)
+    found = only(diff)
+    assert (found.region, found.kind, found.cause.type) == ("mm, 1 more", "redundant", "call_path")
+    assert found.cost.delta_j == pytest.approx(4 * 6.0 + 5 * 2.0)
+    assert found.cause.evidence[0] == (
+        "mm makes 2,048 numbers where the other side makes 768; the outputs of the calls around it are equal"
+    )
+    why = "not tried: its tensors differ between the programs, and only the calls around it agree"
+    assert found.cause.not_tried == why
+    assert not found.proof.confirmed and not found.proof.trials
+    assert set(programs["a"].asked) == {"own"}, "its own operators are measured again, and nothing else is run"
+    assert not [row for row in diff.rows if row.kind == "unmatched"]
+
+
+def test_a_larger_row_that_does_not_cost_more_again_is_no_finding() -> None:
+    a, b = (record(padded(rows), costs({"mm": joules})) for rows, joules in ((48, 10.0), (8, 4.0)))
+    diff = diff_of(a, b, {"own": 4.0})
+    assert not diff.findings
+    assert any("did not show again" in note for note in diff.notes)
+
+
+def test_larger_rows_of_recordings_are_found_too() -> None:
+    a, b = (record(padded(rows), costs({"mm": joules})) for rows, joules in ((48, 10.0), (8, 4.0)))
+    found = only(diagnose(a, b))
+    assert found.cause.not_tried == "not tried: the program is not available, only its recording"
+
+
+def test_programs_with_other_results_keep_their_operators_apart() -> None:
+    a, b = record(padded(48), costs({"mm": 10.0})), record(padded(8, softmax), costs({"mm": 4.0}))
+    diff = diagnose(a, b)
+    assert not diff.findings
+    left = row_named(diff, "no counterpart")
+    assert (left.ops_a, left.ops_b) == (len(a.ops), len(b.ops)) == (diff.a.unmatched, diff.b.unmatched)

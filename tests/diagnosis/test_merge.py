@@ -123,3 +123,11 @@ def test_an_entry_of_a_configuration_is_one_cause_in_all_regions() -> None:
     config = Cause("call_path", "config.use_cache", True, False, HERE, None)
     first = found(3.0, 1.0, cause=config)
     assert identity(first) == identity(replace(first, name="other"))
+
+
+def test_rows_that_do_more_of_the_same_work_in_one_call_are_one_cause() -> None:
+    path = Cause("call_path", "generate", None, None, HERE, HERE)
+    rows = [replace(found(3.0, 1.0, cause=path, region=name), call_key=("a", "generate")) for name in ("mm", "silu")]
+    assert identity(rows[0]) == identity(rows[1])
+    assert identity(rows[0]) != identity(replace(rows[1], call_key=("a", "encode")))
+    assert identity(rows[0]) != identity(replace(rows[1], call_key=None))

@@ -11,7 +11,8 @@ from dataclasses import replace
 from joulediff.diagnosis.build import conclude, draft_row, max_saving_j
 from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.diagnosis.draft import Draft, Investigation
-from joulediff.diagnosis.evidence.deviation import find_deviation
+from joulediff.diagnosis.evidence.deviation import find_deviation, library_call
+from joulediff.diagnosis.evidence.discarded_outputs import makes_more
 from joulediff.diagnosis.evidence.find_leads import find_leads
 from joulediff.diagnosis.evidence.host import find_around, find_waits
 from joulediff.diagnosis.lead import Subject, make_subject
@@ -78,7 +79,10 @@ def diagnose_row(
     subject = make_subject(work.comparison, region, row.expensive)
     if subject.op(row.expensive) is None or not _costs_more_than_it_saves(work, row) or _is_disturbed(work, row):
         return None
-    is_live = to_run is not None and row.expensive in work.live and work.tried < MAX_TRIED and not is_only
+    call_key = _call_key(subject)
+    is_known = call_key is not None and any(draft.call_key == call_key for draft in work.drafts)
+    can_run = to_run is not None and row.expensive in work.live and not is_known
+    is_live = can_run and work.tried < MAX_TRIED and not is_only
     if not is_live and not is_sure and not is_only:
         return None
     trials = None
@@ -94,14 +98,28 @@ def diagnose_row(
         rows=(at,),
         leads=leads,
         subject=subject,
-        trials=trials,
+        trials=None if region.basis == "call" else trials,
+        call_key=call_key,
         only_difference=only if is_only else None,
     )
     draft = conclude(work, row, run_trials(draft))
-    if trials is None and not is_only:
-        reason = _why_not_tried(work, row, to_run)
+    if draft.trials is None and not is_only:
+        reason = _why_not_tried(work, row, region, to_run)
         draft = replace(draft, lead=draft.lead.with_evidence(f"{NOT_TRIED}{reason}"))
     return draft
+
+
+def _call_key(subject: Subject) -> object:
+    """Return a key for rows that do more of the same work in calls that agree: one call of the user's has one reason.
+
+    It is None for other rows.
+    """
+    op = subject.op(subject.expensive)
+    if subject.region.basis != "call" or op is None or not makes_more(subject):
+        return None
+    called = library_call(subject.comparison.run(subject.expensive), op)
+    where = () if called is None else (called[0].file, called[0].line, called[1].file, called[1].function)
+    return (subject.expensive, *where)
 
 
 def typical_region(comparison: Comparison, row: RowComparison) -> Region:
@@ -284,9 +302,11 @@ def _differs_again(
     return found is True or (found is None and is_sure)
 
 
-def _why_not_tried(work: Investigation, row: RowComparison, to_run: Region | None) -> str:
+def _why_not_tried(work: Investigation, row: RowComparison, region: Region, to_run: Region | None) -> str:
     if row.expensive not in work.live:
         return "the program is not available, only its recording"
+    if region.basis == "call":
+        return "its tensors differ between the programs, and only the calls around it agree"
     if to_run is None:
         return "its result is read by no work that both programs do"
     return "others cost more, and were tried first"

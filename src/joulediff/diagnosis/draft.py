@@ -63,6 +63,8 @@ class Draft:
     """Trials of larger regions that explained nothing."""
     busy_wait: BusyWait | None = None
     """Set if the cause is a host that spins while it waits."""
+    call_key: object = None
+    """Rows with the same key do more of the same work in one pair of calls, for one reason; None for other rows."""
     proof_key: object = None
     """Rows with the same key have the same cause once it is proven; None if no other row can."""
 

@@ -26,6 +26,8 @@ def merge_same_causes(work: Investigation) -> None:
 def identity(draft: Draft) -> object:
     """Return a key that drafts of one cause share."""
     cause, side = draft.lead.cause, draft.expensive
+    if draft.call_key is not None:
+        return (draft.call_key, side, draft.verdict)
     is_configured = cause.type == "call_path" and draft.lead.kind == "misconfiguration"
     is_local = draft.lead.kind == "unknown" or cause.type in ("call_path", "redundancy")
     if is_local and not is_configured:

@@ -1,4 +1,8 @@
-"""Evidence: the expensive side computes more outputs than anything reads, such as logits of all tokens."""
+"""Evidence: the expensive side computes more numbers with the same operator.
+
+Either nothing reads the others, such as logits of all tokens, or the calls around the operator agree in their outputs
+nevertheless, as with padding or without a cache.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +21,33 @@ _TENSOR = "tensor("
 
 
 def find_discarded_outputs(subject: Subject) -> list[Lead]:
-    """Return a lead if the same operator computes more numbers than other regions read."""
-    comparison, side = subject.comparison, subject.expensive
-    op, like = subject.op(side), subject.op(subject.cheap)
-    if op is None or like is None:
+    """Return a lead if the same operator computes more numbers than the other side needs for its outputs."""
+    op = subject.op(subject.expensive)
+    if op is None or not makes_more(subject) or _is_read_whole(subject, op):
         return []
-    run, other = comparison.run(side), comparison.run(subject.cheap)
-    made, needed = _count_made(run, op), _count_made(other, like)
-    if run.ops[op].name != other.ops[like].name or made <= needed or _is_read_whole(subject, op):
-        return []
-    name = short_name(run.ops[op].name)
-    evidence = f"{name} makes {made:,} numbers where the other side makes {needed:,}; the rest is not read"
+    like = subject.op(subject.cheap)
+    assert like is not None
+    run, other = subject.comparison.run(subject.expensive), subject.comparison.run(subject.cheap)
+    name, made, needed = short_name(run.ops[op].name), _count_made(run, op), _count_made(other, like)
+    why = "the rest is not read"
+    if subject.region.basis == "call":
+        why = "the outputs of the calls around it are equal"
+    evidence = f"{name} makes {made:,} numbers where the other side makes {needed:,}; {why}"
     key = _find_argument(subject)
     if isinstance(key, KeyVariable):
         lead = key_lead(subject, key, (evidence, *key.trail))
     else:
         lead = call_lead(subject, (evidence, *([key] if key else [])))
     return [replace(lead, kind="redundant")]
+
+
+def makes_more(subject: Subject) -> bool:
+    """Return whether the costliest operators are the same and that of the expensive side computes more numbers."""
+    op, like = subject.op(subject.expensive), subject.op(subject.cheap)
+    if op is None or like is None:
+        return False
+    run, other = subject.comparison.run(subject.expensive), subject.comparison.run(subject.cheap)
+    return run.ops[op].name == other.ops[like].name and _count_made(run, op) > _count_made(other, like)
 
 
 def _count_made(run: Run, op: int) -> int:

@@ -31,8 +31,8 @@ def find_redundancy(subject: Subject) -> list[Lead]:
 
 def find_extra_inputs(subject: Subject) -> list[Lead]:
     """Return the operator that prepares the expensive side's inputs, if the cheap side reads them as they are."""
-    if subject.relation != "same_operators":
-        return []
+    if subject.relation != "same_operators" or subject.region.basis == "call":
+        return []  # the inputs of two calls that agree may differ in size, and so may the work before them
     comparison, side = subject.comparison, subject.expensive
     costs = comparison.costs[side]
     own, names = ops_of(subject.region, side), _names_on_cheap_side(subject)
