@@ -353,6 +353,20 @@ def test_rows_that_do_more_of_the_same_work_are_one_finding() -> None:
     assert not [row for row in diff.rows if row.kind == "unmatched"]
 
 
+def test_work_of_one_side_in_calls_that_agree_is_not_called_redundant() -> None:
+    """It may be a part of another way to compute the outputs."""
+
+    def scaled(y: Tensor) -> Tensor:
+        return exp(apply("cosh", np.cosh, y) * 0.0 + y)
+
+    a = record(padded(48, scaled), costs({"cosh": 9.0}))
+    b = record(padded(8), costs({}))
+    found = next(each for each in diagnose(a, b).findings if "cosh" in each.region)
+    assert (found.kind, found.proof.confirmed) == ("unknown", False)
+    assert found.cause.evidence[0] == "aten::cosh runs on this side only, in calls whose outputs agree"
+    assert found.suggestion.startswith("No cause was found.")
+
+
 def test_a_larger_row_that_does_not_cost_more_again_is_no_finding() -> None:
     a, b = (record(padded(rows), costs({"mm": joules})) for rows, joules in ((48, 10.0), (8, 4.0)))
     diff = diff_of(a, b, {"own": 4.0})

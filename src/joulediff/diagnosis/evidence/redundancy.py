@@ -8,7 +8,7 @@ from dataclasses import replace
 from joulediff.diagnosis.comparison import ops_of, to_place
 from joulediff.diagnosis.evidence.source_calls import call_behind
 from joulediff.diagnosis.lead import Change, Lead, Subject, make_cause
-from joulediff.diagnosis.suggest import suggest_leaving_out
+from joulediff.diagnosis.suggest import suggest_leaving_out, suggest_search
 from joulediff.frameworks.framework import place_of
 from joulediff.model.energy import joules_of
 from joulediff.model.pair import Pair, pair_from
@@ -59,6 +59,10 @@ def _redundant(subject: Subject) -> Lead:
     key = call_behind(run, op, frame)
     values: Pair[Setting] = pair_from(subject.expensive, key, None)
     locations = pair_from(subject.expensive, to_place(run, frame), None)
+    if subject.region.basis == "call":  # it may be a part of another way to compute the outputs
+        evidence = f"{run.ops[op].name} runs on this side only, in calls whose outputs agree"
+        cause = make_cause("redundancy", key, values, locations, (evidence,))
+        return Lead("unknown", cause, (), suggest_search(cause, subject.expensive))
     evidence = f"{run.ops[op].name} {_DOES.get(subject.region.kind, 'has no counterpart')}"
     cause = make_cause("redundancy", key, values, locations, (evidence,))
     change = Change(f"{key} left out", calls=True)
