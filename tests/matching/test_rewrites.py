@@ -14,8 +14,9 @@ from joulediff.model.run import Run
 from rewrites.changes import CASES, CHANGES, CLEARLY, ROUNDING, Case, ChangeKind, make_case
 from rewrites.drift import DRIFTING, STYLES, FaithfulRounding
 from rewrites.layers import find_nodes, layers_of, make_layers, place_of, record_layers, write_layers
+from rewrites.moves import MOVES
 from rewrites.nodes import KINDS, Tensor
-from rewrites.programs import MOVES, judge, make_program, node_of, record_step, write_step
+from rewrites.programs import judge, make_program, node_of, record_step, write_step
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,9 @@ import torch
 
 from joulediff.model.run import Run
 from rewrites.drift import FaithfulRounding, kinds_of
+from rewrites.moves import MOVES
 from rewrites.nodes import Variant
-from rewrites.programs import MOVES, Node, Program, make_program, record_step, write_step
+from rewrites.programs import Node, Program, make_program, record_step, write_step
 
 Family = Literal["llama", "gpt"]
 TOKENS, WIDTH = 64, 128
