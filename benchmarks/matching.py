@@ -16,6 +16,7 @@ The parts, all by default:
 - itself: programs of 20,000 and 100,000 operators whose values converge, repeat, are constant or NaN (tests/rewrites/
   repetitive.py), against themselves and another recording. Goals: every operator in a region with itself; 2 x 100,000
   operators in 15 s.
+- margins: the distances of sketches between equal tensors and all others, in small models of benchmarks/systems.
 - models: GPT-2 small and a 32-layer Llama with random weights, eager against fused attention.
 - long: synthetic runs of 1,000 to 100,000 operators.
 
@@ -43,7 +44,7 @@ from joulediff.matching.match_runs import match_regions
 from joulediff.model.errors import JoulediffError
 
 TOLERANCES = (1e-5, 1e-4, 1e-3, 1e-2)
-PARTS = ("truth", "drift", "sensitivity", "itself", "models", "long")
+PARTS = ("truth", "drift", "sensitivity", "itself", "margins", "models", "long")
 LOOPS = (20_000, 100_000)
 LENGTHS = (1_000, 3_000, 10_000, 30_000, 100_000)
 
@@ -218,6 +219,13 @@ def judge_itself():
     return results
 
 
+def judge_margins():
+    sys.path.insert(0, str(Path(__file__).with_name("systems")))
+    from margins import judge_small
+
+    return judge_small()
+
+
 def build_gpt2(attention):
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -310,6 +318,7 @@ def main():
             "drift": lambda: judge_drift(options.programs, options.first, options.layers),
             "sensitivity": judge_sensitivity,
             "itself": judge_itself,
+            "margins": judge_margins,
             "models": judge_models,
             "long": judge_long,
         }[part]

@@ -11,23 +11,25 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from system_sizes import DEVICE, IS_REAL, draw_tokens, look_trained, make_step, place
+from system_sizes import DEVICE, choose, draw_tokens, look_trained, make_step, place
 from torch import nn
 from transformers import BertConfig, BertModel
 
-BATCH, LENGTH = (32, 256) if IS_REAL else (2, 24)
-SIZES = (
-    {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12}
-    if IS_REAL
-    else {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4}
-)
-WIDTH = SIZES["hidden_size"]
-WORDS = 30522 if IS_REAL else 320
+BATCH, LENGTH = choose(tiny=(2, 24), small=(2, 64), real=(32, 256))
+WIDTH, LAYERS, HEADS = choose(tiny=(64, 3, 4), small=(256, 12, 8), real=(768, 12, 12))
+WORDS = choose(tiny=320, small=320, real=30522)
 
 
 def _make_hf() -> BertModel:
     torch.manual_seed(0)
-    config = BertConfig(**SIZES, vocab_size=WORDS, initializer_range=0.02 * (768 / WIDTH) ** 0.5)
+    config = BertConfig(
+        hidden_size=WIDTH,
+        intermediate_size=4 * WIDTH,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        vocab_size=WORDS,
+        initializer_range=0.02 * (768 / WIDTH) ** 0.5,
+    )
     return place(look_trained(BertModel(config, add_pooling_layer=False)))
 
 

@@ -17,23 +17,25 @@ from functools import partial
 from typing import Any
 
 import torch
-from system_sizes import DEVICE, DTYPE, IS_REAL, draw_tokens, look_trained, make_step, place
+from system_sizes import DEVICE, DTYPE, choose, draw_tokens, look_trained, make_step, place
 from torch import nn
 from torch.nn import functional
 from transformers import GPT2Config, GPT2LMHeadModel
 
-BATCH, LENGTH = (16, 512) if IS_REAL else (2, 24)
-SIZES = (
-    {"n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257}
-    if IS_REAL
-    else {"n_embd": 64, "n_layer": 3, "n_head": 4, "vocab_size": 320}
-)
-WIDTH, LAYERS, HEADS, WORDS = SIZES["n_embd"], SIZES["n_layer"], SIZES["n_head"], SIZES["vocab_size"]
+BATCH, LENGTH = choose(tiny=(2, 24), small=(2, 64), real=(16, 512))
+WIDTH, LAYERS, HEADS = choose(tiny=(64, 3, 4), small=(256, 12, 8), real=(768, 12, 12))
+WORDS = choose(tiny=320, small=320, real=50257)
 
 
 def _make_hf() -> GPT2LMHeadModel:
     torch.manual_seed(0)
-    config = GPT2Config(**SIZES, initializer_range=0.02 * (768 / WIDTH) ** 0.5)
+    config = GPT2Config(
+        n_embd=WIDTH,
+        n_layer=LAYERS,
+        n_head=HEADS,
+        vocab_size=WORDS,
+        initializer_range=0.02 * (768 / WIDTH) ** 0.5,
+    )
     return place(look_trained(GPT2LMHeadModel(config)))
 
 

@@ -14,25 +14,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from system_sizes import DEVICE, DTYPE, IS_REAL, draw_tokens, make_step
+from system_sizes import DEVICE, DTYPE, choose, draw_tokens, make_step
 from torch import nn
 from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM
 
-BATCH, LENGTH = (16, 512) if IS_REAL else (2, 24)
-LAYERS = 16 if IS_REAL else 4
-FEWER = 8 if IS_REAL else 2
-WORDS = 32000 if IS_REAL else 320
-SIZES = (
-    {"hidden_size": 2048, "intermediate_size": 5632, "num_attention_heads": 16, "num_key_value_heads": 4}
-    if IS_REAL
-    else {"hidden_size": 64, "intermediate_size": 176, "num_attention_heads": 4, "num_key_value_heads": 2}
-)
+BATCH, LENGTH = choose(tiny=(2, 24), small=(2, 64), real=(16, 512))
+LAYERS = choose(tiny=4, small=16, real=16)
+FEWER = choose(tiny=2, small=8, real=8)
+WORDS = choose(tiny=320, small=320, real=32000)
+WIDTH, INNER, HEADS, KV_HEADS = choose(tiny=(64, 176, 4, 2), small=(256, 704, 8, 2), real=(2048, 5632, 16, 4))
 
 
 def _folder(layers: int) -> Path:
     root = Path(os.environ.get("SYSTEMS_FOLDER", tempfile.gettempdir()))
-    return root / f"joulediff-llama-{layers}-{SIZES['hidden_size']}-{str(DTYPE).rpartition('.')[2]}"
+    return root / f"joulediff-llama-{layers}-{WIDTH}-{str(DTYPE).rpartition('.')[2]}"
 
 
 def _save(layers: int) -> Path:
@@ -41,13 +37,16 @@ def _save(layers: int) -> Path:
     if not (folder / "done").exists():
         torch.manual_seed(0)
         config = LlamaConfig(
-            **SIZES,
+            hidden_size=WIDTH,
+            intermediate_size=INNER,
+            num_attention_heads=HEADS,
+            num_key_value_heads=KV_HEADS,
             num_hidden_layers=layers,
             vocab_size=WORDS,
             max_position_embeddings=4096,
             tie_word_embeddings=False,
             # The default for the real width; narrow layers with it would add next to nothing to the stream.
-            initializer_range=0.02 * (2048 / SIZES["hidden_size"]) ** 0.5,
+            initializer_range=0.02 * (2048 / WIDTH) ** 0.5,
         )
         LlamaForCausalLM(config).to(DTYPE).save_pretrained(folder)
         (folder / "done").touch()

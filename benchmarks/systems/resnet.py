@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import torch
-from system_sizes import DEVICE, DTYPE, IS_REAL, look_trained, make_step, place
+from system_sizes import DEVICE, DTYPE, choose, look_trained, make_step, place
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 from transformers import ResNetConfig, ResNetForImageClassification
 
-BATCH, SIZE = (32, 224) if IS_REAL else (2, 64)
-DEPTHS = [3, 4, 6, 3] if IS_REAL else [1, 1, 1, 1]
+BATCH, PIXELS = choose(tiny=(2, 64), small=(2, 64), real=(32, 224))
+DEPTHS = choose(tiny=[1, 1, 1, 1], small=[3, 4, 6, 3], real=[3, 4, 6, 3])
 
 
 def _make_hf() -> ResNetForImageClassification:
@@ -32,7 +32,7 @@ def _make_hf() -> ResNetForImageClassification:
 
 
 def _draw_images() -> torch.Tensor:
-    return torch.randn(BATCH, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(3)).to(DEVICE, DTYPE)
+    return torch.randn(BATCH, 3, PIXELS, PIXELS, generator=torch.Generator().manual_seed(3)).to(DEVICE, DTYPE)
 
 
 def hf() -> Callable[[], object]:

@@ -1,19 +1,25 @@
 """What the programs of this folder share: their sizes, the device, and weights that look trained.
 
-On a machine with a GPU the models have real sizes, elsewhere tiny ones. SYSTEMS_SIZE=tiny or real overrides this,
-SYSTEMS_DTYPE=float32 the float type, which is bfloat16.
+On a machine with a GPU the models have real sizes, elsewhere tiny ones. SYSTEMS_SIZE=tiny, small (as deep as the real
+ones, but narrow) or real overrides this, SYSTEMS_DTYPE=float32 the float type, which is bfloat16.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-IS_REAL = os.environ.get("SYSTEMS_SIZE", "real" if DEVICE == "cuda" else "tiny") == "real"
+SIZE = os.environ.get("SYSTEMS_SIZE", "real" if DEVICE == "cuda" else "tiny")
 DTYPE = getattr(torch, os.environ.get("SYSTEMS_DTYPE", "bfloat16"))
+
+
+def choose(*, tiny: Any, small: Any, real: Any) -> Any:
+    """Return the one of three that belongs to the size."""
+    return {"tiny": tiny, "small": small, "real": real}[SIZE]
 
 
 def look_trained(model: torch.nn.Module) -> torch.nn.Module:

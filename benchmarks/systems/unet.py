@@ -12,13 +12,13 @@ import math
 from collections.abc import Callable
 
 import torch
-from system_sizes import DEVICE, DTYPE, IS_REAL, look_trained, make_step, place
+from system_sizes import DEVICE, DTYPE, choose, look_trained, make_step, place
 from torch import nn
 from torch.nn import functional
 
-BATCH, SIZE = (16, 64) if IS_REAL else (2, 8)
-CHANNELS = (128, 256, 512) if IS_REAL else (32, 64)
-GROUPS, HEAD = (32, 64) if IS_REAL else (8, 16)
+BATCH, PIXELS = choose(tiny=(2, 8), small=(2, 16), real=(16, 64))
+CHANNELS = choose(tiny=(32, 64), small=(64, 128, 128), real=(128, 256, 512))
+GROUPS, HEAD = choose(tiny=(8, 16), small=(16, 32), real=(32, 64))
 TIME = 421
 
 
@@ -28,7 +28,7 @@ def _make_source() -> nn.Module:
     torch.manual_seed(0)
     levels = len(CHANNELS)
     model = UNet2DModel(
-        sample_size=SIZE,
+        sample_size=PIXELS,
         in_channels=4,
         out_channels=4,
         block_out_channels=CHANNELS,
@@ -42,7 +42,7 @@ def _make_source() -> nn.Module:
 
 
 def _draw_image() -> torch.Tensor:
-    return torch.randn(BATCH, 4, SIZE, SIZE, generator=torch.Generator().manual_seed(2)).to(DEVICE, DTYPE)
+    return torch.randn(BATCH, 4, PIXELS, PIXELS, generator=torch.Generator().manual_seed(2)).to(DEVICE, DTYPE)
 
 
 def library() -> Callable[[], object]:

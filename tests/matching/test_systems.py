@@ -10,14 +10,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import paths
+from invented import Tensor, draw, record, tanh
 from joulediff.model.finding import Match, Region
 from joulediff.model.run import Run
 from joulediff.pysource.programs import load_step
 from rewrites.layers import make_layers, record_layers
+from rewrites.programs import record_step
 from rewrites.repetitive import make_repetitive
 
 pytest.importorskip("transformers")
@@ -27,20 +30,36 @@ SYSTEMS = paths.ROOT / "benchmarks" / "systems"
 PAIRS = {"llama": ("hf8", "plain8"), "gpt2": ("hf", "nano"), "bert": ("hf", "encoder", "encoder_fast")}
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """Load programs with tiny models in float32, and forget them and their neighbours afterwards."""
-    monkeypatch.setenv("SYSTEMS_SIZE", "tiny")
-    monkeypatch.setenv("SYSTEMS_DTYPE", "float32")
-    monkeypatch.setenv("SYSTEMS_FOLDER", str(tmp_path))
+def load_script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"systems_{name}", SYSTEMS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(autouse=True)
+def forget(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Forget the scripts and programs of the folder after a test, and the paths that they add."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     before = set(sys.modules)
-    fast = torch.backends.mha.get_fastpath_enabled()
     yield
-    torch.backends.mha.set_fastpath_enabled(fast)
     for name in set(sys.modules) - before:
         if str(getattr(sys.modules[name], "__file__", "")).startswith(str(SYSTEMS)):
             del sys.modules[name]
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Make models tiny and in float32."""
+    monkeypatch.setenv("SYSTEMS_SIZE", "tiny")
+    monkeypatch.setenv("SYSTEMS_DTYPE", "float32")
+    monkeypatch.setenv("SYSTEMS_FOLDER", str(tmp_path))
+    fast = torch.backends.mha.get_fastpath_enabled()
+    yield
+    torch.backends.mha.set_fastpath_enabled(fast)
 
 
 @pytest.mark.usefixtures("small")
@@ -54,15 +73,49 @@ def test_the_programs_of_a_pair_compute_the_same(file: str) -> None:
         assert float((other - found[0]).norm() / found[0].norm()) < 1e-4
 
 
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    ("file", "a", "b"),
+    [
+        ("llama", ("llama:hf", "hf8"), ("llama:plain", "plain8")),
+        ("gpt2", ("gpt2:hf", "hf"), ("gpt2:nano", "nano")),
+        ("bert", ("bert:hf", "hf"), ("bert:encoder", "encoder")),
+    ],
+)
+def test_tensors_with_the_same_name_are_equal(file: str, a: tuple[str, str], b: tuple[str, str]) -> None:
+    labels = load_script("labels")
+    runs = [record_step(load_step(f"{SYSTEMS / file}.py:{function}")) for _, function in (a, b)]
+    named = [labels.label_values(run, system) for run, (system, _) in zip(runs, (a, b), strict=True)]
+    both = named[0].keys() & named[1].keys()
+    assert len(both) > 12
+    for name in both:
+        one, other = (run.signature_of(values[name]) for run, values in zip(runs, named, strict=True))
+        assert one.count == other.count
+        assert np.abs(np.subtract(one.sketch, other.sketch)).max() <= 4, name
+
+
+def test_margins_of_equal_and_other_tensors() -> None:
+    """Two equal runs: named tensors are 0 apart, and moved ones are left out."""
+    margins = load_script("margins")
+    x, w = Tensor(draw(4, 8)), Tensor(draw(8, 8, seed=1), kind="parameter")
+    ones = Tensor(np.ones(8, dtype=np.float32), kind="parameter")
+
+    def step() -> Any:
+        y = x @ w
+        return tanh((y * ones).view(32)), y.t()
+
+    run = record(step)
+    product = next(op for op in run.ops if op.name == "aten::mm")
+    margins.label_values = lambda *_: {"product": product.outputs[0]}
+    equal, others = margins.measure(run, run, "", "")
+    assert [(gap, name) for gap, _, name in equal] == [(0.0, "product")]
+    assert sorted(text.rpartition(" of ")[2].partition(" ")[0] for *_, text in others) == ["None", "aten::tanh"]
+    assert all(gap > 0.1 for gap, *_ in others)
+
+
 @pytest.fixture(scope="module")
 def judge() -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location("judge_of_systems", SYSTEMS / "judge.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    sys.modules.pop("judge_of_systems", None)
+    yield load_script("judge")
 
 
 @pytest.fixture(scope="module")

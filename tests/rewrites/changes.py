@@ -60,8 +60,8 @@ class Case:
         if self.layer is None or not divergences:
             return self.layer is None and not divergences
         begins = [found[0] for found in self._layers_of(divergences[0]) if found]
-        # A dropped sum is an operator of one side alone: the other side goes on with the next layer.
-        return self.layer in begins and all(each is not None and each >= self.layer for each in begins)
+        # A dropped sum is an operator of one side alone: the other side goes on with the next layer, or after the last.
+        return self.layer in begins and min(begins) == self.layer
 
     def where(self, divergences: Sequence[Divergence]) -> str:
         """Return the layers of the first divergence as text."""
@@ -70,7 +70,7 @@ class Case:
         sides = [sorted(set(map(str, found))) for found in self._layers_of(divergences[0])]
         return f"first in the layers {sides[0]} of a and {sides[1]} of b, {len(divergences)} in all"
 
-    def _layers_of(self, divergence: Divergence) -> list[list[int | None]]:
+    def _layers_of(self, divergence: Divergence) -> list[list[int]]:
         sides = ((self.a, divergence.a), (self.b, divergence.b))
         return [layers_of(run, ops, self.family, self.layers) for run, ops in sides]
 

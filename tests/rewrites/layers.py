@@ -129,12 +129,13 @@ def record_layers(program: Program, style: str, *, other_kernels: int | None = N
         return record_step(step)
 
 
-def layers_of(run: Run, ops: tuple[int, ...], family: Family, layers: int) -> list[int | None]:
-    """Return the layers of operators that compute, in their order; None for one outside of the layers."""
+def layers_of(run: Run, ops: tuple[int, ...], family: Family, layers: int) -> list[int]:
+    """Return the layers of operators that compute, in their order; -1 before the layers, their number after them."""
     found = []
     for op in ops:
         name = run.ops[op].region
         if run.ops[op].name not in MOVES and name is not None:
-            at = place_of(family, layers, int(name.partition("/")[0]))
-            found.append(None if at is None else at[0])
+            node = int(name.partition("/")[0])
+            at = place_of(family, layers, node)
+            found.append(at[0] if at is not None else -1 if node < _FIRST[family] else layers)
     return found
