@@ -15,6 +15,7 @@ from joulediff.model.diff import (
     Diff,
     DiffSide,
     Ledger,
+    NamedDivergence,
     Row,
     RowVerdict,
     StepCost,
@@ -99,6 +100,21 @@ def finding(number: int, a_j: float | None, b_j: float | None, **changes: Any) -
         for name, part in {"cost": Cost, "work": Work, "proof": Proof}.items()
     }
     return Finding(**facts, **parts)
+
+
+def divergence(**changes: Any) -> NamedDivergence:
+    """Return an activation that differs in one layer."""
+    facts: dict[str, Any] = {
+        "name": "silu ↔ gelu",
+        "where": "model.layers.7.mlp.act_fn",
+        "ops_a": ("aten::silu",),
+        "ops_b": ("aten::gelu",),
+        "location_a": Place("/code/hf.py", 12, "forward", "return act(x)"),
+        "location_b": Place("/code/lean.py", 14, "forward", "return gelu(x)"),
+        "difference": 0.031,
+        "expected": 0.002,
+    }
+    return NamedDivergence(**{**facts, **changes})
 
 
 def changed(found: Finding, **changes: Any) -> Finding:
@@ -393,12 +409,12 @@ def hostile_diff() -> Diff:
             return replace(value, **{n: spoil(getattr(value, n)) for n in value.__dataclass_fields__ if n not in _KEPT})
         return value
 
-    found: Diff = spoil(replace(mixed_diff(), next="x"))
+    found: Diff = spoil(replace(mixed_diff(), next="x", divergences=(divergence(), divergence(difference=0.001))))
     return found
 
 
 # Words that are compared, or taken from a list: these are what they are.
-_KEPT = ("schema", "kind", "verdict", "expensive", "type", "source", "id", "finding", "split")
+_KEPT = ("schema", "kind", "verdict", "expensive", "type", "source", "id", "finding", "split", "basis")
 
 # Half surrogate pairs cannot be stored.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

@@ -13,16 +13,17 @@ from hypothesis import strategies as st
 import invented
 import paths
 from diagnosis_builders import apply, assert_books_close, costs, draw, jitter, measured, record
-from invented import Tensor, exp, gelu, gelu_decomposed, softmax, tanh
+from invented import Tensor, exp, gelu, gelu_decomposed, softmax, sqrt, tanh
 from joulediff.archive.reader import load
 from joulediff.diagnosis.compare import diagnose
+from joulediff.matching.match_runs import match_runs
 from joulediff.model.measurement import Measurement
 from joulediff.model.run import Run
 from joulediff.report.views.diff_sentences import headline
 from run_builders import domain_energy, energy
 
 GOLDEN = paths.GOLDEN
-X, W = draw(16, 32), draw(32, 32, seed=1)
+X, W, V = draw(16, 32), draw(32, 32, seed=1), draw(32, 32, seed=2)
 SEEDS = st.integers(0, 2**32)
 
 
@@ -158,6 +159,31 @@ def test_programs_that_do_not_do_the_same_job_have_no_finding() -> None:
     assert diff.findings == ()
     assert any("may not do the same job" in note for note in diff.notes)
     assert not [row for row in diff.rows if row.kind == "equal"]
+
+
+def test_a_diff_says_where_the_runs_begin_to_differ() -> None:
+    def step(epsilon: float) -> Tensor:
+        hidden = X @ W
+        return tanh((hidden / sqrt((hidden * hidden).mean(1, keepdim=True) + epsilon)) @ V)
+
+    a, b = (record(lambda each=each: step(each), costs({})) for each in (1e-6, 1e-3))
+    diff = diagnose(a, b)
+    first = diff.divergences[0]
+    assert first.location_a is not None and first.location_a.file == "tests/diagnosis/test_assemble.py"
+    assert first.ops_a == first.ops_b and "aten::mean" not in first.ops_a
+    assert first.difference > first.expected
+    drifts = {row.name: (row.basis, row.drift) for row in diff.rows if row.kind == "equal"}
+    assert drifts["tanh"][0] == "drift" and (drifts["tanh"][1] or 0.0) > 1e-6
+    assert drifts["mean"][0] == "equal"
+    assert diagnose(a, a).divergences == ()
+
+
+def test_a_diff_keeps_the_notes_of_the_match(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = measured(BY_HAND, costs({}))
+    found = replace(match_runs(run, run), notes=("3 of 4 weights differ",), outputs_agree=False)
+    monkeypatch.setattr("joulediff.diagnosis.compare.match_runs", lambda *_, **__: found)
+    diff = diagnose(run, run)
+    assert "3 of 4 weights differ" in diff.notes and not diff.outputs_agree
 
 
 def test_two_runs_without_energy_have_rows_of_unknown_verdict() -> None:

@@ -171,14 +171,15 @@ def _compare(
     keep: str | None,
 ) -> Diff:
     from joulediff.archive.writer import open_folder
-    from joulediff.cli.output import StageLines
+    from joulediff.cli.output import StageLines, show_matching
     from joulediff.diagnosis.compare import diagnose
     from joulediff.model.diff import Thresholds
     from joulediff.model.errors import JoulediffError
 
     if all(side.is_archive for side in sides.values()):
-        limits = Thresholds.of(how)
-        return diagnose(sides["a"].load(), sides["b"].load(), thresholds=limits, tolerance=how.tolerance)
+        a, b = sides["a"].load(), sides["b"].load()
+        with show_matching(a, b) as listener:
+            return diagnose(a, b, thresholds=Thresholds.of(how), tolerance=how.tolerance, listener=listener)
     from joulediff.diagnosis.compare_programs import compare_programs
 
     with open_folder(keep, "recordings") as folder:

@@ -15,20 +15,22 @@ from joulediff.report.limits import TOP_REGIONS
 @tolerance_option("Largest relative difference of equal tensors, beside rounding.")
 @output_options
 def command(first: str, second: str, top: int, tolerance: float, json_to: str | None) -> int:
-    """Show the parts of two recorded runs that compute the same result, and operators without a counterpart.
+    """Show the parts of two recorded runs that compute the same result, and where the runs differ.
 
     Parts are matched by the values of their tensors, never by names.
     """
     from joulediff.archive.reader import load
-    from joulediff.cli.output import open_console, refuse_recording, refuse_unwritable, write_text
-    from joulediff.matching.match_runs import match_regions
+    from joulediff.cli.output import open_console, refuse_recording, refuse_unwritable, show_matching, write_text
+    from joulediff.matching.match_runs import match_runs
     from joulediff.report.terminal.match import print_match
     from joulediff.report.views.match_rows import report_match
 
     refuse_unwritable(json_to)
     refuse_recording(json_to, first, second)
     a, b = load(first), load(second)
-    report = report_match(a, b, match_regions(a, b, tolerance=tolerance))
+    with show_matching(a, b) as listener:
+        match = match_runs(a, b, tolerance=tolerance, listener=listener)
+    report = report_match(a, b, match)
     if json_to != "-":
         print_match(report, open_console(), top=top)
     if json_to is not None:

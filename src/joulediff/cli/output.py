@@ -18,6 +18,7 @@ from rich.spinner import Spinner
 from joulediff.model.errors import JoulediffError
 from joulediff.model.measurement import Measurement
 from joulediff.model.progress import ProgressListener
+from joulediff.model.run import Run
 from joulediff.model.units import format_share
 from joulediff.report.limits import WIDTH
 
@@ -25,6 +26,8 @@ from joulediff.report.limits import WIDTH
 REFRESH_HZ = 4.0
 # A stage is printed again after this share of it: often enough to show progress.
 STAGE_SHARE = 0.25
+# Runs with as many operators in all take a second to match.
+LONG_OPS = 10_000
 # File systems allow 255 bytes, and a letter may take four.
 NAME_CHARS = 60
 # The offset of the name of the first entry in a ZIP file.
@@ -91,6 +94,16 @@ class StageLines(ProgressListener):
         with suppress(OSError):  # a closed terminal must not end a recording
             sys.stderr.write(f"joulediff: {self._name}{text}\n")
             sys.stderr.flush()
+
+
+@contextmanager
+def show_matching(a: Run, b: Run) -> Iterator[ProgressListener]:
+    """Yield a listener for the matching of two runs, which shows its progress if it takes long."""
+    if len(a.ops) + len(b.ops) < LONG_OPS:
+        yield ProgressListener()
+        return
+    with Progress() as progress:
+        yield progress
 
 
 def open_console() -> Console:

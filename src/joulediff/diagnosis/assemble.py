@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from joulediff.diagnosis.build import build_finding
-from joulediff.diagnosis.comparison import Comparison, ops_of
+from joulediff.diagnosis.comparison import Comparison, name_divergence, ops_of
 from joulediff.diagnosis.draft import Draft, Investigation
 from joulediff.diagnosis.evidence.host import part_energy
 from joulediff.diagnosis.significance import RowComparison
@@ -24,7 +24,7 @@ from joulediff.model.diff import (
     StepCost,
 )
 from joulediff.model.energy import Ratio, add_known, ratio, remainder, subtract
-from joulediff.model.finding import Finding
+from joulediff.model.finding import BASES, Finding
 from joulediff.model.pair import SIDES, SideName
 from joulediff.model.stats import CONFIDENCE_SIGMAS
 from joulediff.version import __version__
@@ -79,6 +79,8 @@ def assemble(work: Investigation, conditions: tuple[ConditionDifference, ...], *
         thresholds=work.limits,
         notes=tuple(_notes(work)),
         same_work=is_same,
+        divergences=tuple(name_divergence(comparison.a, comparison.b, each) for each in comparison.divergences),
+        outputs_agree=comparison.outputs_agree,
     )
 
 
@@ -194,6 +196,8 @@ def _row(at: int, row: RowComparison, work: Investigation, numbered: _Numbered, 
         verdict,
         numbered.of_row.get(at),
         group.regions,
+        max((each.basis for each in row.members), key=BASES.index, default=None),
+        max((each.drift for each in row.members if each.drift is not None), default=None),
     )
 
 

@@ -21,7 +21,7 @@ from joulediff.diagnosis.evidence.only_difference import find_only_difference
 from joulediff.diagnosis.merge import merge_same_causes
 from joulediff.diagnosis.significance import SPREAD, compare_rows
 from joulediff.frameworks.jobs import LiveProgram
-from joulediff.matching.match_runs import TOLERANCE, match_regions
+from joulediff.matching.match_runs import TOLERANCE, match_runs
 from joulediff.model.diff import Diff, Thresholds
 from joulediff.model.options import DiffOptions
 from joulediff.model.pair import SideName
@@ -53,9 +53,10 @@ def diagnose(
     """
     limits, listener = thresholds or Thresholds(), listener or ProgressListener()
     conditions = compare_conditions(a, b)
-    listener.stage("matching")
-    comparison = Comparison(a, b, match_regions(a, b, tolerance=tolerance), tolerance)
+    match = match_runs(a, b, tolerance=tolerance, listener=listener)
+    comparison = Comparison(a, b, match.regions, tolerance, match.divergences, match.outputs_agree)
     work = Investigation(comparison, compare_rows(comparison), limits, live, listener)
+    work.notes += match.notes
     if not any(each.serious for each in conditions):
         if interleaved:
             work.only_difference = find_only_difference(comparison, work.rows, limits)

@@ -6,17 +6,19 @@ returns all operators from the tensors that both sides share to the region's out
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from joulediff.diagnosis.evidence.recorded_settings import differing_settings
 from joulediff.energy.ledger import Costs
-from joulediff.frameworks.framework import settings_at
+from joulediff.frameworks.framework import place_of, settings_at
 from joulediff.matching.match_runs import TOLERANCE
-from joulediff.matching.rows import RegionGroup, group_regions
+from joulediff.matching.rows import RegionGroup, group_regions, name_ops
+from joulediff.model.diff import NamedDivergence
 from joulediff.model.energy import joules_of
-from joulediff.model.finding import Region
+from joulediff.model.finding import Divergence, Region
 from joulediff.model.pair import SIDES, Pair, SideName
 from joulediff.model.place import Place
 from joulediff.model.run import Frame, Run
@@ -34,6 +36,9 @@ class Comparison:
     regions: Sequence[Region]
     tolerance: float = TOLERANCE
     """The tolerance of the matching."""
+    divergences: Sequence[Divergence] = ()
+    """Where the runs begin to differ."""
+    outputs_agree: bool = True
 
     @cached_property
     def groups(self) -> list[RegionGroup]:
@@ -136,3 +141,32 @@ def to_place(run: Run, frame: Frame | None) -> Place | None:
     if frame is None:
         return None
     return Place(frame.file, frame.line, frame.function, run.line_text(frame.file, frame.line))
+
+
+def name_divergence(a: Run, b: Run, divergence: Divergence) -> NamedDivergence:
+    """Return a divergence with the names, the module and the lines of its operators."""
+    names = dict.fromkeys(filter(None, (name_ops(a, divergence.a), name_ops(b, divergence.b))))
+    return NamedDivergence(
+        name=" ↔ ".join(names),
+        where=_module_of(a, divergence.a) or _module_of(b, divergence.b) or "",
+        ops_a=tuple(a.ops[op].name for op in divergence.a),
+        ops_b=tuple(b.ops[op].name for op in divergence.b),
+        location_a=_first_place(a, divergence.a),
+        location_b=_first_place(b, divergence.b),
+        difference=divergence.difference,
+        expected=divergence.expected,
+    )
+
+
+def _module_of(run: Run, ops: Iterable[int]) -> str | None:
+    """Return the module of most operators; a backward operator belongs to the module of its forward operator."""
+    found: Counter[str] = Counter()
+    for op in ops:
+        forward = run.ops[op].forward
+        module = run.ops[op].module or (None if forward is None else run.ops[forward].module)
+        found.update([module] if module else [])
+    return found.most_common(1)[0][0] if found else None
+
+
+def _first_place(run: Run, ops: Sequence[int]) -> Place | None:
+    return to_place(run, place_of(run, ops[0])) if ops else None

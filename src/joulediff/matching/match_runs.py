@@ -66,7 +66,7 @@ def match_runs(a: Run, b: Run, *, tolerance: float = TOLERANCE, listener: Progre
         regions, drifts = find_drift(joint, distances, find_regions(joint))
         divergences = find_divergences(joint, distances, regions, drifts, agree=agree)
         notes = () if other_weights is None else (other_weights.note,)
-        return Match(tuple(regions), tuple(divergences), notes)
+        return Match(tuple(regions), tuple(divergences), notes, agree)
 
 
 def match_regions(a: Run, b: Run, *, tolerance: float = TOLERANCE) -> list[Region]:

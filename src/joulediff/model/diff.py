@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from joulediff.model.energy import Energy, Ratio
-from joulediff.model.finding import Finding
+from joulediff.model.finding import Basis, Finding
 from joulediff.model.measurement import Account
 from joulediff.model.options import DiffOptions
-from joulediff.model.pair import Pair
+from joulediff.model.pair import Pair, SideName
+from joulediff.model.place import Place
 from joulediff.model.run import Setting
 
 SCHEMA = "joulediff.diff/1"
@@ -38,6 +39,10 @@ class Row:
     verdict: RowVerdict
     finding: str | None = None
     regions: tuple[int, ...] = ()
+    basis: Basis | None = None
+    """How its regions were matched: the least certain way of them; None for a row without regions."""
+    drift: float | None = None
+    """The largest `Region.drift`."""
 
     @property
     def energies(self) -> Pair[Energy | None]:
@@ -48,6 +53,31 @@ class Row:
     def ops(self) -> Pair[int]:
         """The number of operators of each side."""
         return Pair(self.ops_a, self.ops_b)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedDivergence:
+    """A `Divergence` with the names of its operators, as reports show it."""
+
+    name: str
+    """`silu ↔ gelu`; one name where both sides have the same."""
+    where: str
+    """`model.layers.7.mlp.act_fn`; empty outside of modules."""
+    ops_a: tuple[str, ...]
+    """Empty if only b has such operators."""
+    ops_b: tuple[str, ...]
+    location_a: Place | None
+    """The line of the first operator."""
+    location_b: Place | None
+    difference: float
+    expected: float
+
+    @property
+    def only_in(self) -> SideName | None:
+        """The side that has all the operators, if the other one has none."""
+        if self.ops_a and self.ops_b:
+            return None
+        return "a" if self.ops_a else "b"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,5 +175,9 @@ class Diff:
     notes: tuple[str, ...] = ()
     same_work: bool = False
     """Both sides ran the same operators and kernels on the same shapes; their host code may still differ."""
+    divergences: tuple[NamedDivergence, ...] = ()
+    """Where the runs begin to differ, in the order of the operators of a."""
+    outputs_agree: bool = True
+    """Whether the two steps return equal tensors."""
     next: str | None = None
     """The command to run next."""

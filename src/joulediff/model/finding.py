@@ -6,7 +6,7 @@ A `Finding` is made of parts: its cost, the work it is about, its cause and its 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from joulediff.model.energy import Energy
 from joulediff.model.pair import Pair, SideName
@@ -14,7 +14,9 @@ from joulediff.model.place import Place
 from joulediff.model.run import Setting
 
 RegionKind = Literal["equal", "movement", "repeated", "constant", "unused"]
-Basis = Literal["equal", "drift", "executed", "call"]
+# Ways to establish a match, the most certain first.
+Basis = Literal["equal", "executed", "drift", "call"]
+BASES: tuple[Basis, ...] = get_args(Basis)
 Verdict = Literal["waste", "tradeoff"]
 FindingKind = Literal["misconfiguration", "api_misuse", "redundant", "host", "unknown"]
 CauseType = Literal["setting", "call_path", "layout", "redundancy", "host", "kernel"]
@@ -84,6 +86,8 @@ class Match:
     divergences: tuple[Divergence, ...] = ()
     """Where the runs begin to differ, in the order of the operators of a."""
     notes: tuple[str, ...] = ()
+    outputs_agree: bool = True
+    """Whether the two steps return equal tensors."""
 
 
 @dataclass(frozen=True, slots=True)

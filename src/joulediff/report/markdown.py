@@ -17,6 +17,7 @@ from joulediff.report.views.diff_sentences import (
     TRADEOFFS,
     books_text,
     condition_text,
+    difference_texts,
     findings_text,
     headline,
     note_texts,
@@ -81,7 +82,7 @@ def _conditions(diff: Diff) -> Iterator[str]:
     for each in diff.condition_differences:
         text = escape(condition_text(each))
         yield f"- **{text}**" if each.serious else f"- {text}"
-    yield from (f"- {escape(text)}" for text in warning_texts(diff))
+    yield from (f"- {escape(text)}" for text in (*difference_texts(diff), *warning_texts(diff)))
 
 
 def _sides(diff: Diff) -> Iterator[str]:

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from joulediff.model.energy import Energy
-from joulediff.model.finding import RegionKind
+from joulediff.model.finding import Basis, RegionKind
+from joulediff.model.place import Place
 from joulediff.report.json import copy_fields, dump
 from joulediff.report.views.match_rows import MatchReport, MatchSide
 
@@ -55,6 +56,22 @@ class RegionRecord:
     outputs: tuple[tuple[int, ...], ...]
     energy_a: Energy | None
     energy_b: Energy | None
+    basis: Basis
+    drift: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DivergenceRecord:
+    """Operators with equal inputs whose outputs differ more than rounding explains."""
+
+    name: str
+    where: str
+    ops_a: tuple[int, ...]
+    ops_b: tuple[int, ...]
+    location_a: Place | None
+    location_b: Place | None
+    difference: float
+    expected: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +83,9 @@ class MatchRecord:
     b: MatchSideRecord
     groups: tuple[GroupRecord, ...]
     regions: tuple[RegionRecord, ...]
+    divergences: tuple[DivergenceRecord, ...]
+    outputs_agree: bool
+    notes: tuple[str, ...]
 
 
 def match_to_json(report: MatchReport) -> str:
@@ -77,8 +97,22 @@ def match_to_json(report: MatchReport) -> str:
         regions.append(
             copy_fields(RegionRecord, region, ops_a=region.a, ops_b=region.b, energy_a=energy_a, energy_b=energy_b)
         )
-    sides = _side(report, report.a), _side(report, report.b)
-    return dump(MatchRecord(MATCH_SCHEMA, *sides, tuple(groups), tuple(regions)))
+    divergences = [
+        copy_fields(DivergenceRecord, named, ops_a=each.a, ops_b=each.b)
+        for named, each in zip(report.divergences, report.match.divergences, strict=True)
+    ]
+    return dump(
+        MatchRecord(
+            MATCH_SCHEMA,
+            _side(report, report.a),
+            _side(report, report.b),
+            tuple(groups),
+            tuple(regions),
+            tuple(divergences),
+            report.match.outputs_agree,
+            report.match.notes,
+        )
+    )
 
 
 def _side(report: MatchReport, side: MatchSide) -> MatchSideRecord:

@@ -25,6 +25,7 @@ from joulediff.report.views.diff_sentences import (
     TRADEOFFS,
     books_text,
     condition_text,
+    difference_texts,
     findings_text,
     headline,
     note_texts,
@@ -85,6 +86,7 @@ def _warnings(diff: Diff, *, every: bool) -> Iterator[RenderableType]:
         yield bullet("!", NOT_COMPARABLE, "bold red")
     most_warnings, most_notes = (None, None) if every else (_MAX_WARNINGS, _MAX_NOTES)
     yield from bullets(slight, "!", "yellow", most=most_warnings, rest=_REST)
+    yield from bullets(difference_texts(diff), "!", "yellow")
     yield from bullets(warning_texts(diff), "!", "yellow", most=most_warnings, rest=_REST)
     yield from bullets(note_texts(diff), "-", "dim", most=most_notes, rest=_REST)
 

@@ -1,4 +1,4 @@
-"""A match on one screen: the matched share of both runs, a table of regions, and operators without a counterpart."""
+"""A match on one screen: the matched share of both runs, where they differ, and a table of regions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,16 @@ from rich.text import Text
 
 from joulediff.report.limits import TOP_REGIONS
 from joulediff.report.terminal.table import GAP, to_table
-from joulediff.report.terminal.text import print_parts
-from joulediff.report.views.match_rows import MatchReport, kinds_text, match_table, side_texts, unmatched_texts
+from joulediff.report.terminal.text import bullet, print_parts
+from joulediff.report.views.match_rows import (
+    MatchReport,
+    basis_text,
+    difference_texts,
+    kinds_text,
+    match_table,
+    side_texts,
+    unmatched_texts,
+)
 
 
 def print_match(report: MatchReport, console: Console, *, top: int = TOP_REGIONS) -> None:
@@ -27,5 +35,6 @@ def _head(report: MatchReport) -> Iterator[RenderableType]:
         text = Text(f"{letter} ", style="dim")
         text.append(label.ljust(width + GAP), style="bold")
         yield text.append(about, style="default")
-    yield Text(kinds_text(report))
+    yield from (Text(text) for text in (kinds_text(report), basis_text(report)) if text)
+    yield from (bullet("!", text, "yellow") for text in difference_texts(report))
     yield Text()

@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import PurePath
 
-from joulediff.model.diff import ConditionDifference, Diff, DiffSide, Ledger, RowKind
+from joulediff.model.diff import ConditionDifference, Diff, DiffSide, Ledger, NamedDivergence, RowKind
 from joulediff.model.energy import Ratio, difference_j
 from joulediff.model.units import format_share, format_time
 from joulediff.report.views.short_texts import count_text, format_interval, in_one_unit, ratio_text, shorten, value_text
@@ -17,6 +18,8 @@ from joulediff.report.views.short_texts import count_text, format_interval, in_o
 NOT_COMPARABLE = "the energies of A and B cannot be compared: record both under the same conditions"
 TRADEOFFS = "trade-offs: the side that uses less energy is slower or its outputs differ"
 SAME_MACHINE = "same machine, same driver"
+# A row of operators that only the calls around them match.
+REST_OF_CALLS = "rest of two calls"
 SAME_KERNELS = "Both programs ran the same kernels on the same shapes"
 # Rows of a diff that are no kernel of an operator.
 OUTSIDE_KERNELS: tuple[RowKind, ...] = ("idle", "host", "waits", "unexplained")
@@ -31,6 +34,10 @@ _NAMES = 6
 _TOO_NOISY = "The measurements are too noisy to say which side uses more energy"
 _NO_REASON = "the measurement failed its checks, and the recording does not say which; record again"
 _NAME_CHARS = 30
+# Divergences after this many are counted.
+_MAX_DIVERGENCES = 3
+# Tensors this far apart, as a share of their norm, have nothing in common.
+_UNRELATED = 1.0
 
 
 def headline(diff: Diff) -> str:
@@ -113,10 +120,67 @@ def warning_texts(diff: Diff) -> list[str]:
     return [f"{' and '.join(silent)}: {_NO_REASON}", *found] if silent else found
 
 
+def difference_texts(diff: Diff) -> list[str]:
+    """Return where the outputs of the runs differ by more than those of a waste may."""
+    return divergence_texts(diff.divergences, _are_serious(diff), agree=diff.outputs_agree)
+
+
 def note_texts(diff: Diff) -> list[str]:
-    """Return the notes of the diff and of both sides, and the operators without a counterpart."""
+    """Return the notes of the diff and of both sides, small divergences, and the operators without a counterpart."""
+    slight = [not each for each in _are_serious(diff)]
     unmatched = [_unmatched("A", diff.a), _unmatched("B", diff.b)]
-    return [*diff.notes, *filter(None, unmatched), *_merge_sides(diff.a.notes, diff.b.notes, key=str)]
+    return [
+        *diff.notes,
+        *divergence_texts(diff.divergences, slight, agree=diff.outputs_agree),
+        *filter(None, unmatched),
+        *_merge_sides(diff.a.notes, diff.b.notes, key=str),
+    ]
+
+
+def _are_serious(diff: Diff) -> list[bool]:
+    return [not each.difference <= diff.thresholds.difference for each in diff.divergences]
+
+
+def divergence_texts(
+    divergences: Sequence[NamedDivergence], shown: Sequence[bool] | None = None, *, agree: bool = True
+) -> list[str]:
+    """Return a sentence for each divergence that is `shown`, by default for all; those after a few are counted.
+
+    `agree` says whether the outputs of the two programs are equal.
+    """
+    chosen = [at for at in range(len(divergences)) if shown is None or shown[at]]
+    texts = []
+    for at in chosen[:_MAX_DIVERGENCES]:
+        begin = "the runs also differ at" if at else "the runs begin to differ at"
+        if at == 0 and not agree:
+            begin = "not all outputs of A and B are equal: the runs begin to differ at"
+        texts.append(f"{begin} {_place_text(divergences[at])}: {', '.join(_distances(divergences[at]))}")
+    if len(chosen) > _MAX_DIVERGENCES:
+        count = len(chosen) - _MAX_DIVERGENCES
+        texts.append(f"the runs differ at {count:,} more {'place' if count == 1 else 'places'}: --json lists them")
+    return texts
+
+
+def _place_text(found: NamedDivergence) -> str:
+    """Return the module, or else the line, and the operators: `model.layers.7.mlp.act_fn (silu ↔ gelu)`."""
+    place = found.location_a or found.location_b
+    line = "" if place is None else f"{PurePath(place.file).name}:{place.line}"
+    where = found.where or line
+    names = found.name if found.only_in is None else f"{found.name}, only in {found.only_in.upper()}"
+    return f"{where} ({names})" if where else names
+
+
+def _distances(found: NamedDivergence) -> Iterator[str]:
+    if found.only_in is not None:
+        yield f"{'B' if found.only_in == 'a' else 'A'} computes no equal tensor"
+    elif not found.difference < _UNRELATED:
+        yield "the inputs are equal, the outputs are not"
+    elif found.difference <= found.expected:
+        yield f"outputs {format_share(found.difference)} apart, much more than in similar regions"
+    else:
+        yield f"outputs {format_share(found.difference)} apart"
+        if found.expected > 0.0 and math.isfinite(found.expected):
+            yield f"rounding explains {format_share(found.expected)}"
 
 
 def _merge_sides(texts_a: Sequence[str], texts_b: Sequence[str], *, key: Callable[[str], str]) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from joulediff.model.diff import Diff, Row
 from joulediff.model.finding import Finding
+from joulediff.report.views.diff_sentences import REST_OF_CALLS
 from joulediff.report.views.finding_sentences import cause_text, file_names, mark_text, pays_text, region_text
 from joulediff.report.views.short_texts import (
     count_text,
@@ -185,7 +186,10 @@ def _row_entry(row: Row, sign: str) -> _Entry:
         cause = f"no counterpart in {'B' if row.verdict == 'only_a' else 'A'}"
     part: Part = "noise" if sign == "~" else "rest"
     sides = _side_j([row], "a"), _side_j([row], "b")
-    return _Entry(part, sign, with_count(row.name, row.count), *sides, cause=cause, ops=(row.ops_a, row.ops_b))
+    name = with_count(row.name, row.count)
+    if row.basis == "call":
+        name = f"{name} ({REST_OF_CALLS})"
+    return _Entry(part, sign, name, *sides, cause=cause, ops=(row.ops_a, row.ops_b))
 
 
 def _book_entry(row: Row, diff: Diff) -> _Entry:

@@ -8,16 +8,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
+from joulediff.diagnosis.comparison import name_divergence
 from joulediff.energy.ledger import Costs
 from joulediff.frameworks.framework import short_name
 from joulediff.matching.rows import RegionGroup, group_regions
+from joulediff.model.diff import NamedDivergence
 from joulediff.model.energy import Energy, joules_of, share_of
-from joulediff.model.finding import Region, RegionKind
+from joulediff.model.finding import Basis, Match, Region, RegionKind
 from joulediff.model.run import Run
 from joulediff.model.units import format_share, format_si
 from joulediff.report.sanitize import plain_text
 from joulediff.report.views.columns import Column, Emphasis, TextTable
+from joulediff.report.views.diff_sentences import REST_OF_CALLS, divergence_texts
 from joulediff.report.views.short_texts import count_text, format_places, pick_unit, round_to_sum
 
 _SIDES = ("A", "B")
@@ -31,6 +35,12 @@ _KINDS: dict[RegionKind, str] = {
     "repeated": "computed again",
     "constant": "constant",
     "unused": "unused",
+}
+_BASES: dict[Basis, str] = {
+    "equal": "equal",
+    "executed": "verified by execution",
+    "drift": "within drift",
+    "call": "by the calls around them",
 }
 
 
@@ -61,29 +71,42 @@ class MatchRow:
     """Similar regions."""
 
     group: RegionGroup
+    is_of_calls: bool
+    """Whether its regions are the rest of calls with equal outputs."""
     energy_a: Energy | None
     energy_b: Energy | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MatchReport:
     """A match with its energies."""
 
     a: MatchSide
     b: MatchSide
-    regions: Sequence[Region]
+    match: Match
     rows: Sequence[MatchRow]
     energies: Mapping[int, tuple[Energy | None, Energy | None]]
     """By region: the energies of both sides."""
+
+    @property
+    def regions(self) -> Sequence[Region]:
+        """The regions of the match."""
+        return self.match.regions
+
+    @cached_property
+    def divergences(self) -> list[NamedDivergence]:
+        """Where the runs begin to differ."""
+        return [name_divergence(self.a.run, self.b.run, each) for each in self.match.divergences]
 
     def unmatched_names(self, side: MatchSide) -> list[tuple[str, int]]:
         """Return the operators without a counterpart by name, the most frequent first."""
         return Counter(side.run.ops[op].name for op in side.unmatched).most_common()
 
 
-def report_match(a: Run, b: Run, regions: Sequence[Region]) -> MatchReport:
+def report_match(a: Run, b: Run, match: Match) -> MatchReport:
     """Return the rows of a match, those with the most energy on either side first."""
     costs_a, costs_b = Costs(a), Costs(b)
+    regions = match.regions
     energies = {each.id: (costs_a.of(each.a), costs_b.of(each.b)) for each in regions}
     by_id = {each.id: each for each in regions}
     rows = []
@@ -91,11 +114,11 @@ def report_match(a: Run, b: Run, regions: Sequence[Region]) -> MatchReport:
         members = [by_id[number] for number in group.regions]
         ops_a = [op for each in members for op in each.a]
         ops_b = [op for each in members for op in each.b]
-        rows.append(MatchRow(group, costs_a.of(ops_a), costs_b.of(ops_b)))
+        rows.append(MatchRow(group, members[0].basis == "call", costs_a.of(ops_a), costs_b.of(ops_b)))
     rows.sort(key=lambda row: -max(joules_of(row.energy_a), joules_of(row.energy_b)))
     side_a = _side(a, costs_a, {op for each in regions for op in each.a})
     side_b = _side(b, costs_b, {op for each in regions for op in each.b})
-    return MatchReport(side_a, side_b, regions, rows, energies)
+    return MatchReport(side_a, side_b, match, rows, energies)
 
 
 def _side(run: Run, costs: Costs, matched: set[int]) -> MatchSide:
@@ -117,6 +140,27 @@ def kinds_text(report: MatchReport) -> str:
     counts = Counter(region.kind for region in report.regions)
     kinds = [f"{counts[kind]:,} {word}" for kind, word in _KINDS.items() if counts[kind]]
     return f"{count_text(len(report.regions), 'region')}: {', '.join(kinds) or 'nothing in common'}"
+
+
+def basis_text(report: MatchReport) -> str:
+    """Return how regions were matched: `149 with equal results: 120 equal, 29 within drift (largest 4.2%)`."""
+    found = [region for region in report.regions if region.kind == "equal"]
+    if not found:
+        return ""
+    counts = Counter(region.basis for region in found)
+    largest = max((region.drift or 0.0 for region in found if region.basis == "drift"), default=0.0)
+    parts = []
+    for basis, words in _BASES.items():
+        about = f" (largest {format_share(largest)})" if basis == "drift" else ""
+        parts += [f"{counts[basis]:,} {words}{about}"] if counts[basis] else []
+    how = "all equal within the rounding of their float types" if counts.keys() == {"equal"} else ", ".join(parts)
+    return f"{len(found):,} with equal results: {how}"
+
+
+def difference_texts(report: MatchReport) -> list[str]:
+    """Return the notes of the match, and a sentence for each of the first places where the runs differ."""
+    texts = divergence_texts(report.divergences, agree=report.match.outputs_agree)
+    return [plain_text(text) for text in (*report.match.notes, *texts)]
 
 
 def unmatched_texts(report: MatchReport) -> Iterator[str]:
@@ -160,6 +204,8 @@ def _counts(row: MatchRow) -> list[str]:
 
 def _label(row: MatchRow) -> str:
     name = plain_text(row.group.name)
+    if row.is_of_calls:
+        return f"{name} ({REST_OF_CALLS})"
     return name if row.group.kind == "equal" else f"{name} ({_KINDS[row.group.kind]})"
 
 
