@@ -36,6 +36,8 @@ DRIFT = 32.0
 CORRELATED = 0.5
 _CANDIDATES = 6
 _ROUNDS = 4
+# Up to this many tensors of one size it is not worth looking for those that nearly equal each other.
+_MANY = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,9 @@ def _find_by_sketch(a: AnalysedRun, b: AnalysedRun, tolerance: float) -> Candida
     found: Candidates = defaultdict(dict)
     counts_a, counts_b = a.features.sketched[values_a], b.features.sketched[values_b]
     for count in np.intersect1d(counts_a, counts_b):
-        ours, theirs = values_a[counts_a == count], values_b[counts_b == count]
+        ours, theirs = _distinct(a, values_a[counts_a == count]), _distinct(b, values_b[counts_b == count])
+        if not len(ours) or not len(theirs):
+            continue
         slack_a, slack_b = DRIFT * a.features.rounding[ours], DRIFT * b.features.rounding[theirs]
         reach = tolerance + SAME_SKETCH + max(slack_a.max(), slack_b.max())
         table_a, table_b = a.features.sketches[ours], b.features.sketches[theirs]
@@ -112,6 +116,18 @@ def _find_by_sketch(a: AnalysedRun, b: AnalysedRun, tolerance: float) -> Candida
             near &= centred <= CORRELATED
             _keep_nearest(found, a, b, ours[mine[near]], theirs[other[near]], distances[at, nth][near])
     return found
+
+
+def _distinct(side: AnalysedRun, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return values without those that very many others equal nearly, as in a loop that converges.
+
+    Candidates for these would be many, and none of them clearly the nearest.
+    """
+    if len(values) <= _MANY:
+        return values
+    rough = np.floor(side.features.sketches[values] / (16 * SAME_SKETCH)).astype(np.int64)
+    _, place, counts = np.unique(rough, axis=0, return_inverse=True, return_counts=True)
+    return values[counts[place.ravel()] <= 2 * _CANDIDATES]
 
 
 def _find_by_sums(a: AnalysedRun, b: AnalysedRun, tolerance: float, pairs: Mapping[int, int]) -> Candidates:

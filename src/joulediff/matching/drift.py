@@ -7,6 +7,7 @@ divergence, however large the tolerance of the matching is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -115,15 +116,14 @@ def _find_jumps(joint: JointGraph, regions: Sequence[Region], drifts: Sequence[D
     keys = [_names(joint, region) for region in regions]
     for key, drift in zip(keys, drifts, strict=True):
         usual.setdefault(key, []).append(drift.outputs)
+    limits = {
+        key: UNUSUAL * max(_LEAST, median(similar)) if len(similar) >= _SIMILAR else math.inf
+        for key, similar in usual.items()
+    }
     for region, key, drift in zip(regions, keys, drifts, strict=True):
         if region.drift is None:
             continue
-        similar = usual[key]
-        is_unusual = (
-            len(similar) >= _SIMILAR
-            and drift.outputs > UNUSUAL * max(_LEAST, median(similar))
-            and drift.outputs > 2 * (drift.inputs + drift.rounding)
-        )
+        is_unusual = drift.outputs > limits[key] and drift.outputs > 2 * (drift.inputs + drift.rounding)
         if is_unusual or drift.outputs > drift.expected:
             yield Divergence(region.a, region.b, drift.outputs, drift.expected)
 

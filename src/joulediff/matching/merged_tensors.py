@@ -9,23 +9,20 @@ its parts (`JointGraph.split`), so that everything after it sees equal tensors.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from itertools import combinations
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from joulediff.matching.anchor_support import Origin, find_origin
 from joulediff.matching.anchors import DEPTH
 from joulediff.matching.joint_graph import JointGraph
 
 # Most parts of one tensor, and most rounds: parts of parts are found in the next one.
 _PARTS = 64
 _ROUNDS = 8
-# Most parts that need not be consecutive, and most tensors that they are chosen from.
-_CHOSEN, _CHOICE = 4, 16
+# Most tensors without an anchor that are computed from the same tensors.
+_MOST = 256
 # Sums of weights that were read from the same file, over another order of elements.
 EXACT = 1e-7
-Key = tuple[int, frozenset[int]]
 
 
 def split_merged_products(joint: JointGraph, tolerance: float) -> None:
@@ -54,36 +51,42 @@ def split_merged_weights(joint: JointGraph) -> None:
 
 def _split_computed(joint: JointGraph, tolerance: float) -> bool:
     """Split wholes whose parts are all computed from the same tensors; return whether any was split."""
-    by_key: tuple[defaultdict[Key, list[int]], ...] = (defaultdict(list), defaultdict(list))
-    origins: dict[int, Origin] = {}
+    by_key: tuple[defaultdict[frozenset[int], list[int]], ...] = (defaultdict(list), defaultdict(list))
+    origins: dict[int, frozenset[int]] = {}
     for side in (0, 1):
         for entity in _list_open(joint, side):
-            origin = find_origin(joint, entity) if joint.makers[entity] else None
-            if origin is not None and origin.anchors:
+            origin = _find_direct_origin(joint, entity)
+            if origin:
                 origins[entity] = origin
-                by_key[side][_key(joint, origin)].append(entity)
+                # Weights differ from part to part.
+                by_key[side][origin - joint.given_anchors].append(entity)
     changed = False
     for mine, theirs in (by_key, by_key[::-1]):
         for key, wholes in mine.items():
-            for whole in wholes:
-                left = [each for each in theirs.get(key, ()) if joint.anchor_of[each] < 0]
-                if len(left) < 2 or not joint.makers[whole]:
-                    continue
-                # The other run has the whole too, though with other values.
-                if any(_count(joint, p) == _count(joint, whole) and origins[p] == origins[whole] for p in left):
-                    continue
-                for found in _find_sets(joint, whole, left):
-                    known = frozenset().union(*(origins[part].anchors for part in found))
-                    if known == origins[whole].anchors and _add_up(joint, whole, found, tolerance):
-                        joint.split(whole, found)
-                        changed = True
-                        break
+            if 1 < len(theirs.get(key, ())) <= _MOST:
+                for whole in wholes:
+                    changed |= _split_one(joint, whole, theirs[key], origins, tolerance)
     return changed
 
 
-def _key(joint: JointGraph, origin: Origin) -> Key:
-    """Return the computed tensors that a tensor was computed from: weights differ from part to part."""
-    return 0, frozenset(each for each in origin.anchors if each not in joint.given_anchors)
+def _split_one(
+    joint: JointGraph, whole: int, parts: Sequence[int], origins: Mapping[int, frozenset[int]], tolerance: float
+) -> bool:
+    left = [each for each in parts if joint.anchor_of[each] < 0]
+    if not joint.makers[whole] or any(_count(joint, each) == _count(joint, whole) for each in left):
+        return False  # it was split before, or the other run has the whole too, though with other values
+    for found in _find_runs(joint, whole, left):
+        known = frozenset[int]().union(*(origins[part] for part in found))
+        if known == origins[whole] and _add_up(joint, whole, found, tolerance):
+            joint.split(whole, found)
+            return True
+    return False
+
+
+def _find_direct_origin(joint: JointGraph, entity: int) -> frozenset[int]:
+    """Return the anchors that the maker of an entity reads; none if it also reads tensors without an anchor."""
+    anchors = {joint.anchor_of[each] for op in joint.makers[entity] for each in joint.reads[op]}
+    return frozenset() if -1 in anchors else frozenset(anchors)
 
 
 def _list_open(joint: JointGraph, side: int) -> Iterator[int]:
@@ -104,16 +107,6 @@ def _find_runs(joint: JointGraph, whole: int, parts: Sequence[int]) -> Iterator[
                 if size == count and end > begin:
                     yield parts[begin : end + 1]
                 break
-
-
-def _find_sets(joint: JointGraph, whole: int, parts: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yield parts whose counts add up to that of the whole: consecutive ones first, then a few of the first ones."""
-    yield from _find_runs(joint, whole, parts)
-    count, first = _count(joint, whole), [(_count(joint, each), each) for each in parts[:_CHOICE]]
-    for number in range(2, _CHOSEN + 1):
-        for chosen in combinations([each for each in first if each[0] < count], number):
-            if sum(size for size, _ in chosen) == count:
-                yield [part for _, part in chosen]
 
 
 def _count(joint: JointGraph, entity: int) -> float:
