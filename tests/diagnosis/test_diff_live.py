@@ -60,6 +60,10 @@ class Here:
         with changed(self.settings):
             return self.bench.measure_job(job, window_s=window_s, as_other=as_other)
 
+    def compare_job(self, job: Job) -> JobCost:
+        with changed(self.settings):
+            return self.bench.compare_job(job)
+
     def capture(self, settings: Mapping[str, Setting]) -> tuple[str, Run]:
         with changed(self.settings):
             return self.bench.capture(settings)

@@ -179,6 +179,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any], Any]] = 
         MEASURED,
     ),
     "measure_job": ((JOB,), {"window_s": 0.3}, {"job": JOB, "window_s": 0.3, "as_other": False}, JOB_COST),
+    "compare_job": ((JOB,), {}, {"job": JOB}, JOB_COST),
     "capture": (({"a": None},), {}, {"settings": {"a": None}}, ("changed1", CHANGED)),
     "export_tensors": (
         ((1, 2), [3], Path("/x/\udcff")),

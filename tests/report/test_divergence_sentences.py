@@ -62,6 +62,11 @@ BEGIN = "the runs begin to differ at model.layers.7.mlp.act_fn"
             f"{BEGIN} (silu ↔ gelu): outputs 3.1% apart, much more than in similar regions",
         ),
         (
+            divergence(executed=0.029),
+            f"{BEGIN} (silu ↔ gelu): outputs 3.1% apart, rounding explains 0.2%, "
+            "run on the same tensors they are still 2.9% apart",
+        ),
+        (
             divergence(name="add", ops_b=(), location_b=None),
             f"{BEGIN} (add, only in A): B computes no equal tensor",
         ),

@@ -20,6 +20,7 @@ from joulediff.diagnosis.draft import Investigation
 from joulediff.diagnosis.evidence.only_difference import find_only_difference
 from joulediff.diagnosis.merge import merge_same_causes
 from joulediff.diagnosis.significance import SPREAD, compare_rows
+from joulediff.diagnosis.trials.verify_matches import verify_matches
 from joulediff.frameworks.jobs import LiveProgram
 from joulediff.matching.match_runs import TOLERANCE, match_runs
 from joulediff.model.diff import Diff, Thresholds
@@ -55,6 +56,7 @@ def diagnose(
     conditions = compare_conditions(a, b)
     match = match_runs(a, b, tolerance=tolerance, listener=listener)
     comparison = Comparison(a, b, match.regions, tolerance, match.divergences, match.outputs_agree)
+    comparison = verify_matches(comparison, live, listener)
     work = Investigation(comparison, compare_rows(comparison), limits, live, listener)
     work.notes += match.notes
     if not any(each.serious for each in conditions):

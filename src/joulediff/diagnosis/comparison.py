@@ -155,6 +155,7 @@ def name_divergence(a: Run, b: Run, divergence: Divergence) -> NamedDivergence:
         location_b=_first_place(b, divergence.b),
         difference=divergence.difference,
         expected=divergence.expected,
+        executed=divergence.executed,
     )
 
 

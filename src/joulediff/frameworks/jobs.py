@@ -140,6 +140,10 @@ class LiveProgram:
         """
         raise NotImplementedError
 
+    def compare_job(self, job: Job) -> JobCost:
+        """Return the kernels of a job and the difference of its outputs, without joules; a note if it cannot be run."""
+        raise NotImplementedError
+
     def capture(self, settings: Mapping[str, Setting]) -> tuple[str, Run]:
         """Return the name that jobs refer to the recording by, and the recording of the step under other settings."""
         raise NotImplementedError

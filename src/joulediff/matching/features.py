@@ -196,7 +196,7 @@ def _normalise(sums: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]
 
 def _roundings(graph: Graph) -> Floats:
     kinds = {(value.dtype, value.device) for value in graph.run.values}
-    own = {kind: _rounding(*kind) for kind in kinds}
+    own = {kind: rounding_of(*kind) for kind in kinds}
     found = [own[value.dtype, value.device] for value in graph.run.values]
     for reads, makes in zip(graph.reads, graph.makes, strict=True):
         coarsest = max((found[value] for value in reads), default=0.0)
@@ -206,7 +206,8 @@ def _roundings(graph: Graph) -> Floats:
     return np.array(found, dtype=np.float64)
 
 
-def _rounding(dtype: str, device: str) -> float:
+def rounding_of(dtype: str, device: str) -> float:
+    """Return the relative rounding error of values that are computed in a type on a device; 0 for whole numbers."""
     if dtype == "float32" and device != "cpu":
         return TF32
     return ROUNDING.get(dtype, COARSE if dtype.startswith("float8") else 0.0)

@@ -71,6 +71,7 @@ class NamedDivergence:
     location_b: Place | None
     difference: float
     expected: float
+    executed: float | None = None
 
     @property
     def only_in(self) -> SideName | None:

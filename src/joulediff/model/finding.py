@@ -76,6 +76,8 @@ class Divergence:
     """Distance between the outputs, as a share of their norm; 1 where they are unrelated."""
     expected: float
     """The distance that the inputs and the rounding of the float type explain."""
+    executed: float | None = None
+    """The distance if the operators of both sides are run on the same tensors; None if they were not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,6 +95,13 @@ class LocalProgram(LiveProgram):
         except JoulediffError as error:
             return JobCost(None, None, note=error.what)
 
+    def compare_job(self, job: Job) -> JobCost:
+        try:
+            with closing(self.trial_runner.prepare_job(job)) as prepared:
+                return JobCost(None, None, prepared.kernels, prepared.difference)
+        except JoulediffError as error:
+            return JobCost(None, None, note=error.what)
+
     def capture(self, settings: Mapping[str, Setting]) -> tuple[str, Run]:
         return self.trial_runner.capture(settings)
 

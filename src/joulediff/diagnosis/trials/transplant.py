@@ -13,13 +13,13 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from joulediff.diagnosis.comparison import Comparison
-from joulediff.frameworks.jobs import OTHER, Dataflow, Feed, Job, JobCost
+from joulediff.frameworks.jobs import OTHER, Dataflow, Feed, Job, JobCost, LiveProgram
 from joulediff.matching.match_runs import TOLERANCE
 from joulediff.matching.rows import is_view
 from joulediff.model.finding import Region
 from joulediff.model.pair import SideName, other_side
 from joulediff.model.run import Run
-from joulediff.model.signature import compare
+from joulediff.model.signature import Signature, compare
 
 if TYPE_CHECKING:
     from joulediff.diagnosis.trials.region_trials import RegionTrials
@@ -66,6 +66,26 @@ class Transplant:
         missing = [value for value in Dataflow(run, self.theirs).needed if value not in fed]
         return missing if all(run.values[value].producer is None for value in missing) else []
 
+    def feeds_unequal_constants(self) -> bool:
+        """Return whether a tensor that the cheap side was given is replaced by one with other values."""
+        run, other = self.comparison.run(self.expensive), self.comparison.run(self.cheap)
+        return any(
+            other.values[feed.value].producer is None
+            and not _are_equal(run.signature_of(feed.own), other.signature_of(feed.value))
+            for feed in self._feeds(exact=False)
+        )
+
+    def import_missing(self, live: Mapping[SideName, LiveProgram]) -> int:
+        """Transfer the tensors that only the cheap side was given, such as merged weights; return their number."""
+        missing = self.find_missing()
+        if not missing or self.cheap not in live:
+            return 0
+        with TemporaryDirectory(prefix="joulediff-") as folder:
+            path = Path(folder) / "tensors"
+            live[self.cheap].export_tensors(self.theirs, missing, path)
+            live[self.expensive].import_tensors(path)
+        return len(missing)
+
     def _feeds(self, *, exact: bool) -> tuple[Feed, ...]:
         """Return the tensor of the expensive side for each tensor that the cheap side's operators read."""
         run, other = self.comparison.run(self.expensive), self.comparison.run(self.cheap)
@@ -87,22 +107,10 @@ class Transplant:
 def measure_transplant(trials: RegionTrials) -> JobCost:
     """Return the cost of the cheap side's operators on the expensive side's tensors."""
     plan = Transplant(trials.comparison, trials.region, trials.expensive)
-    _import_missing(trials, plan)
+    trials.imported = plan.import_missing(trials.live)
     found = trials.measure_changed(plan.job(exact=False))
     # The operators may reject the tensors' own layout; then the cheap side's layout is tried.
     return trials.measure_changed(plan.job(exact=True)) if found.energy is None else found
-
-
-def _import_missing(trials: RegionTrials, plan: Transplant) -> None:
-    """Transfer the tensors that only the cheap side was given: a constant, or weights in one piece."""
-    missing = plan.find_missing()
-    if not missing or trials.cheap not in trials.live:
-        return
-    with TemporaryDirectory(prefix="joulediff-") as folder:
-        path = Path(folder) / "tensors"
-        trials.live[trials.cheap].export_tensors(plan.theirs, missing, path)
-        trials.live[trials.expensive].import_tensors(path)
-    trials.imported = len(missing)
 
 
 def _find_equal(run: Run, among: Mapping[int, None], other: Run, value: int) -> int | None:
@@ -114,9 +122,10 @@ def _find_equal(run: Run, among: Mapping[int, None], other: Run, value: int) -> 
         if wanted.name is not None and found.name == wanted.name and found.shape == wanted.shape:
             return mine
     for mine in among:
-        own = run.signature_of(mine)
-        if own is None or sign is None or run.values[mine].shape != wanted.shape:
-            continue
-        if compare(own, sign, tolerance=TOLERANCE):
+        if run.values[mine].shape == wanted.shape and _are_equal(run.signature_of(mine), sign):
             return mine
     return None
+
+
+def _are_equal(one: Signature | None, other: Signature | None) -> bool:
+    return one is not None and other is not None and compare(one, other, tolerance=TOLERANCE)

@@ -72,6 +72,7 @@ class DivergenceRecord:
     location_b: Place | None
     difference: float
     expected: float
+    executed: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,6 +171,12 @@ def _place_text(found: NamedDivergence) -> str:
 
 
 def _distances(found: NamedDivergence) -> Iterator[str]:
+    yield from _distances_in_runs(found)
+    if found.executed is not None and math.isfinite(found.executed):
+        yield f"run on the same tensors they are still {format_share(found.executed)} apart"
+
+
+def _distances_in_runs(found: NamedDivergence) -> Iterator[str]:
     if found.only_in is not None:
         yield f"{'B' if found.only_in == 'a' else 'A'} computes no equal tensor"
     elif not found.difference < _UNRELATED:
