@@ -277,15 +277,15 @@ def check_signature(run: Run, value: int, tensor: torch.Tensor, op: Op | None) -
     workspace = op.outputs[WORKSPACES[op.name]] if op is not None and op.name in WORKSPACES else None
     if recorded is not None and value != workspace:
         found = sign(tensor)
-        if recorded.sketch is None and _is_weight(run, value):
+        if recorded.sketch is None and _is_view_or_weight(run, value):
             found = replace(found, sketch=None)
         assert repr(found) == repr(recorded), (op, run.values[value], found, recorded)
 
 
-def _is_weight(run: Run, value: int) -> bool:
-    """Return whether a value shows memory of a parameter or buffer: views of those have a sketch in one order only."""
-    storage = run.values[value].storage
-    return any(each.storage == storage and each.kind in ("parameter", "buffer") for each in run.values)
+def _is_view_or_weight(run: Run, value: int) -> bool:
+    """Return whether a value shows memory of others: weights, and views that only views read, may have no sketch."""
+    same = [each for each in run.values if each.storage == run.values[value].storage]
+    return same[0].id != value or same[0].kind in ("parameter", "buffer")
 
 
 def sign(tensor: torch.Tensor) -> Signature:

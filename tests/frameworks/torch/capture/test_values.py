@@ -252,6 +252,31 @@ def test_a_view_of_a_weight_in_another_order_has_its_sums_and_no_sketch() -> Non
     assert copied.sketch == weight.sketch, "what is computed from it has one in each order"
 
 
+def test_a_view_that_only_views_read_has_no_sketch() -> None:
+    def step() -> tuple[torch.Tensor, ...]:
+        x = torch.randn(4, 6) + 1
+        x.t().t()
+        y = x * 2
+        y.t().view(3, 2, 4).exp()
+        return y, y.t().view(3, 2, 4)[0]
+
+    run, _, _ = record(step)
+    lacks = [(op.name, run.signature_of(op.outputs[0]).sketch is None) for op in run.ops]  # type: ignore[union-attr]
+    assert lacks == [
+        ("aten::randn", False),
+        ("aten::add", False),
+        ("aten::t", True),
+        ("aten::t", False),
+        ("aten::mul", False),
+        ("aten::t", False),
+        ("aten::view", False),
+        ("aten::exp", False),
+        ("aten::t", False),
+        ("aten::view", False),
+        ("aten::select", False),
+    ]
+
+
 def test_a_write_renews_the_sketches_of_all_orders() -> None:
     base = torch.randn(4, 6)
 

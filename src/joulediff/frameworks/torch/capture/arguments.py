@@ -183,6 +183,8 @@ class Facts:
     is_composite: bool
     """Whether it is a sequence of other operators on every device."""
     is_work: bool
+    is_view: bool = False
+    """Whether it may return memory of an argument: it reads no elements then."""
 
     def changed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         """Return the tensors among the arguments that a call changes."""
@@ -232,6 +234,7 @@ def _read(func: Any) -> Facts:
         is_blank=schema.name in _BLANK,
         is_composite=is_work and _is_composite(func.name()),
         is_work=is_work,
+        is_view=any(each.alias_info is not None and not each.alias_info.is_write for each in schema.arguments),
     )
 
 

@@ -149,7 +149,7 @@ class _Recorder:
         """Run one operator and record it."""
         with self._lock:
             text, tensors = self._encoder.arguments(args, kwargs)
-            read = self._values.read
+            read = self._values.see if facts.is_view else self._values.read
             inputs = tuple([read(tensor) for tensor in tensors])
             changed = facts.changed(args, kwargs) if facts.may_change else ()
             self._values.before_write(changed)

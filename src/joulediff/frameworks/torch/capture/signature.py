@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,9 +18,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from joulediff.frameworks.sketch import signed_sums, to_sketch
+from joulediff.frameworks.sketch import SignedSums, to_sketch
 from joulediff.frameworks.torch.capture.geometry import Dims, Extent, extent_of
-from joulediff.model.signature import SKETCH, Signature
+from joulediff.model.signature import Signature
 
 if TYPE_CHECKING:
     import torch
@@ -37,6 +38,8 @@ WIDTH = FRACTIONS + 1
 # wait for cores that the program keeps busy, and on two busy ones a captured step took 30 times as long.
 BLOCK = 32768
 STRETCH = 8192
+# Rows of a transposed matrix that are read together: 16 single-precision numbers fill a cache line.
+LINE = 16
 # Beyond it the fourth power of a double may overflow.
 HUGE = 1e76
 
@@ -172,8 +175,7 @@ def _as_real(tensor: torch.Tensor, extent: Extent) -> tuple[torch.Tensor, Extent
 
 def _distinct(tensor: torch.Tensor, extent: Extent) -> torch.Tensor:
     """Return a view with every element once, in the same order."""
-    sizes, strides = zip(*extent.order, strict=True) if extent.order else ((), ())
-    return tensor.as_strided(sizes, strides, tensor.storage_offset())
+    return tensor.as_strided(*_split(extent.order), tensor.storage_offset())
 
 
 def _open_signer(kind: str) -> Signer:
@@ -193,75 +195,101 @@ class _PlainSigner:
         import torch
         from scipy.linalg.blas import dasum, ddot
 
-        self._dot, self._sum_abs = ddot, dasum
+        self._float, self._dot, self._sum_abs = torch.float32, ddot, dasum
         self._x, self._square, self._ones = _aligned(BLOCK), _aligned(BLOCK), _aligned(STRETCH)
         self._ones.fill(1.0)
+        self._stretches = _stretches(self._x, self._square)
+        self._signed = SignedSums()
         with torch.inference_mode(False):  # a tensor made in inference mode could not be written outside of it
-            self._block = torch.from_numpy(self._x)
+            self._block = self._into = torch.from_numpy(self._x)
+        self._shape = self._into.shape
 
     def sign(self, tensor: torch.Tensor, extent: Extent) -> Callable[[], Signature]:
         count, is_fractional = extent.count, False
         if not count:
             return lambda: EMPTY
-        rows, groups, first = [], np.zeros(SKETCH), 0
+        rows, first = array("d"), 0
         in_order = extent.order == extent.dims
-        for offset, dims in _blocks(tensor.storage_offset(), extent.dims or ((1, 1),)):
-            x = self._load(tensor, offset, dims)
-            row = self._measure(x)
+        self._signed.clear()
+        for source in self._sources(tensor, extent):
+            x = self._load(source)
+            row = self._measure(x, source if isinstance(source, np.ndarray) else x)
             if not is_fractional:
                 is_fractional = tensor.dtype.is_floating_point and _has_fractions(x)
-            rows.append([*row, is_fractional])
+            rows.extend([*row, is_fractional])
             if in_order and row[SUM_X2] < math.inf:
-                groups += signed_sums(x, first)
+                self._signed.add(x, first)
                 first += x.size
-        if not in_order:
-            groups = self.sketch(tensor, extent)()
-        return lambda: make_signature(np.array(rows), count, groups)
+        groups = self._signed.total() if in_order else self.sketch(tensor, extent)()
+        return lambda: make_signature(np.frombuffer(rows).reshape(-1, WIDTH), count, groups)
 
     def sketch(self, tensor: torch.Tensor, extent: Extent) -> Callable[[], np.ndarray]:
-        groups, first = np.zeros(SKETCH), 0
-        if not extent.count:
-            return lambda: groups
         with np.errstate(all="ignore"):
-            for offset, dims in _blocks(tensor.storage_offset(), extent.order or ((1, 1),)):
-                x = self._load(tensor, offset, dims)
-                sums = signed_sums(x, first)
-                if not np.isfinite(sums).all():
-                    x[~np.isfinite(x)] = 0.0
-                    sums = signed_sums(x, first)
-                groups += sums
-                first += x.size
+            groups = self._sketch(tensor, extent, is_finite=True)
+            if not np.isfinite(groups).all():
+                groups = self._sketch(tensor, extent, is_finite=False)
         return lambda: groups
+
+    def _sketch(self, tensor: torch.Tensor, extent: Extent, *, is_finite: bool) -> np.ndarray:
+        self._signed.clear()
+        for source, first, pitch in _tiles(tensor, extent.order):
+            x = self._load(source)
+            if not is_finite:
+                x[~np.isfinite(x)] = 0.0
+            rows = x.reshape(source.shape[0], -1) if pitch else (x,)
+            for row, part in enumerate(rows):
+                self._signed.add(part, first + row * pitch)
+        return self._signed.total()
 
     def finish(self) -> None:
         pass
 
-    def _load(self, tensor: torch.Tensor, offset: int, dims: Dims) -> np.ndarray:
-        """Return elements as doubles, in the block."""
-        sizes, strides = zip(*dims, strict=True)
-        size = math.prod(sizes)
-        self._block[:size].view(sizes).copy_(tensor.as_strided(sizes, strides, offset))
-        return self._x[:size]
+    def _sources(self, tensor: torch.Tensor, extent: Extent) -> Iterator[torch.Tensor | np.ndarray]:
+        """Cut elements into views of at most a block; NumPy takes less time than PyTorch for those it can read."""
+        if tensor.dtype != self._float or not extent.is_dense or extent.count < BLOCK:
+            yield from _blocks(tensor, extent.dims)
+            return
+        memory = tensor.detach().as_strided((extent.count,), (1,), tensor.storage_offset()).numpy()
+        for at in range(0, extent.count, BLOCK):
+            yield memory[at : at + BLOCK]
 
-    def _measure(self, x: np.ndarray) -> list[float]:
-        """Return a row without fractions."""
-        low, high = float(np.minimum.reduce(x)), float(np.maximum.reduce(x))
+    def _load(self, source: torch.Tensor | np.ndarray) -> np.ndarray:
+        """Return elements as doubles, in the block."""
+        if isinstance(source, np.ndarray):
+            x = self._x[: source.size]
+            np.copyto(x, source)
+            return x
+        shape = source.shape
+        if shape != self._shape:
+            self._shape, self._into = shape, self._block[: source.numel()].view(shape)
+        self._into.copy_(source)
+        return self._x[: source.numel()]
+
+    def _measure(self, x: np.ndarray, source: np.ndarray) -> list[float]:
+        """Return a row without fractions. `source` has the same elements, perhaps in fewer bytes."""
+        low, high = float(np.minimum.reduce(source)), float(np.maximum.reduce(source))
         if low > -HUGE and high < HUGE:  # never with NaN, which numpy takes for the least and the greatest of all
-            return [*self._sums(x), low, high, 0, 0, 0, self._count_zeros(x)]
+            sums = self._sums(x)
+            zeros = self._count_zeros(x) if low <= 0.0 <= high else 0
+            return [*sums, low, high, 0, 0, 0, zeros]
         with np.errstate(all="ignore"):
             others = _take_out_nonfinite(x)
             return [*self._sums(x), *others]
 
     def _sums(self, x: np.ndarray) -> list[float]:
-        square, dot, parts = np.multiply(x, x, out=self._square[: x.size]), self._dot, []
-        for at in range(0, x.size, STRETCH):
-            a, b = x[at : at + STRETCH], square[at : at + STRETCH]
-            parts.append((dot(a, self._ones[: a.size]), self._sum_abs(a), self._sum_abs(b), dot(a, b), dot(b, b)))
+        square, dot, size = self._square[: x.size], self._dot, self._sum_abs
+        np.multiply(x, x, out=square)
+        pairs = self._stretches if x.size == BLOCK else _stretches(x, square)
+        parts = [(dot(a, self._ones[: a.size]), size(a), size(b), dot(a, b), dot(b, b)) for a, b in pairs]
         return [sum(part) for part in zip(*parts, strict=True)]
 
     def _count_zeros(self, x: np.ndarray) -> int:
         """Return how many elements are zero: none, if the least square is not."""
         return 0 if np.minimum.reduce(self._square[: x.size]) else int(np.count_nonzero(x == 0.0))
+
+
+def _stretches(x: np.ndarray, square: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    return [(x[at : at + STRETCH], square[at : at + STRETCH]) for at in range(0, x.size, STRETCH)]
 
 
 def _aligned(count: int) -> np.ndarray:
@@ -274,15 +302,64 @@ def _aligned(count: int) -> np.ndarray:
 _LINE = 8
 
 
-def _blocks(offset: int, dims: Dims) -> Iterator[tuple[int, Dims]]:
-    """Cut elements into blocks: the offset and dimensions of each."""
+def _blocks(tensor: torch.Tensor, dims: Dims) -> Iterator[torch.Tensor]:
+    """Cut elements into views of at most a block, in the order of `dims`."""
+    sizes, strides = _split(dims)
+    whole = tensor.as_strided(sizes, strides, tensor.storage_offset())
+    if math.prod(sizes) <= BLOCK:
+        yield whole
+    elif len(sizes) == 1:
+        yield from whole.split(BLOCK)
+    else:
+        for offset, part in _cut(tensor.storage_offset(), dims, BLOCK):
+            yield tensor.as_strided(*_split(part), offset)
+
+
+def _tiles(tensor: torch.Tensor, order: Dims) -> Iterator[tuple[torch.Tensor, int, int]]:
+    """Cut elements into views of at most a block: each with the index of its first element, and the pitch of its rows.
+
+    The rows of a view, along its first dimension, are `pitch` indices apart; 0 for a view without gaps in its indices.
+    A row of a transposed matrix is far apart in memory: a view has a part of several rows then, which share cache
+    lines.
+    """
+    strides = [stride for _, stride in order]
+    across = strides.index(min(strides)) if strides else 0
+    inner = order[across + 1 :]
+    pitch = math.prod(size for size, _ in inner)
+    first = 0
+    if not inner or pitch <= BLOCK // LINE:
+        for view in _blocks(tensor, order):
+            yield view, first, 0
+            first += view.numel()
+        return
+    size, stride = order[across]
+    for offset, _ in _cut(tensor.storage_offset(), order[:across], 1):
+        for row in range(0, size, LINE):
+            rows = min(LINE, size - row)
+            at = first + row * pitch
+            for place, part in _cut(offset + row * stride, inner, BLOCK // LINE):
+                view = tensor.as_strided(*_split(((rows, stride), *part)), place)
+                yield view, at, pitch
+                at += view.numel() // rows
+        first += size * pitch
+
+
+def _split(dims: Dims) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return tuple(size for size, _ in dims), tuple(stride for _, stride in dims)
+
+
+def _cut(offset: int, dims: Dims, limit: int) -> Iterator[tuple[int, Dims]]:
+    """Cut elements into blocks of at most `limit`: the offset and dimensions of each."""
+    if not dims:
+        yield offset, ()
+        return
     (size, stride), *inner = dims
-    rows = BLOCK // math.prod(count for count, _ in inner)
+    rows = limit // math.prod(count for count, _ in inner)
     for at in range(0, size, max(rows, 1)):
         if rows:
             yield offset + at * stride, ((min(rows, size - at), stride), *inner)
         else:
-            yield from _blocks(offset + at * stride, tuple(inner))
+            yield from _cut(offset + at * stride, tuple(inner), limit)
 
 
 def _take_out_nonfinite(x: np.ndarray) -> list[float]:

@@ -58,6 +58,8 @@ class _PendingValue:
     is_blank: bool
     """Uninitialised memory: there is nothing to sign."""
     signature: int | None = None
+    unsketched: dict[Dims, int | None] | None = None
+    """The signatures of its elements in other orders, until it has one of its own."""
     unsigned: torch.Tensor | None = None
     """The tensor itself, only if signing it can wait: a weight, which the program keeps anyway."""
 
@@ -110,6 +112,13 @@ class Values:
 
     def read(self, tensor: torch.Tensor) -> int:
         """Return the value that an operator sees when it reads `tensor` now."""
+        value = self._read(tensor, *self._locate(tensor))
+        if self._pending[value].unsketched is not None:
+            self._sketch(self._pending[value], tensor)
+        return value
+
+    def see(self, tensor: torch.Tensor) -> int:
+        """Do the same for an operator that makes views and reads no elements: the sketch of a view can wait."""
         return self._read(tensor, *self._locate(tensor))
 
     def before_write(self, tensors: Iterable[torch.Tensor]) -> None:
@@ -173,6 +182,9 @@ class Values:
     def finish(self) -> tuple[Value, ...]:
         """Sign the remaining values, and return all."""
         self._sign_waiting(range(len(self._pending)))
+        for entry in self._pending:
+            if entry.unsketched is not None:
+                self._sketch(entry, None)
         return tuple(_to_value(number, entry) for number, entry in enumerate(self._pending))
 
     def _read(self, tensor: torch.Tensor, storage: _Storage, piece: _Piece) -> int:
@@ -230,17 +242,28 @@ class Values:
         known, checked = storage.signed.get(key, (None, 0))
         if known is None or (checked < len(storage.writes) and _visible(storage, checked, piece)):
             known = {extent.order: self._signers.sign(tensor, extent)}
-        elif extent.order not in known:
-            known[extent.order] = self._sketch(storage, tensor, extent, next(iter(known.values())))
         storage.signed[key] = (known, len(storage.writes))
+        if extent.order in known:
+            entry.signature = known[extent.order]
+        else:
+            entry.unsketched = known
+
+    def _sketch(self, entry: _PendingValue, tensor: torch.Tensor | None) -> None:
+        """Give a value the signature of its elements in its own order; without a sketch if no operator reads them."""
+        extent = extent_of(entry.piece.shape, entry.piece.strides)
+        known, entry.unsketched = entry.unsketched, None
+        assert known is not None
+        if extent.order not in known:
+            known[extent.order] = self._sign_again(entry, tensor, extent, next(iter(known.values())))
         entry.signature = known[extent.order]
 
-    def _sketch(self, storage: _Storage, tensor: torch.Tensor, extent: Extent, signature: int | None) -> int | None:
-        """Return the signature of signed elements in another order."""
+    def _sign_again(
+        self, entry: _PendingValue, tensor: torch.Tensor | None, extent: Extent, signature: int | None
+    ) -> int | None:
         if signature is None:
             return None
-        if storage.is_weights and not storage.writes:
-            # A weight is found by its sums, which are exact; a transposed one is read by many operators.
+        # A weight is found by its sums, which are exact; a transposed one is read by many operators.
+        if tensor is None or (entry.storage.is_weights and not entry.storage.writes):
             return self._signers.without_sketch(signature)
         return self._signers.sketch(tensor, extent, signature)
 
