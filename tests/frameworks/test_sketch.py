@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ def test_blocks_of_any_size_and_order_add_up(cuts: list[int], count: int) -> Non
     x = np.random.default_rng(count).standard_normal(count)
     edges = sorted({0, count, *(cut for cut in cuts if cut < count)})
     sums = SignedSums()
-    for begin, end in reversed(list(zip(edges, edges[1:], strict=False))):
+    for begin, end in reversed(list(pairwise(edges))):
         sums.add(x[begin:end], begin)
     assert sums.total() == pytest.approx(signed_sums(x), rel=1e-12, abs=1e-9)
 
