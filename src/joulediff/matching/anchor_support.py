@@ -216,11 +216,11 @@ def are_equal(joint: JointGraph, one: int, other: int, tolerance: float) -> bool
     rounding = max(_rounding(joint, one), _rounding(joint, other))
     if not is_same_weak_value(a, b, tolerance=tolerance + DEPTH * rounding):
         return False
-    apart = _order_distance(joint, one, other)
+    apart = order_distance(joint, one, other)
     return apart is None or apart <= tolerance + SAME_SKETCH + DRIFT * rounding
 
 
-def _order_distance(joint: JointGraph, one: int, other: int) -> float | None:
+def order_distance(joint: JointGraph, one: int, other: int) -> float | None:
     """Return the distance of the sketches of two entities; None where the orders of their elements may differ."""
     sides = joint.sides[joint.side_of_entity(one)], joint.sides[joint.side_of_entity(other)]
     values = joint.values[one][0], joint.values[other][0]

@@ -50,6 +50,8 @@ DOMINATED = 0.98
 SAME_SKETCH = 4 * SKETCH**0.5 * SKETCH_STEP
 # A tensor whose squares without the mean are less than this share of its squares is constant.
 CONSTANT = 1e-7
+# The mean of larger tensors is not taken out: a file may claim any number of elements.
+_MOST_SIGNS = 2**36
 # Sums of denormals, and powers near the limits of a double, are not compared.
 _LEAST, _MOST = 1e-280, 1e280
 
@@ -168,7 +170,8 @@ def _sketches(run: Run) -> tuple[Floats, Floats]:
     squares = np.array([each.sum_x2 for each in signatures])
     found[has, SKETCH] = 0.5 * np.log(squares)
     means = np.array([each.sum_x / each.count for each in signatures])
-    ones = np.array([count_signs(each.count) for each in signatures])
+    unknown = np.full(SKETCH, np.nan)
+    ones = np.array([count_signs(each.count) if each.count <= _MOST_SIGNS else unknown for each in signatures])
     counts = np.array([each.count for each in signatures], dtype=np.float64)
     with np.errstate(all="ignore"):
         left = squares - counts * means**2

@@ -1,6 +1,7 @@
 """Match the work of two runs by the values of their tensors.
 
-Names of operators, modules and tensors are not used.
+Names decide nothing that values decide. Where values leave it open, the same operator on equal tensors counts as equal
+(`congruence`), and calls whose outputs agree are compared operator by operator (`enclosing`).
 """
 
 from __future__ import annotations
