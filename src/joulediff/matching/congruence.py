@@ -29,6 +29,8 @@ def add_congruent_anchors(joint: JointGraph, tolerance: float) -> None:
         found = joint.sides[side].graph.run.ops[joint.number_in_run(op)]
         inputs = tuple([_name(joint, names, each) for each in joint.reads[op]])
         use = None if any(joint.is_derived[each] for each in joint.reads[op]) else uses[op]
+        if use == -1 and not joint.reads[op]:
+            continue  # nothing tells it from the constants of other layers
         key: Hashable = (found.name, found.overload, found.arguments, len(joint.makes[op]), inputs, use)
         kind = numbers.setdefault(key, len(numbers))
         seen[side][kind].append(op)
