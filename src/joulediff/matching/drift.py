@@ -26,6 +26,8 @@ from joulediff.model.signature import difference
 # is never a divergence, beyond EXPLAINED always; in between, if it is UNUSUAL times that of similar regions.
 CLEARLY, EXPLAINED = 3.0, 8.0
 UNUSUAL = 5.0
+# The share of a difference that the tensors after it must have.
+LASTING = 1 / 3
 # A region with more operators on both sides has no equal tensor inside, though it should.
 LARGE = 24
 # Distances that come from the order of summation.
@@ -88,20 +90,23 @@ class Distances:
         return self._found[anchor]
 
     def _find(self, anchor: int) -> float:
-        ours, theirs = self._entities[anchor]
         by_sketch = self._by_sketch.get(anchor, 0.0)
-        if (
-            by_sketch <= SAME_SKETCH
-            and ours
-            and theirs
-            and self._joint.values[ours[0]]
-            and self._joint.values[theirs[0]]
-        ):
-            by_sketch = order_distance(self._joint, ours[0], theirs[0]) or 0.0
-        if by_sketch > SAME_SKETCH or not ours or not theirs:
+        if by_sketch > SAME_SKETCH:
             return by_sketch
-        apart = difference(signature_of(self._joint, ours[0]), signature_of(self._joint, theirs[0]))
+        pair = self._first_entities(anchor)
+        if pair is None:
+            return by_sketch
+        by_sketch = order_distance(self._joint, *pair) or 0.0
+        if by_sketch > SAME_SKETCH:
+            return by_sketch
+        apart = difference(*(signature_of(self._joint, each) for each in pair))
         return by_sketch if apart is None else apart
+
+    def _first_entities(self, anchor: int) -> tuple[int, int] | None:
+        """Return the first tensors of an anchor in a and b; None if one of them has no value, as a part of a whole."""
+        ours, theirs = self._entities[anchor]
+        pair = (ours[0], theirs[0]) if ours and theirs else None
+        return pair if pair is not None and all(self._joint.values[each] for each in pair) else None
 
     def of_values(self, one: int, other: int) -> float | None:
         """Return the distance of a value of a and one of b; None if they cannot be compared."""
@@ -111,10 +116,7 @@ class Distances:
         if anchor >= 0 and joint.anchor_of[other_entity] == anchor:
             return self.of(anchor)
         a, b = joint.sides[0].features, joint.sides[1].features
-        if a.sketched[one] != b.sketched[other] or not a.strong[one] or not b.strong[other]:
-            return None
-        apart = float(sketch_distance(a.sketches[one], b.sketches[other]))
-        return apart if math.isfinite(apart) else None
+        return _compare_sketches(joint, one, other) if a.strong[one] and b.strong[other] else None
 
     def has_order(self, value: int) -> bool:
         """Return whether the distance of a value of a to its counterpart is one of elements, and not of sums alone."""
@@ -122,21 +124,23 @@ class Distances:
         anchor = joint.anchor_of[int(joint.sides[0].equivalence.entity_of[value])]
         if anchor < 0 or anchor in self._by_sketch:
             return True
-        ours, theirs = self._entities[anchor]
-        if not (ours and theirs and joint.values[ours[0]] and joint.values[theirs[0]]):
-            return False
-        return order_distance(joint, ours[0], theirs[0]) is not None
+        pair = self._first_entities(anchor)
+        return pair is not None and order_distance(joint, *pair) is not None
 
     def between(self, one: int, other: int) -> float:
         """Return the distance of two entities without an anchor; 1 if they cannot be compared."""
-        joint = self._joint
-        values = joint.values[one][:1], joint.values[other][:1]
-        if not all(values):
-            return _UNRELATED
-        rows = [joint.sides[side].features.sketches[value[0]] for side, value in enumerate(values)]
-        counts = [joint.sides[side].features.sketched[value[0]] for side, value in enumerate(values)]
-        apart = float(sketch_distance(rows[0], rows[1])) if counts[0] == counts[1] else _UNRELATED
-        return min(apart, _UNRELATED) if apart == apart else _UNRELATED
+        ours, theirs = self._joint.values[one], self._joint.values[other]
+        apart = _compare_sketches(self._joint, ours[0], theirs[0]) if ours and theirs else None
+        return _UNRELATED if apart is None else min(apart, _UNRELATED)
+
+
+def _compare_sketches(joint: JointGraph, one: int, other: int) -> float | None:
+    """Return the distance of the sketches of a value of a and one of b; None if they cannot be compared."""
+    a, b = joint.sides[0].features, joint.sides[1].features
+    if a.sketched[one] != b.sketched[other]:
+        return None
+    apart = float(sketch_distance(a.sketches[one], b.sketches[other]))
+    return apart if math.isfinite(apart) else None
 
 
 def find_drift(joint: JointGraph, distances: Distances, regions: Sequence[Region]) -> tuple[list[Region], list[Drift]]:
@@ -222,7 +226,7 @@ def _find_jumps(joint: JointGraph, regions: Sequence[Region], drifts: Sequence[D
         limit = min(UNUSUAL * max(usual.get(key, math.inf), 1 / UNUSUAL), EXPLAINED)
         if drift.is_known and drift.gain > max(limit, CLEARLY):
             after = _find_after(joint, region, regions, drifts, region_of)
-            share = drift.outputs / 3
+            share = LASTING * drift.outputs
             least = min(CLEARLY * drift.base, share) if drift.is_large else share
             lasts = [each.outputs > least for each in after]
             if any(lasts) or (drift.is_large and not lasts):
@@ -264,11 +268,7 @@ def _distance_of_outputs(joint: JointGraph, one: int, other: int) -> float | Non
         values += [value for value in found[:1] if side.features.strong[value]]
     if len(values) < len(joint.sides):
         return None
-    a, b = joint.sides[0].features, joint.sides[1].features
-    if a.sketched[values[0]] != b.sketched[values[1]]:
-        return None
-    apart = float(sketch_distance(a.sketches[values[0]], b.sketches[values[1]]))
-    return apart if math.isfinite(apart) else None
+    return _compare_sketches(joint, values[0], values[1])
 
 
 def _find_after(

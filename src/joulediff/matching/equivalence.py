@@ -26,7 +26,7 @@ _MOST_PAIRS = 64
 POWERS = 4.0
 # Number of neighbours, in the order of magnitudes, that a value is compared with.
 _NEIGHBOURS = 4
-# Most different orders of the same elements that are told apart.
+# Largest number of different orders of the same elements that are distinguished.
 _ORDERS = 16
 
 
