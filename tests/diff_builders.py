@@ -85,7 +85,7 @@ def finding(number: int, a_j: float | None, b_j: float | None, **changes: Any) -
         "path_a": (Place("/code/hf.py", 12, "build"), Place(MODEL, 310, "forward")),
         "path_b": (Place("/code/lean.py", 14, "build"), Place(MODEL, 310, "forward")),
         "cause": Cause("setting", "allow_tf32", False, True, None, None, ("The one setting that differs.",)),
-        "confirmed": True,
+        "word": "cause confirmed",
         "confirmation": Confirmation(
             (Trial("allow_tf32=True", energy(1.271), energy(0.815), energy(0.812), difference=2.1e-4, explains=True),),
             22.0,
@@ -188,7 +188,7 @@ def host_wait() -> Finding:
         kernels_a=(),
         kernels_b=(),
         cause=cause,
-        confirmed=False,
+        word="observed",
         confirmation=None,
         suggestion="Look at the flag once in 16 steps: every look makes the host wait for the GPU.",
     )
@@ -267,7 +267,7 @@ def mixed_diff() -> Diff:
         time_b_s=0.00036,
         difference=0.034,
         cause=Cause("setting", "dtype", "float32", "bfloat16", None, None),
-        confirmed=False,
+        word="observed",
         share_of_run=0.051,
         confirmation=missed,
     )
@@ -280,7 +280,7 @@ def mixed_diff() -> Diff:
         region="contiguous",
         regions=(4, 5),
         cause=Cause("redundancy", "contiguous", None, None, None, Place("/code/lean.py", 12, "forward", "x = x.t()")),
-        confirmed=False,
+        word="observed",
         confirmation=None,
         share_of_run=0.089,
         suggestion="Leave out the copy: what reads it takes the transposed tensor as well.",
@@ -292,7 +292,7 @@ def mixed_diff() -> Diff:
         id="w2",
         region="native_batch_norm",
         cause=Cause("layout", "strides", "(50176, 1, 224, 3)", "(50176, 224, 1, 3)", None, None),
-        confirmed=False,
+        word="observed",
         confirmation=Confirmation((Trial("strides of B", energy(0.0005), None, None, note="it could not be rebuilt"),)),
         share_of_run=0.009,
         kernels_b=(),
@@ -414,7 +414,7 @@ def hostile_diff() -> Diff:
 
 
 # Words that are compared, or taken from a list: these are what they are.
-_KEPT = ("schema", "kind", "verdict", "expensive", "type", "source", "id", "finding", "split", "basis")
+_KEPT = ("schema", "kind", "verdict", "expensive", "type", "source", "id", "finding", "split", "basis", "word")
 
 # Half surrogate pairs cannot be stored.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

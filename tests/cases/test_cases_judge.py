@@ -31,7 +31,7 @@ def case(tmp_path: Path) -> Case:
 
 
 def finding_of(number: int, kind: Any, key: str | None, **changes: Any) -> Finding:
-    changes.setdefault("confirmed", True)
+    changes.setdefault("word", "cause confirmed")
     return finding(
         number,
         *changes.pop("energies", (2.0, 1.0)),
@@ -81,7 +81,7 @@ def test_a_key_is_right_with_and_without_config(tmp_path: Path, wanted: str, sai
     ("findings", "outcome", "which", "note"),
     [
         ((finding_of(1, "redundant", "x"), finding_of(2, "misconfiguration", "allow_tf32")), "found", "2", ""),
-        ((finding_of(1, "misconfiguration", "allow_tf32", confirmed=False),), "partly", "1", "not confirmed"),
+        ((finding_of(1, "misconfiguration", "allow_tf32", word="observed"),), "partly", "1", "not confirmed"),
         (
             (finding_of(1, "redundant", "contiguous"), finding_of(2, "misconfiguration", "x")),
             "partly",
@@ -161,7 +161,7 @@ OTHER = finding_of(1, "redundant", "contiguous")
         (gpt2_diff(findings=(), ratio=Ratio(0.8, 0.7, 0.9)), "fixed upstream", "0.80x (0.70 .. 0.90)"),
         (gpt2_diff(findings=(RIGHT,), ratio=ALIKE), "found", STILL_THERE),
         (gpt2_diff(findings=(RIGHT,), ratio=MORE), "found", STILL_THERE),
-        (gpt2_diff(findings=(changed(RIGHT, confirmed=False),), ratio=MORE), "partly", f"{STILL_THERE}; not confirmed"),
+        (gpt2_diff(findings=(changed(RIGHT, word="observed"),), ratio=MORE), "partly", f"{STILL_THERE}; not confirmed"),
         (
             gpt2_diff(findings=(), ratio=MORE),
             "missed",

@@ -75,14 +75,14 @@ def test_two_recordings_in_every_form(diff: Callable[..., Any], tmp_path: Path) 
     code, out, _ = diff(EAGER, FUSED, "--json", "-", "-o", "report.md", "--label-a", "mine", "--label-b", "yours")
     assert code == 0
     found = json.loads(out)
-    assert found["schema"] == "joulediff.diff/1"
+    assert found["schema"] == "joulediff.diff/2"
     assert (found["a"]["label"], found["b"]["label"]) == ("mine", "yours")
     assert "mine" in (tmp_path / "report.md").read_text()
     code, out, _ = diff(EAGER, FUSED, "--markdown", "-")
     assert code == 0 and out.startswith("#")
     code, out, _ = diff(EAGER, FUSED, "-o", "report.txt", "--json", "diff.json")
     assert out.startswith("A gpt2 eager"), "what goes to files is shown as well"
-    assert json.loads((tmp_path / "diff.json").read_text())["schema"] == "joulediff.diff/1"
+    assert json.loads((tmp_path / "diff.json").read_text())["schema"] == "joulediff.diff/2"
 
 
 def test_a_recording_against_itself_and_its_like(diff: Callable[..., Any]) -> None:

@@ -51,7 +51,7 @@ def test_the_suffix_says_which_report(saved: Path, tmp_path: Path, name: str, fo
 
 def test_the_format_can_be_said(saved: Path, tmp_path: Path) -> None:
     assert call(saved, "--format", "markdown").stdout.startswith("### A uses 1.24x")
-    assert json.loads(call(saved, "--format", "json", "-o", "-").stdout)["schema"] == "joulediff.diff/1"
+    assert json.loads(call(saved, "--format", "json", "-o", "-").stdout)["schema"] == "joulediff.diff/2"
     assert call(saved, "--format", "markdown", "-o", tmp_path / "notes").exit_code == 0
     assert (tmp_path / "notes").read_text(encoding="utf-8").startswith("###")
 

@@ -66,14 +66,14 @@ def test_a_place_in_the_model_is_reported_if_it_is_one() -> None:
 
 
 def test_most_of_it_must_be_confirmed() -> None:
-    large, small = found(30.0, 10.0), found(3.0, 1.0, confirmed=False)
+    large, small = found(30.0, 10.0), found(3.0, 1.0, word="observed")
     assert merge([large, small]).confirmed
-    assert not merge([found(30.0, 10.0, confirmed=False), found(3.0, 1.0)]).confirmed
-    assert not merge([large, found(20.0, 10.0, confirmed=False)]).proof.confirmed
+    assert not merge([found(30.0, 10.0, word="observed"), found(3.0, 1.0)]).confirmed
+    assert not merge([large, found(20.0, 10.0, word="observed")]).proof.confirmed
 
 
 def test_the_first_that_was_tried_with_the_others_speaks_for_them() -> None:
-    both = add_row_to(found(3.0, 1.0, region="softmax"), found(9.0, None, region="clone", confirmed=False))
+    both = add_row_to(found(3.0, 1.0, region="softmax"), found(9.0, None, region="clone", word="observed"))
     assert both.name == "softmax" and both.proof.confirmed
     assert both.cost.delta_j == pytest.approx(11.0)
 

@@ -9,7 +9,7 @@ import pytest
 from diagnosis_builders import comparison_of, costs, draw, record
 from invented import Tensor, tanh
 from joulediff.diagnosis.build import make_cost
-from joulediff.diagnosis.draft import CONFIRMED, Draft
+from joulediff.diagnosis.draft import REPLACEMENT_CONFIRMED, Draft
 from joulediff.diagnosis.lead import Lead
 from joulediff.diagnosis.trials.run_trials import TRIALS, run_trials
 from joulediff.model.diff import Thresholds
@@ -48,7 +48,7 @@ def test_no_trial_is_made_after_one_that_confirms(monkeypatch: pytest.MonkeyPatc
 
     def confirm(each: Draft) -> Draft:
         made.append("confirm")
-        return replace(each, proof=CONFIRMED)
+        return replace(each, proof=REPLACEMENT_CONFIRMED)
 
     monkeypatch.setattr("joulediff.diagnosis.trials.run_trials.TRIALS", (fail, confirm, fail))
     assert run_trials(draft()).confirmed

@@ -62,7 +62,7 @@ def test_any_diff_can_be_shown(diff: Diff) -> None:
 
 def test_names_are_those_of_the_records() -> None:
     found = json.loads(diff_to_json(gpt2_diff()))
-    assert found["schema"] == SCHEMA == "joulediff.diff/1"
+    assert found["schema"] == SCHEMA == "joulediff.diff/2"
     assert found["a"]["step"]["energy"]["joules"] == 612.4
     assert found["findings"][0]["cause"]["location_a"]["line"] == 56
     assert found["regions"][5] | {"verdict": "only_a", "energy_b": None} == found["regions"][5]
@@ -109,11 +109,11 @@ def test_what_a_later_version_adds_is_ignored() -> None:
         (b"[]", "it holds no diff"),
         (b"null", "it holds no diff"),
         (b'{"schema": ["x"]}', "it holds no diff"),
-        (b'{"schema": "joulediff.run/1"}', "it is a joulediff.run/1, no joulediff.diff/1"),
+        (b'{"schema": "joulediff.run/1"}', "it is a joulediff.run/1, no joulediff.diff/2"),
         (b'{"schema": "joulediff.diff/7"}', "it is a joulediff.diff/7, too new to be read"),
-        (b'{"schema": "joulediff.diff/1"}', "diff.created is missing"),
+        (b'{"schema": "joulediff.diff/2"}', "diff.created is missing"),
         (
-            b'{"schema": "joulediff.diff/1", "created": "\\u001b[2J' + b"9" * 40 + b'", "x": ' + b"9" * 99 + b"}",
+            b'{"schema": "joulediff.diff/2", "created": "\\u001b[2J' + b"9" * 40 + b'", "x": ' + b"9" * 99 + b"}",
             "its JSON",
         ),
         (b" " * (MAX_DIFF_BYTES + 1), "it has 64,000,001 bytes; 64,000,000 are allowed"),
@@ -138,7 +138,7 @@ def test_a_file_that_is_no_diff(data: bytes, expected: str) -> None:
         ("findings.0.cause.type", "magic", "diff.findings[0].cause.type may not be the str magic"),
         ("findings.0.cause.value_a", [1], "diff.findings[0].cause.value_a may not be the list"),
         ("findings.1.regions.3", "x", "diff.findings[1].regions[3] may not be the str x"),
-        ("findings.2.confirmed", None, "diff.findings[2].confirmed may not be the null"),
+        ("findings.2.proof", None, "diff.findings[2].proof may not be the null"),
         ("ledger_a.domains.0.metered", None, "diff.ledger_a.domains[0].metered may not be the null"),
     ],
 )
@@ -192,3 +192,13 @@ def test_any_spoilt_diff_is_read_or_refused(data: st.DataObject) -> None:
 
 def test_energies_keep_their_source() -> None:
     assert there_and_back(gpt2_diff()).rows[0].energy_a == energy(94.4)
+
+
+@pytest.mark.parametrize(("confirmed", "word"), [(True, "replacement confirmed"), (False, "observed")])
+def test_a_finding_of_the_first_schema_claims_no_more_than_it_knew(confirmed: bool, word: str) -> None:
+    plain = json.loads(diff_to_json(gpt2_diff()))
+    plain["schema"] = "joulediff.diff/1"
+    for each in plain["findings"]:
+        del each["proof"]
+        each["confirmed"] = confirmed
+    assert {each.proof.word for each in diff_from_json(json.dumps(plain).encode()).findings} == {word}

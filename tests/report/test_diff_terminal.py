@@ -252,7 +252,7 @@ def test_a_row_of_a_finding_that_is_not_there_is_a_change() -> None:
 )
 def test_a_proof_names_the_trial(*, of_step: bool, begin: str) -> None:
     trial = Trial("it gone", energy(3.0), energy(1.0), energy(1.1), explains=True, of_step=of_step)
-    found = finding(1, 3.0, 1.0, confirmed=True, confirmation=Confirmation((trial,), 2.0, 0.5))
+    found = finding(1, 3.0, 1.0, word="cause confirmed", confirmation=Confirmation((trial,), 2.0, 0.5))
     facts = {fact.key: fact.text for fact in finding_facts(found, {}, Thresholds())}
     assert facts["proof"].startswith(begin)
 

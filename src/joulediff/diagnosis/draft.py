@@ -20,9 +20,10 @@ from joulediff.model.finding import Cost, Proof, Trial, Verdict, Work
 from joulediff.model.pair import SideName
 from joulediff.model.progress import ProgressListener
 
-NOT_PROVEN = Proof(confirmed=False, confirmation=None)
-CONFIRMED = Proof(confirmed=True, confirmation=None)
-"""The state after a successful trial of a region, before its saving is known."""
+NOT_PROVEN = Proof("observed", None)
+CAUSE_CONFIRMED = Proof("cause confirmed", None)
+REPLACEMENT_CONFIRMED = Proof("replacement confirmed", None)
+"""The states after a successful trial of a region, before its saving is known."""
 NO_WORK = Work((), (), (), (), (), ())
 
 

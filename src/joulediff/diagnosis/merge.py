@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from joulediff.diagnosis.draft import Draft, Investigation
 from joulediff.model.energy import add_known, higher_over_lower
-from joulediff.model.finding import Cost, Proof
+from joulediff.model.finding import Cost, Proof, ProofWord, weakest_proof
 from joulediff.model.pair import SIDES, Pair
 
 # A merged finding is confirmed if at least this share of its extra energy is.
@@ -85,11 +85,14 @@ def _sum_costs(costs: Sequence[Cost]) -> Cost:
 
 
 def _join_proofs(first: Draft, drafts: Sequence[Draft], *, is_confirmed: bool) -> Proof:
+    word: ProofWord = "observed"
+    if is_confirmed:
+        word = weakest_proof(draft.proof.word for draft in drafts if draft.confirmed)
     if first.proof.confirmation is None:
-        return Proof(is_confirmed, None)
+        return Proof(word, None)
     made = [draft.proof.confirmation for draft in drafts if draft.proof.confirmation is not None]
     saved_j, share = _sum([each.saved_j for each in made]), _sum([each.saved_share for each in made])
-    return Proof(is_confirmed, replace(first.proof.confirmation, saved_j=saved_j, saved_share=share))
+    return Proof(word, replace(first.proof.confirmation, saved_j=saved_j, saved_share=share))
 
 
 def _sum(values: Sequence[float | None]) -> float | None:

@@ -16,7 +16,7 @@ from joulediff.model.pair import Pair, SideName
 from joulediff.model.place import Place
 from joulediff.model.run import Setting
 
-SCHEMA = "joulediff.diff/1"
+SCHEMA = "joulediff.diff/2"
 
 RowKind = Literal[
     "equal", "movement", "repeated", "constant", "unused", "unmatched", "idle", "host", "waits", "unexplained"

@@ -5,6 +5,7 @@ A `Finding` is made of parts: its cost, the work it is about, its cause and its 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -19,7 +20,18 @@ Basis = Literal["equal", "executed", "drift", "call"]
 BASES: tuple[Basis, ...] = get_args(Basis)
 Verdict = Literal["waste", "tradeoff"]
 FindingKind = Literal["misconfiguration", "api_misuse", "redundant", "host", "unknown"]
-CauseType = Literal["setting", "call_path", "layout", "redundancy", "host", "kernel"]
+CauseType = Literal[
+    "setting", "call_path", "layout", "redundancy", "host", "kernel", "argument", "shape", "state", "code", "repetition"
+]
+ProofWord = Literal["cause confirmed", "replacement confirmed", "observed"]
+"""How a finding is proven.
+
+- `cause confirmed`: the named thing itself, and nothing else, was changed in the expensive program. The energy fell to
+  the cheap side's, and the outputs were compared and stay.
+- `replacement confirmed`: the cheap side's operators on the expensive side's tensors cost less, with equal outputs.
+- `observed`: evidence without a successful trial.
+"""
+PROOF_WORDS: tuple[ProofWord, ...] = get_args(ProofWord)
 # Joins the names, and the values, of settings that are one cause only together.
 TOGETHER = " and "
 # Begins a sentence of the evidence that says why a change was not tried.
@@ -221,15 +233,25 @@ class Confirmation:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Whether a trial confirmed the cause, and its measurements; `confirmation` is None if nothing was measured."""
+    """How far a cause is proven, and the measurements; `confirmation` is None if nothing was measured."""
 
-    confirmed: bool
+    word: ProofWord = field(metadata={"name": "proof"})
     confirmation: Confirmation | None
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether a trial confirmed the cause or a replacement."""
+        return self.word != "observed"
 
     @property
     def trials(self) -> tuple[Trial, ...]:
         """The trials that were made."""
         return () if self.confirmation is None else self.confirmation.trials
+
+
+def weakest_proof(words: Iterable[ProofWord]) -> ProofWord:
+    """Return the weakest of several proofs; `observed` for none."""
+    return max(words, key=PROOF_WORDS.index, default="observed")
 
 
 @dataclass(frozen=True, slots=True)

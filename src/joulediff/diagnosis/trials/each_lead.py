@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from joulediff.diagnosis.draft import CONFIRMED, Draft
+from joulediff.diagnosis.draft import CAUSE_CONFIRMED, REPLACEMENT_CONFIRMED, Draft
 from joulediff.diagnosis.lead import Change, Lead, make_cause
 from joulediff.diagnosis.suggest import suggest_setting
 from joulediff.diagnosis.trials.region_trials import RegionTrials
-from joulediff.model.finding import TOGETHER
+from joulediff.model.finding import TOGETHER, Proof
 from joulediff.model.pair import SIDES, Pair, SideName
 from joulediff.model.run import Setting
 
@@ -25,8 +25,10 @@ def try_each_lead(draft: Draft) -> Draft:
     if draft.trials is None:
         return draft
     for lead in draft.leads:
-        if lead.kind != "unknown" and explain(draft.trials, lead.changes):
-            return replace(draft, lead=lead, proof=CONFIRMED)
+        if lead.kind == "unknown":
+            continue
+        if changes := explain(draft.trials, lead.changes):
+            return replace(draft, lead=lead, proof=_proof_by(draft.trials, changes))
     return draft
 
 
@@ -39,7 +41,19 @@ def try_settings_together(draft: Draft) -> Draft:
     chosen = [lead for lead in settings if lead.changes[0] in together]
     if not chosen:
         return draft
-    return replace(draft, lead=join_settings(chosen, draft.expensive), proof=CONFIRMED)
+    proof = _proof_by(draft.trials, together)
+    return replace(draft, lead=join_settings(chosen, draft.expensive), proof=proof)
+
+
+def _proof_by(trials: RegionTrials, changes: Sequence[Change]) -> Proof:
+    """Return the proof by changes that explain a difference.
+
+    Settings and layouts are changed themselves; the calls of the other side are a replacement. A cause is confirmed
+    only if the outputs were compared.
+    """
+    is_compared = trials.try_changes(changes).difference is not None
+    is_replaced = any(change.calls for change in changes)
+    return CAUSE_CONFIRMED if is_compared and not is_replaced else REPLACEMENT_CONFIRMED
 
 
 def explain(trials: RegionTrials, changes: Sequence[Change], *, most: int = MAX_CHANGES) -> tuple[Change, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from joulediff.diagnosis.comparison import Comparison, ops_of
-from joulediff.diagnosis.draft import CONFIRMED, Draft
+from joulediff.diagnosis.draft import REPLACEMENT_CONFIRMED, Draft
 from joulediff.diagnosis.evidence.deviation import library_call, shared_frames
 from joulediff.diagnosis.lead import Change
 from joulediff.diagnosis.trials.region_trials import RegionTrials
@@ -46,7 +46,7 @@ def try_whole_call(draft: Draft) -> Draft:
     if not trial.explains:
         return replace(draft, failed=(*draft.failed, trial))
     tried = frozenset(region.id for region in members)
-    return replace(draft, trials=whole, proof=CONFIRMED, tried_regions=tried)
+    return replace(draft, trials=whole, proof=REPLACEMENT_CONFIRMED, tried_regions=tried)
 
 
 def regions_of_call(comparison: Comparison, side: SideName, op_a: int | None, op_b: int | None) -> list[Region]:

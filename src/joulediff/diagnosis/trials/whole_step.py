@@ -19,9 +19,9 @@ MEASURE_S, WAIT_S = 2.0, 5.0
 def step_proof(trial: Trial, whole: Energy | None) -> Proof:
     """Return the proof of a trial, with its saving as a share of the whole step's energy."""
     if not trial.explains or trial.before is None or trial.after is None:
-        return Proof(trial.explains, Confirmation((trial,)))
+        return Proof("observed", Confirmation((trial,)))
     saved_j = difference_j(trial.before, trial.after)
-    return Proof(trial.explains, Confirmation((trial,), saved_j, share_of(saved_j, whole)))
+    return Proof("cause confirmed", Confirmation((trial,), saved_j, share_of(saved_j, whole)))
 
 
 def prove_by_whole_steps(draft: Draft) -> Draft:
@@ -30,4 +30,4 @@ def prove_by_whole_steps(draft: Draft) -> Draft:
     if only is None or draft.lead.cause.type != "redundancy":
         return draft
     made = Confirmation((*draft.proof.trials, only.trial), only.saved_j, only.saved_share)
-    return replace(draft, proof=Proof(confirmed=True, confirmation=made))
+    return replace(draft, proof=Proof("replacement confirmed", made))

@@ -22,6 +22,7 @@ _DIFF = Document(within="", null_is_nan=True)
 _NAME_ONE = "name a JSON file that `joulediff diff` wrote"
 _DAMAGED = "copy it again from where it was made, or compare the runs again"
 _FAMILY = SCHEMA.rpartition("/")[0]
+_FIRST = f"{_FAMILY}/1"
 
 
 def diff_to_json(diff: Diff) -> str:
@@ -39,6 +40,7 @@ def diff_from_json(data: bytes) -> Diff:
         _check_schema(plain)
         for node in _containers(plain):
             _mend(node)
+            _add_proof(node)
         found: Diff = from_plain(Diff, plain, "diff", _DIFF)
     except ArchiveError as error:
         raise ArchiveError(error.what, fix=error.fix or _DAMAGED) from None
@@ -49,7 +51,7 @@ def diff_from_json(data: bytes) -> Diff:
 
 def _check_schema(plain: Any) -> None:
     schema = plain.get("schema") if isinstance(plain, dict) else None
-    if schema == SCHEMA:
+    if schema in (SCHEMA, _FIRST):
         return
     if not isinstance(schema, str):
         raise ArchiveError("it holds no diff", fix=_NAME_ONE)
@@ -76,6 +78,12 @@ def _mend(node: dict[Any, Any] | list[Any]) -> None:
             node[key] = value[: MAX_TEXT_CHARS - 1] + "…"
         elif isinstance(value, dict) and value.keys() >= {"joules", "low", "high", "source"}:
             node[key] = _energy(value)
+
+
+def _add_proof(node: dict[Any, Any] | list[Any]) -> None:
+    """Give a finding of the first schema its word of proof: it says only whether a trial succeeded."""
+    if isinstance(node, dict) and "confirmed" in node and "proof" not in node:
+        node["proof"] = "replacement confirmed" if node["confirmed"] is True else "observed"
 
 
 def _energy(plain: dict[Any, Any]) -> dict[Any, Any] | None:
