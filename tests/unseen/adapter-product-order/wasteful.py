@@ -31,8 +31,8 @@ def make_stack(args):
 def build():
     torch.manual_seed(0)
     args = argparse.Namespace(
-        width=4096 if DEVICE == "cuda" else 512,
-        tokens=512 if DEVICE == "cuda" else 32,
+        width=4096 if DEVICE == "cuda" else 640,
+        tokens=512 if DEVICE == "cuda" else 48,
         rank=16,
         alpha=32,
         depth=4,

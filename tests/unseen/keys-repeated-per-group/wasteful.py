@@ -6,7 +6,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cuda":
     BATCH, KV_HEADS, GROUP, CACHED, HEAD = 32, 8, 8, 4096, 128
 else:
-    BATCH, KV_HEADS, GROUP, CACHED, HEAD = 4, 2, 4, 2048, 64
+    BATCH, KV_HEADS, GROUP, CACHED, HEAD = 8, 2, 4, 2048, 64
 
 
 def make_projection(width_in, width_out):
