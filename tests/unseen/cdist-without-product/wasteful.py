@@ -4,7 +4,7 @@ import torch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SIZES = {
-    "cuda": {"samples": 16384, "centres": 4096, "features": 256},
+    "cuda": {"samples": 8192, "centres": 2048, "features": 256},
     "cpu": {"samples": 768, "centres": 512, "features": 128},
 }[DEVICE]
 DISTANCE = {"p": 2.0, "compute_mode": "donot_use_mm_for_euclid_dist"}
