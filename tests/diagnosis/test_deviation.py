@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from diagnosis_builders import frames
-from joulediff.diagnosis.evidence.deviation import Deviation, find_deviation
+from joulediff.diagnosis.evidence.calls.deviation import Deviation, find_deviation
 
 MODEL = "transformers/models/gpt2/modeling_gpt2.py"
 HF = "transformers"

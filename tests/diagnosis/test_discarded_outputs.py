@@ -13,7 +13,7 @@ import torch
 from diagnosis_builders import LiveProgram, comparison_of, costs, region_of
 from diagnosis_torch import draw, record
 from joulediff.diagnosis.compare import diagnose
-from joulediff.diagnosis.evidence.call_path import NOT_TRACED
+from joulediff.diagnosis.evidence.calls.call_path import NOT_TRACED
 from joulediff.diagnosis.evidence.find_leads import find_leads
 from joulediff.diagnosis.lead import Lead, make_subject
 from joulediff.frameworks.framework import source_hints

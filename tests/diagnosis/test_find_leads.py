@@ -13,7 +13,7 @@ from diagnosis_builders import LiveProgram, comparison_of, costs, draw, record, 
 from invented import Tensor, exp, gelu, gelu_decomposed, softmax, tanh
 from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.comparison import Comparison
-from joulediff.diagnosis.evidence.call_path import NOT_TRACED, call_lead
+from joulediff.diagnosis.evidence.calls.call_path import NOT_TRACED, call_lead
 from joulediff.diagnosis.evidence.find_leads import EVIDENCE, find_leads
 from joulediff.diagnosis.lead import Lead, Subject, add_evidence, make_cause, make_subject
 from joulediff.diagnosis.trials.each_lead import join_settings

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from joulediff.diagnosis.evidence.key_variable import KeyVariable, find_key_variable
+from joulediff.diagnosis.evidence.calls.key_variable import KeyVariable, find_key_variable
 from joulediff.frameworks.framework import source_hints
 from joulediff.model.place import Place
 from joulediff.pysource.framework_hints import NO_HINTS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from joulediff.diagnosis.evidence.source_calls import call_behind, calls_in
+from joulediff.diagnosis.evidence.calls.source_calls import call_behind, calls_in
 from joulediff.model.run import SourceText
 from run_builders import RunBuilder
 

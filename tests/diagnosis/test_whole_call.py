@@ -12,7 +12,7 @@ from diagnosis_builders import Answer, LiveProgram, comparison_of, costs, draw, 
 from invented import Tensor, reciprocal, sqrt
 from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.comparison import Comparison
-from joulediff.diagnosis.evidence.deviation import library_call
+from joulediff.diagnosis.evidence.calls.deviation import library_call
 from joulediff.diagnosis.trials import whole_call as wholes
 from joulediff.diagnosis.trials.whole_call import add_padded, join_regions, regions_of_call
 from joulediff.frameworks.jobs import Job

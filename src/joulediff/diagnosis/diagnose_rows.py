@@ -11,7 +11,7 @@ from dataclasses import replace
 from joulediff.diagnosis.build import conclude, draft_row, max_saving_j
 from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.diagnosis.draft import Draft, Investigation
-from joulediff.diagnosis.evidence.deviation import find_deviation, library_call
+from joulediff.diagnosis.evidence.calls.deviation import find_deviation, library_call
 from joulediff.diagnosis.evidence.discarded_outputs import makes_more
 from joulediff.diagnosis.evidence.find_leads import find_leads
 from joulediff.diagnosis.evidence.host import find_around, find_waits

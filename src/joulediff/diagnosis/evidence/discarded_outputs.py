@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from joulediff.diagnosis.evidence.call_path import NOT_TRACED, call_lead, key_lead, trace_both
-from joulediff.diagnosis.evidence.deviation import shared_frames
-from joulediff.diagnosis.evidence.key_variable import KeyVariable
+from joulediff.diagnosis.evidence.calls.call_path import NOT_TRACED, call_lead, key_lead, trace_both
+from joulediff.diagnosis.evidence.calls.deviation import shared_frames
+from joulediff.diagnosis.evidence.calls.key_variable import KeyVariable
 from joulediff.diagnosis.lead import Lead, Subject
 from joulediff.frameworks.framework import short_name
 from joulediff.model.run import Run

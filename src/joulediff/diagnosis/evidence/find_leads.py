@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from joulediff.diagnosis.evidence.call_path import find_call_path
+from joulediff.diagnosis.evidence.calls.call_path import find_call_path
 from joulediff.diagnosis.evidence.discarded_outputs import find_discarded_outputs
 from joulediff.diagnosis.evidence.layout import find_layout
 from joulediff.diagnosis.evidence.redundancy import find_extra_inputs, find_redundancy

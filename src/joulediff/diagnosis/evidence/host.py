@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from joulediff.diagnosis.comparison import Comparison, ops_of, to_place
-from joulediff.diagnosis.evidence.source_calls import call_behind
+from joulediff.diagnosis.evidence.calls.source_calls import call_behind
 from joulediff.diagnosis.lead import Lead, make_cause
 from joulediff.diagnosis.significance import RowComparison
 from joulediff.diagnosis.suggest import suggest_no_wait

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from joulediff.diagnosis.comparison import ops_of, to_place
-from joulediff.diagnosis.evidence.source_calls import calls_in
+from joulediff.diagnosis.evidence.calls.source_calls import calls_in
 from joulediff.diagnosis.lead import CALLS_OF_OTHER_SIDE, Change, Lead, Subject, make_cause
 from joulediff.diagnosis.suggest import suggest_layout, suggest_no_copy
 from joulediff.frameworks.framework import is_copy, is_copy_call, place_of, short_name

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 from joulediff.diagnosis.comparison import ops_of, to_place
-from joulediff.diagnosis.evidence.source_calls import call_behind
+from joulediff.diagnosis.evidence.calls.source_calls import call_behind
 from joulediff.diagnosis.lead import Change, Lead, Subject, make_cause
 from joulediff.diagnosis.suggest import suggest_leaving_out, suggest_search
 from joulediff.frameworks.framework import place_of

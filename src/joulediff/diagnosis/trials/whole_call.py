@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.diagnosis.draft import REPLACEMENT_CONFIRMED, Draft
-from joulediff.diagnosis.evidence.deviation import library_call, shared_frames
+from joulediff.diagnosis.evidence.calls.deviation import library_call, shared_frames
 from joulediff.diagnosis.lead import Change
 from joulediff.diagnosis.trials.region_trials import RegionTrials
 from joulediff.model.finding import Region

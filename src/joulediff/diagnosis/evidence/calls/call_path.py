@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from joulediff.diagnosis.comparison import costliest, ops_of
-from joulediff.diagnosis.evidence.deviation import Deviation, find_deviation, library_call
-from joulediff.diagnosis.evidence.key_variable import KeyVariable, find_key_variable
+from joulediff.diagnosis.evidence.calls.deviation import Deviation, find_deviation, library_call
+from joulediff.diagnosis.evidence.calls.key_variable import KeyVariable, find_key_variable
+from joulediff.diagnosis.evidence.calls.source_calls import calls_in
 from joulediff.diagnosis.evidence.recorded_settings import config_place, differing_config, set_place
-from joulediff.diagnosis.evidence.source_calls import calls_in
 from joulediff.diagnosis.lead import CALLS_OF_OTHER_SIDE, Lead, Subject, make_cause
 from joulediff.diagnosis.suggest import (
     suggest_call,
