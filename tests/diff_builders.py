@@ -147,6 +147,7 @@ def gelu() -> Finding:
         kind="api_misuse",
         region="pow, mul, add, 5 more ↔ gelu",
         where="transformer.h.*.mlp.act",
+        word="replacement confirmed",
         regions=tuple(range(100, 112)),
         kernels_a=(KERNEL, "void at::native::pow_tensor_scalar_kernel", "tanh_kernel", "add_kernel", "mul_kernel"),
         kernels_b=("void at::native::vectorized_gelu_kernel<4, float>",),

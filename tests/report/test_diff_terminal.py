@@ -25,12 +25,12 @@ from diff_builders import (
 from golden_files import check_golden
 from joulediff.model.diff import Diff, Thresholds
 from joulediff.model.energy import Energy, Ratio
-from joulediff.model.finding import Cause, CauseType, Confirmation, Trial
+from joulediff.model.finding import Cause, CauseType, Confirmation, ProofWord, Trial
 from joulediff.model.pair import SideName
 from joulediff.model.place import Place
 from joulediff.report.render import render
 from joulediff.report.terminal.diff import print_diff
-from joulediff.report.views.diff_sentences import headline, note_texts, warning_texts
+from joulediff.report.views.diff_sentences import findings_text, headline, note_texts, warning_texts
 from joulediff.report.views.diff_table import diff_table
 from joulediff.report.views.finding_sentences import cause_text, finding_facts, pays_text
 from joulediff.report.views.short_texts import energies_in_one_unit, energy_text, ratio_text, shown_j
@@ -262,3 +262,44 @@ def test_energies_as_text() -> None:
     assert (energy_text(large), energy_text(None)) == ("12.50 J", "?")
     assert energies_in_one_unit((small, None, fault, large)) == ["0.50", "?", "?", "12.50 J"]
     assert shown_j(None) is None and shown_j(small) == 0.5 and math.isnan(shown_j(fault) or 0.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "share", "expected"),
+    [
+        (("cause confirmed",), 0.91, "1 finding explains 91%: cause confirmed."),
+        (("cause confirmed", "observed"), 0.91, "2 findings explain 91%: 1 cause confirmed, 1 observed."),
+        (
+            ("observed", "replacement confirmed", "observed"),
+            0.5,
+            "3 findings explain 50%: 1 replacement confirmed, 2 observed.",
+        ),
+        (("observed",), 1.2, "1 finding explains all of it: observed."),
+        (("observed", "observed"), None, "2 findings: 2 observed."),
+    ],
+)
+def test_the_headline_counts_each_word_of_proof(words: tuple[ProofWord, ...], share: float, expected: str) -> None:
+    findings = tuple(finding(number, 3.0, 1.0, word=word) for number, word in enumerate(words, start=1))
+    assert findings_text(gpt2_diff(findings=findings, explained_share=share)) == expected
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown"])
+def test_each_finding_has_its_word_of_proof_in_the_table_and_in_its_title(form: str) -> None:
+    shown = render(gpt2_diff(), form, width=120)
+    assert shown.count("✓ replacement confirmed") == 2
+    assert shown.count("✓ cause confirmed") == 2
+    assert len(re.findall("observed", shown)) == 3, "the headline, the table and the title"
+
+
+def test_a_narrow_table_still_tells_the_words_of_proof_apart() -> None:
+    table = render(gpt2_diff(), "terminal", width=80).split("\n\n")[1]
+    assert "✓ replacement\n" in table and "✓ cause\n" in table and "observed\n" in table
+
+
+def test_trials_that_failed_are_in_the_details() -> None:
+    trials = tuple(Trial(f"change {at}", energy(3.0), energy(2.9), energy(1.0)) for at in range(5))
+    found = finding(1, 3.0, 1.0, word="observed", confirmation=Confirmation(trials))
+    facts = [fact.text for fact in finding_facts(found, {}, Thresholds()) if fact.key in ("proof", "tried")]
+    assert [text.partition(":")[0] for text in facts] == [*(f"replayed with change {at}" for at in range(3)), "2 more"]
+    everything = [fact.key for fact in finding_facts(found, {}, Thresholds(), every=True)]
+    assert everything.count("tried") == 5

@@ -33,7 +33,7 @@ from joulediff.report.views.diff_sentences import (
     warning_texts,
 )
 from joulediff.report.views.diff_table import DiffLine, DiffTable, Part, diff_table
-from joulediff.report.views.finding_sentences import Fact, file_names, finding_facts, mark_text, region_text
+from joulediff.report.views.finding_sentences import Fact, file_names, finding_facts, mark_text, region_text, short_mark
 
 # More warnings or notes than this are counted instead, so that the result stays on the screen.
 _MAX_WARNINGS = 4
@@ -136,15 +136,22 @@ def _columns(table: DiffTable, width: int) -> list[Column]:
 
 def _texts(lines: Sequence[DiffLine], room: int) -> list[Column]:
     """Return region, cause if there is room for it, and mark."""
-    marks = [line.mark for line in lines]
-    if any(marks) and room - widest(marks) - GAP < _LEAST_REGION:
-        marks = [mark[:1] if mark.startswith("✓") else "" for mark in marks]
+    marks = _marks([line.mark for line in lines], room)
     room -= widest(marks) + GAP if any(marks) else 0
     region, mark = Column("region", [line.region for line in lines], cut="end"), Column("", marks)
     if room < _LEAST_TEXT:
         return [region, mark]
     head = "cause" if any(line.number for line in lines) else "where"
     return [region, Column(head, [line.cause for line in lines], cut="line"), mark]
+
+
+def _marks(marks: list[str], room: int) -> list[str]:
+    """Return the words of proof as far as they leave room for the regions: in full, in short, or only the ticks."""
+    ticks = [mark[:1] if mark.startswith("✓") else "" for mark in marks]
+    for texts in (marks, [short_mark(mark) for mark in marks]):
+        if room - widest(texts) - GAP >= _LEAST_REGION:
+            return texts
+    return ticks
 
 
 def _cell_style(lines: Sequence[DiffLine], signs: Column, column: Column, at: int) -> str:

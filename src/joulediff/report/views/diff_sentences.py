@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath
 
 from joulediff.model.diff import ConditionDifference, Diff, DiffSide, Ledger, NamedDivergence, RowKind
 from joulediff.model.energy import Ratio, difference_j
+from joulediff.model.finding import PROOF_WORDS
 from joulediff.model.units import format_share, format_time
 from joulediff.report.views.short_texts import count_text, format_interval, in_one_unit, ratio_text, shorten, value_text
 
@@ -25,6 +27,8 @@ SAME_KERNELS = "Both programs ran the same kernels on the same shapes"
 OUTSIDE_KERNELS: tuple[RowKind, ...] = ("idle", "host", "waits", "unexplained")
 # From this share on, a part of a difference is most of it.
 _MOST_SHARE = 0.5
+# From this share on, findings explain all of a difference as far as its printed digits tell.
+_ALL_SHARE = 0.995
 # If the interval of the ratio is within this of 1, the two energies count as the same.
 _NEAR = 0.1
 # Two warnings that differ only in numbers are shown as one.
@@ -78,7 +82,7 @@ def _is_outside_kernels(diff: Diff) -> bool:
 
 
 def findings_text(diff: Diff) -> str:
-    """Return the number of findings, and the share of the difference that they explain."""
+    """Return the number of findings, the share of the difference that they explain, and how they are proven."""
     wastes = sum(finding.verdict == "waste" for finding in diff.findings)
     trades = len(diff.findings) - wastes
     if not diff.findings:
@@ -90,10 +94,23 @@ def findings_text(diff: Diff) -> str:
         return f"No finding: no region differs by more than {least} and by more than noise."
     words = [count_text(wastes, "finding")] if wastes else []
     words += [count_text(trades, "trade-off")] if trades else []
+    return f"{' and '.join(words)}{_explained(diff)}: {_proofs(diff)}."
+
+
+def _explained(diff: Diff) -> str:
     share = diff.explained_share
     if share is None or not math.isfinite(share):
-        return f"{' and '.join(words)}."
-    return f"{' and '.join(words)} {'explains' if len(diff.findings) == 1 else 'explain'} {format_share(share)}."
+        return ""
+    verb = "explains" if len(diff.findings) == 1 else "explain"
+    return f" {verb} {'all of it' if share >= _ALL_SHARE else format_share(share)}"
+
+
+def _proofs(diff: Diff) -> str:
+    """Return how many findings have each word of proof: `1 cause confirmed, 2 observed`."""
+    counts = Counter(finding.proof.word for finding in diff.findings)
+    if len(diff.findings) == 1:
+        return next(iter(counts))
+    return ", ".join(f"{counts[word]:,} {word}" for word in PROOF_WORDS if counts[word])
 
 
 def side_texts(diff: Diff) -> Iterator[tuple[str, list[str], str, str]]:

@@ -28,6 +28,8 @@ from joulediff.report.views.short_texts import (
 # At most this many kernels of a side are named, each with this many characters.
 _KERNELS = 2
 _KERNEL_CHARS = 40
+# At most this many trials that failed are shown.
+_TRIALS = 3
 # A smaller difference is rounding.
 _EQUAL_SHARE = 1e-6
 _TYPES: dict[CauseType, str] = {
@@ -83,10 +85,13 @@ def cause_text(finding: Finding, files: Mapping[str, str]) -> str:
 
 
 def mark_text(finding: Finding) -> str:
-    """Return whether trials confirmed the cause; empty if there was no trial."""
-    if finding.proof.confirmed:
-        return "✓ confirmed"
-    return "not confirmed" if finding.proof.trials else ""
+    """Return the word of proof: `✓ cause confirmed`, `✓ replacement confirmed` or `observed`."""
+    return f"✓ {finding.proof.word}" if finding.proof.confirmed else finding.proof.word
+
+
+def short_mark(mark: str) -> str:
+    """Return a word of proof for a narrow table: `✓ cause`, `✓ replacement` or `observed`."""
+    return mark.removesuffix(" confirmed")
 
 
 def pays_text(finding: Finding, thresholds: Thresholds) -> str:
@@ -126,7 +131,7 @@ def finding_facts(
             yield Fact(side, f"{_line(place, files)}{code}", is_code=True)
     if finding.work.kernels_a or finding.work.kernels_b:
         yield Fact("kernels", f"{_kernels(finding.work.kernels_a)} ↔ {_kernels(finding.work.kernels_b)}")
-    yield Fact("proof", _proof(finding, thresholds))
+    yield from _proof(finding, thresholds, every=every)
     whole = None if finding.proof.confirmation is None else finding.proof.confirmation.whole
     if whole is not None:
         yield Fact("whole run", _whole(whole, thresholds))
@@ -178,15 +183,25 @@ def _kernels(names: Sequence[str]) -> str:
     return ", ".join([*shown, *more]) or "none"
 
 
-def _proof(finding: Finding, thresholds: Thresholds) -> str:
+def _proof(finding: Finding, thresholds: Thresholds, *, every: bool) -> Iterator[Fact]:
+    """Yield the trial that confirmed a finding, or the trials that failed, or why there was none."""
     found = finding.proof.confirmation
-    if found is None or not found.trials:
-        return finding.cause.not_tried or "not tried"
-    best = next((trial for trial in found.trials if trial.explains), found.trials[-1])
-    text = _trial(best, thresholds)
-    if found.saved_share is not None and best.explains:
-        text += f"; saves {format_share(found.saved_share)} of a step"
-    return text
+    trials = () if found is None else found.trials
+    if not trials:
+        yield Fact("proof", finding.cause.not_tried or "not tried")
+    best = next((trial for trial in trials if trial.explains), None) if finding.proof.confirmed else None
+    if best is not None:
+        saved = None if found is None else found.saved_share
+        yield Fact("proof", _trial(best, thresholds) + ("" if saved is None else _saves(saved)))
+    failed = [trial for trial in trials if trial is not best]
+    most = len(failed) if every else _TRIALS if best is None else 0
+    yield from (Fact("tried", _trial(trial, thresholds)) for trial in failed[:most])
+    if best is None and len(failed) > most:
+        yield Fact("tried", f"{len(failed) - most:,} more: --all shows them")
+
+
+def _saves(share: float) -> str:
+    return f"; saves {format_share(share)} of a step"
 
 
 def _trial(trial: Trial, thresholds: Thresholds) -> str:
