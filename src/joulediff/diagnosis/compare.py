@@ -11,7 +11,6 @@ from pathlib import Path
 from types import MappingProxyType
 
 from joulediff.archive.reader import load
-from joulediff.diagnosis.assemble import assemble
 from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.conditions import compare_conditions
 from joulediff.diagnosis.diagnose_host import diagnose_busy_wait, diagnose_host
@@ -20,6 +19,7 @@ from joulediff.diagnosis.draft import Investigation
 from joulediff.diagnosis.evidence.only_difference import find_only_difference
 from joulediff.diagnosis.merge import merge_same_causes
 from joulediff.diagnosis.significance import SPREAD, compare_rows
+from joulediff.diagnosis.summary.assemble import assemble
 from joulediff.diagnosis.trials.verify_matches import verify_matches
 from joulediff.frameworks.jobs import LiveProgram
 from joulediff.matching.match_runs import TOLERANCE, match_runs
