@@ -394,7 +394,10 @@ class _Recorder:
         self._op(name, inputs, [value], (target, *arguments), writes=(value,))
 
     def _op(self, name: str, inputs: list[int], outputs: list[int], arguments: Sequence[Any], **changes: Any) -> None:
-        text = json.dumps(_to_plain(arguments, iter(range(len(inputs)))))
+        numbers = iter(range(len(inputs)))
+        args = [_to_plain(each, numbers) for each in arguments if not isinstance(each, dict)]
+        kwargs = {name: value for each in arguments if isinstance(each, dict) for name, value in each.items()}
+        text = json.dumps({"args": args, "kwargs": kwargs})
         frame = self.paths.here(sys._getframe())
         self.run.builder.op(name, inputs=inputs, outputs=outputs, arguments=text, frame=frame, **changes)
 

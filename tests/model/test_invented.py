@@ -38,7 +38,7 @@ def test_a_step_is_recorded_with_its_inputs_outputs_and_call_paths() -> None:
     assert {frame.owner for frame in run.frames} == {None}
     place = run.call_path(1)[-1]
     assert run.line_text(place.file, place.line) == "return tanh(x)"
-    assert run.ops[0].arguments == '[{"tensor": 0}, {"tensor": 1}]'
+    assert run.ops[0].arguments == '{"args": [{"tensor": 0}, {"tensor": 1}], "kwargs": {}}'
 
 
 def test_a_view_shares_memory_and_a_copy_does_not() -> None:

@@ -32,6 +32,8 @@ class Change:
     """Aspects in which inputs take the form of the cheap side: `dtype`, `strides`."""
     calls: bool = False
     """The cheap side's operators run in place of the expensive side's."""
+    is_cause: bool = False
+    """These operators differ from the expensive side's in the named cause alone."""
 
 
 CALLS_OF_OTHER_SIDE = Change("the calls of the other side", calls=True)

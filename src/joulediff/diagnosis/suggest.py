@@ -20,6 +20,17 @@ def suggest_setting(cause: Cause, expensive: SideName) -> str:
     return _set(str(cause.key), cause, expensive)
 
 
+def suggest_argument(cause: Cause, expensive: SideName) -> str:
+    """Return that an argument gets the value of the cheap side, or is left out if that side does not give it."""
+    mine, other = cause.values.of(expensive), cause.values.of(other_side(expensive))
+    where = _where(cause.locations.of(expensive))
+    if other is None:
+        return f"Leave out {cause.key}{where}: the other side does without it."
+    if mine is None:
+        return f"Pass {cause.key}={_say(other)}{where}: without it the call does more work."
+    return _set(str(cause.key), cause, expensive)
+
+
 def suggest_configuration(cause: Cause, expensive: SideName) -> str:
     """Return that an entry of a configuration, the environment or a mode gets the value of the cheap side."""
     key, where = str(cause.key), _where(cause.locations.of(expensive))

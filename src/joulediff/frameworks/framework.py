@@ -37,6 +37,15 @@ def _no_advice(_key: str, _where: str) -> str | None:
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class SchemaArgument:
+    """One argument in the declaration of an operator."""
+
+    name: str
+    default: Setting = None
+    """Its value where a call leaves it out."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Operators:
     """Names of a framework's operators, and of the calls that run them. Names in full are `namespace::operator`."""
@@ -59,6 +68,8 @@ class Operators:
     """C++ namespaces that the names of most kernels begin with, so that reports leave them out."""
     convert_format: Callable[[str], str] | None = None
     """Returns the code that converts a tensor to a memory format: `contiguous` or `channels_last`."""
+    read_schema: Callable[[str, str], tuple[SchemaArgument, ...] | None] | None = None
+    """Returns the arguments of an operator, given its name in full and its overload; None if they are not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,6 +205,12 @@ def short_name(op_name: str) -> str:
     """Return an operator's name as reports show it: `addmm` of `aten::addmm`, `nccl::all_reduce` as it is."""
     namespace, found, name = op_name.partition("::")
     return name if found and namespace in operators_of(op_name).unnamed else op_name
+
+
+def schema_of(op_name: str, overload: str) -> tuple[SchemaArgument, ...] | None:
+    """Return the arguments in the declaration of an operator, in order; None if they are not known here."""
+    read = operators_of(op_name).read_schema
+    return None if read is None else read(op_name, overload)
 
 
 def kernel_namespaces() -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from joulediff.diagnosis.evidence.arguments import find_arguments, find_other_arguments
 from joulediff.diagnosis.evidence.calls.call_path import find_call_path
 from joulediff.diagnosis.evidence.discarded_outputs import find_discarded_outputs
 from joulediff.diagnosis.evidence.layout import find_layout
@@ -21,10 +22,12 @@ from joulediff.model.run import Setting
 _PACKAGE = "package."
 
 EVIDENCE: tuple[Callable[[Subject], list[Lead]], ...] = (
+    find_arguments,
     find_discarded_outputs,
     find_layout,
     find_settings,
     find_environment,
+    find_other_arguments,
     find_extra_inputs,
     find_call_path,
     find_redundancy,

@@ -48,11 +48,11 @@ def try_settings_together(draft: Draft) -> Draft:
 def _proof_by(trials: RegionTrials, changes: Sequence[Change]) -> Proof:
     """Return the proof by changes that explain a difference.
 
-    Settings and layouts are changed themselves; the calls of the other side are a replacement. A cause is confirmed
-    only if the outputs were compared.
+    Settings and layouts are changed themselves; the calls of the other side are a replacement, unless they differ in
+    the named cause alone. A cause is confirmed only if the outputs were compared.
     """
     is_compared = trials.try_changes(changes).difference is not None
-    is_replaced = any(change.calls for change in changes)
+    is_replaced = any(change.calls and not change.is_cause for change in changes)
     return CAUSE_CONFIRMED if is_compared and not is_replaced else REPLACEMENT_CONFIRMED
 
 

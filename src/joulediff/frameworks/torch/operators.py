@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from joulediff.frameworks.framework import Operators
+from joulediff.frameworks.torch.schemas import read_schema
 
 
 def _convert_format(name: str) -> str:
@@ -30,4 +31,5 @@ OPERATORS = Operators(
     engine_call="_engine_run_backward",
     kernel_namespaces=("at", "c10", "native"),
     convert_format=_convert_format,
+    read_schema=read_schema,
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import lru_cache
 
 from joulediff.frameworks.framework import is_read, operators_of
 from joulediff.model.run import Frame, Run
@@ -26,15 +27,54 @@ def call_behind(run: Run, op: int, frame: Frame | None) -> str:
     return known[0] if known and is_read(full) else name.strip("_")
 
 
+# Most lines before and after a line that its statement is searched in.
+_MAX_LINES = 12
+_HEADS = ("async ", "for ", "while ", "if ", "with ", "def ", "class ")
+
+
+def calls_at(run: Run, file: str, line: int) -> tuple[ast.Call, ...]:
+    """Return the calls of the statement at a line, in the order of the text; a statement may span several lines."""
+    around = tuple(run.line_text(file, each) for each in range(line - _MAX_LINES, line + _MAX_LINES + 1))
+    return _calls_of_statement(around)
+
+
+@lru_cache(maxsize=1024)
+def _calls_of_statement(around: tuple[str | None, ...]) -> tuple[ast.Call, ...]:
+    """Return the calls of the shortest statement that contains the middle line."""
+    middle = len(around) // 2
+    for more in range(middle + 1):
+        for before in range(more + 1):
+            lines = around[middle - before : middle + more - before + 1]
+            tree = None if None in lines else _parse("\n".join(map(str, lines)))
+            if tree is not None:
+                found = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+                return tuple(sorted(found, key=lambda call: (call.end_lineno or 0, call.end_col_offset or 0)))
+    return ()
+
+
+def _parse(text: str) -> ast.Module | None:
+    """Return a statement, or the head of a compound one, without its indentation."""
+    if text.startswith(("elif ", "else:")):
+        text = text.removeprefix("el").removeprefix("se:").strip() or "pass"
+    if text.startswith(_HEADS) and text.endswith(":"):
+        text += " pass"
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def name_of(call: ast.Call) -> str:
+    """Return the name that a call is made by: `sum` of `x.sum()`, `layer_norm` of `F.layer_norm(x)`."""
+    function = call.func
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
 def calls_in(text: str) -> list[str]:
     """Return the names that a line of code calls, in order; a line that is part of a statement is searched as text."""
     try:
         tree = ast.parse(text.strip())
     except (SyntaxError, ValueError):
         return re.findall(r"([A-Za-z_]\w*)\s*\(", text)
-    names = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            function = node.func
-            names.append(function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", ""))
+    names = [name_of(node) for node in ast.walk(tree) if isinstance(node, ast.Call)]
     return [name for name in names if name]
