@@ -20,6 +20,8 @@ FACTS: dict[str, Any] = {
     "devices": ["cpu", "cuda"],
     "about": "Products of float32 run on the slow units.\nSet the precision instead.",
 }
+# What the first finding of `gpt2_diff` answers.
+GELU: dict[str, Any] = {"kind": "api_misuse", "keys": ["activation_function"]}
 PROGRAM = "def build():\n    return lambda: sum(range(20_000))\n"
 
 SHARED = """
@@ -81,7 +83,8 @@ def judgement(case: str, outcome: Any = "found", **changes: Any) -> Judgement:
         "detected": True,
         "kind_right": True,
         "key_right": True,
-        "confirmed": True,
+        "line_right": True,
+        "proof": "cause confirmed",
         "finding": "1",
         "end_to_end": Ratio(6.31, 6.2, 6.42),
         "saved_share": 0.84,
@@ -118,7 +121,7 @@ def library_judgements() -> list[Judgement]:
             told_key="contiguous",
             note=wrong,
         ),
-        judgement("not-proved", "partly", confirmed=False, note="not confirmed"),
+        judgement("not-proved", "partly", proof="observed", note="not confirmed"),
         silent("addmm-epilogue", "fixed upstream", end_to_end=Ratio(1.003, 0.99, 1.016), note="1.00x (0.99 .. 1.02)"),
         silent("nothing-seen", end_to_end=Ratio(1.0, 0.99, 1.01), note="no difference measured: 1.00x (0.99 .. 1.01)"),
         silent("fails", note="wasteful: build() in wasteful.py raised ValueError: no such model (wasteful.py:2)"),

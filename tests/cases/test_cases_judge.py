@@ -18,6 +18,7 @@ from joulediff.diagnosis.compare import diagnose
 from joulediff.model.diff import Diff
 from joulediff.model.energy import Ratio
 from joulediff.model.finding import Cause, Finding
+from joulediff.model.place import Place
 from joulediff.model.run import Run
 from run_builders import RunBuilder
 
@@ -43,10 +44,12 @@ def finding_of(number: int, kind: Any, key: str | None, **changes: Any) -> Findi
 
 
 def test_a_waste_that_is_found(case: Case) -> None:
-    judged = judge(case, gpt2_diff(), None, 31.0)
+    first = finding(2, 61.0, 39.0)
+    judged = judge(case, gpt2_diff(findings=(first, gelu())), None, 31.0)
     assert judged.case == "tf32"
     assert (judged.outcome, judged.finding, judged.note) == ("found", "f2", "")
-    assert judged.detected and judged.kind_right and judged.key_right and judged.confirmed
+    assert judged.detected and judged.right and judged.confirmed
+    assert judged.proof == first.proof.word
     assert judged.end_to_end == Ratio(1.239, 1.219, 1.26)
     assert (judged.told_kind, judged.told_key, judged.verdict) == ("misconfiguration", "allow_tf32", "waste")
     assert (judged.saved_share, judged.whole_saved_share, judged.region_delta_j) == (0.036, None, 22.0)
@@ -66,11 +69,18 @@ def test_the_saving_of_the_whole_program_is_stored(tmp_path: Path) -> None:
     [
         ("allow_tf32", "config.allow_tf32", True),
         ("config.allow_tf32", "allow_tf32", True),
-        ("allow_tf32", "matmul.allow_tf32", False),
+        ("allow_tf32", "matmul.allow_tf32", True),
+        ("cudnn.allow_tf32", "matmul.allow_tf32", False),
+        ("lr", "optimizer.param_groups[0]['lr']", True),
+        ("allow_tf32", "tf32", False),
+        ("allow_tf32", "other and allow_tf32", True),
+        ("allow_tf32", "benchmark and allow_tf32", False),
         ("allow_tf32", None, False),
     ],
 )
-def test_a_key_is_right_with_and_without_config(tmp_path: Path, wanted: str, said: str | None, right: bool) -> None:
+def test_a_key_is_right_by_its_whole_name_or_its_last_part(
+    tmp_path: Path, wanted: str, said: str | None, right: bool
+) -> None:
     case = make_case(tmp_path / "x", keys=["other", wanted])
     judged = judge(case, gpt2_diff(findings=(finding_of(1, "misconfiguration", said),)), None, None)
     assert judged.key_right == right
@@ -80,7 +90,13 @@ def test_a_key_is_right_with_and_without_config(tmp_path: Path, wanted: str, sai
 @pytest.mark.parametrize(
     ("findings", "outcome", "which", "note"),
     [
-        ((finding_of(1, "redundant", "x"), finding_of(2, "misconfiguration", "allow_tf32")), "found", "2", ""),
+        ((finding_of(2, "misconfiguration", "allow_tf32"), finding_of(1, "redundant", "x")), "found", "2", ""),
+        (
+            (finding_of(1, "redundant", "x"), finding_of(2, "misconfiguration", "allow_tf32")),
+            "partly",
+            "1",
+            "reported redundant: x; expected misconfiguration: allow_tf32 or torch.float32_matmul_precision",
+        ),
         ((finding_of(1, "misconfiguration", "allow_tf32", word="observed"),), "partly", "1", "not confirmed"),
         (
             (finding_of(1, "redundant", "contiguous"), finding_of(2, "misconfiguration", "x")),
@@ -126,12 +142,85 @@ def test_a_kind_may_be_another_right_one(tmp_path: Path, kind: str, also: list[s
     assert (judged.outcome, judged.kind_right, judged.told_kind) == (outcome, outcome == "found", kind)
 
 
-def test_another_right_kind_needs_a_right_key_and_comes_before_a_wrong_one(tmp_path: Path) -> None:
+def test_only_the_first_finding_against_the_wasteful_program_counts(tmp_path: Path) -> None:
     case = make_case(tmp_path / "x", also=["redundant"])
     wrong, right = finding_of(1, "redundant", "contiguous"), finding_of(2, "redundant", "allow_tf32")
-    assert judge(case, gpt2_diff(findings=(wrong,)), None, None).outcome == "partly"
-    judged = judge(case, gpt2_diff(findings=(wrong, right)), None, None)
-    assert (judged.outcome, judged.finding) == ("found", "2")
+    against_lean = finding_of(3, "redundant", "contiguous", energies=(1.0, 2.0))
+    for findings, outcome, which in (
+        ((wrong, right), "partly", "1"),
+        ((right, wrong), "found", "2"),
+        ((against_lean, right, wrong), "found", "2"),
+    ):
+        judged = judge(case, gpt2_diff(findings=findings), None, None)
+        assert (judged.outcome, judged.finding) == (outcome, which)
+
+
+PROGRAM = """\
+import torch
+
+def build():
+    x = torch.zeros(
+        8,
+        dtype=torch.float64,
+    )
+    def step():
+        for _ in range(3):
+            y = x + 1
+        return y
+    return step
+"""
+INSIDE_TORCH = Place("torch/nn/functional.py", 5, "relu", "dtype=torch.float64,")
+
+
+def at(line: int, text: str | None = None) -> Place:
+    return Place("cases/x/wasteful.py", line, "step", text)
+
+
+@pytest.mark.parametrize(
+    ("location", "path", "told", "right"),
+    [
+        (at(6), (), "dtype=torch.float64,", True),
+        (at(6, "    dtype=torch.float64,"), (), "dtype=torch.float64,", True),
+        (at(4), (), "dtype=torch.float64,", True),
+        (at(200, "y = x + 1"), (), "y = x + 1", True),
+        (at(6, "z = x.t()"), (), "z = x.t()", False),
+        (at(9), (), "for _ in range(3):", False),
+        (at(10), (), "y = x + 1", True),
+        (INSIDE_TORCH, (), None, False),
+        (INSIDE_TORCH, (at(11), at(10), INSIDE_TORCH), "y = x + 1", True),
+        (INSIDE_TORCH, (at(10), at(11), INSIDE_TORCH), "return y", False),
+        (at(11), (at(10),), "y = x + 1", True),
+        (None, (), None, False),
+        (at(99), (), None, False),
+    ],
+    ids=[
+        "the line",
+        "with its text",
+        "the first line of its statement",
+        "a line that moved",
+        "a program that changed",
+        "the head of a block is not its body",
+        "a line of a body",
+        "a line inside a library",
+        "the caller of a library",
+        "only the innermost caller",
+        "the call path where the cause lies elsewhere",
+        "no place",
+        "a place outside of the file",
+    ],
+)
+def test_a_line_is_judged_by_its_text(
+    tmp_path: Path, location: Place | None, path: tuple[Place, ...], told: str | None, right: bool
+) -> None:
+    case = make_case(tmp_path / "x", lines=["dtype=torch.float64,", "y = x + 1"])
+    case.wasteful.write_text(PROGRAM)
+    first = finding_of(1, "misconfiguration", "allow_tf32", path_a=path)
+    first = replace(first, cause=replace(first.cause, location_a=location))
+    judged = judge(case, gpt2_diff(findings=(first,)), None, None)
+    assert (judged.told_line, judged.line_right) == (told, right)
+    assert judged.outcome == ("found" if right else "partly")
+    if not right:
+        assert judged.note.startswith("reported the line ")
 
 
 def test_nothing_measured_is_missed(case: Case) -> None:

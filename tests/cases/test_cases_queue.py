@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from case_builders import write_case
+from case_builders import GELU, write_case
 from diff_builders import gpt2_diff
 from joulediff.archive.writer import save
 from joulediff.cases.run import ROOMY, JobQueue, StartsNext
@@ -224,7 +224,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: Processes) -
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("JOULEDIFF_CASES", "lib")
     for name in ("a", "b", "c"):
-        write_case(Path("lib") / name)
+        write_case(Path("lib") / name, **GELU)
 
     def make(*words: str, breaks: Mapping[str, BaseException] | None = None) -> tuple[int, list[str]]:
         def run_case(case: Any, *, folder: Path, listener: ProgressListener, ahead: Any, **_: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from case_builders import write_case, write_copies, write_toml
+from case_builders import GELU, write_case, write_copies, write_toml
 from diff_builders import gpt2_diff, side
 from joulediff.archive.reader import load
 from joulediff.archive.writer import save
@@ -49,12 +49,12 @@ def cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
 
 
 def write_failing(folder: Path) -> None:
-    write_case(folder)
+    write_case(folder, **GELU)
     (folder / "wasteful.py").write_text(FAILS)
 
 
 def keep(folder: Path, **labels: str) -> None:
-    """Write the files that a run of the case of TF32 keeps."""
+    """Write the files that a run of a case keeps; its first finding is that of `GELU`."""
     folder.mkdir(parents=True)
     sides = {name: side(label, 612.4 if name == "a" else 494.2) for name, label in labels.items()}
     (folder / "diff.json").write_text(diff_to_json(gpt2_diff(**sides)))
@@ -204,8 +204,8 @@ def test_a_stop_while_fixes_are_tried_is_one(cases: Cases, monkeypatch: pytest.M
 
 
 def test_what_was_kept_is_judged_without_its_programs(cases: Cases) -> None:
-    write_case(Path("lib/tf32"))
-    write_case(Path("lib/same"))
+    write_case(Path("lib/tf32"), **GELU)
+    write_case(Path("lib/same"), **GELU)
     keep(Path("kept/tf32"), a="wasteful", b="lean")
     keep(Path("kept/same"), a="lean", b=SAME_LABEL)
     code, out, _ = cases("judge", "kept", "--json", "-")
@@ -219,14 +219,14 @@ def test_what_was_kept_is_judged_without_its_programs(cases: Cases) -> None:
 
 
 def test_what_was_kept_and_is_damaged(cases: Cases) -> None:
-    write_case(Path("lib/tf32"))
+    write_case(Path("lib/tf32"), **GELU)
     keep(Path("kept/tf32"), a="wasteful", b="lean")
     Path("kept/tf32/diff.json").write_text("{}")
-    write_case(Path("lib/cut"))
+    write_case(Path("lib/cut"), **GELU)
     keep(Path("kept/cut"), a="wasteful", b="lean")
     Path("kept/cut/a.jd").write_bytes(b"PK")
     keep(Path("kept/unknown"), a="wasteful", b="lean")
-    write_case(Path("lib/good"))
+    write_case(Path("lib/good"), **GELU)
     keep(Path("kept/good"), a="wasteful", b="lean")
     code, out, _ = cases("judge", "kept")
     assert code == 3

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
 from joulediff.archive.codec import Document, from_plain, shown
+from joulediff.cases.answer import Answer
 from joulediff.model.errors import ArchiveError, JoulediffError
 from joulediff.model.finding import FindingKind
 
@@ -61,6 +62,8 @@ class Case:
     about: str
     also: tuple[FindingKind, ...] = ()
     """Other kinds that are right: the same waste may show differently on another device."""
+    lines: tuple[str, ...] = ()
+    """Accepted lines of the wasteful program: the exact text of each, without the space around it."""
     links: tuple[str, ...] = ()
     needs: Mapping[str, str] = field(default_factory=dict)
     """Packages, each with its minimum version."""
@@ -76,6 +79,11 @@ class Case:
     def id(self) -> str:
         """The name of its folder."""
         return self.folder.name
+
+    @property
+    def answer(self) -> Answer:
+        """The right answer: what the first finding must say."""
+        return Answer(self.wasteful, (self.kind, *self.also), self.keys, self.lines)
 
     @property
     def wasteful(self) -> Path:

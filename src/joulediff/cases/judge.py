@@ -1,4 +1,4 @@
-"""Judge a diff of a case's programs: did it find the known waste?
+"""Judge a diff of a case's programs: is its first finding against the wasteful one the known waste?
 
 Nothing is measured here: a stored diff can be judged again at any time.
 """
@@ -10,12 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from joulediff.cases.answer import Answer, first_against
 from joulediff.cases.case import Case
 from joulediff.energy.ledger import open_books
 from joulediff.frameworks.framework import frameworks
 from joulediff.model.diff import Diff
 from joulediff.model.energy import Ratio
-from joulediff.model.finding import Finding, FindingKind, Verdict
+from joulediff.model.finding import Finding, FindingKind, ProofWord, Verdict
 from joulediff.model.run import Run
 from joulediff.report.views.run_rows import RunRow, group_rows
 from joulediff.report.views.short_texts import count_text
@@ -23,7 +24,6 @@ from joulediff.report.views.short_texts import count_text
 Outcome = Literal["found", "partly", "missed", "failed", "fixed upstream", "not run", "clean", "false alarm"]
 GOOD: tuple[Outcome, ...] = ("found", "fixed upstream", "clean")
 STILL_THERE = "the case is marked as fixed, but the waste is still there"
-_PREFIX = "config."
 _KINDS: dict[FindingKind, str] = {"api_misuse": "API misuse"}
 
 
@@ -31,8 +31,9 @@ _KINDS: dict[FindingKind, str] = {"api_misuse": "API misuse"}
 class Judgement:
     """The result of a case. A field is None if it is unknown, or if there is no finding.
 
-    - `found`: a finding against the wasteful program has the right kind and a right key, and is confirmed.
-    - `partly`: there is a finding against it, but kind, key or proof is not right, or its step uses less energy.
+    - `found`: the first finding against the wasteful program has a right kind, key and line, and is confirmed.
+    - `partly`: there is a finding against it, but the kind, key, line or proof of the first one is not right, or its
+      step uses less energy.
     - `missed`: there is no finding against it.
     - `failed`: a program failed, or its stored files cannot be read.
     - `fixed upstream`: the case is marked as fixed, and the two programs use the same energy.
@@ -44,7 +45,8 @@ class Judgement:
     detected: bool = False
     kind_right: bool = False
     key_right: bool = False
-    confirmed: bool = False
+    line_right: bool = False
+    proof: ProofWord | None = None
     finding: str | None = None
     """The id of the judged finding; ids count from 1."""
     end_to_end: Ratio | None = None
@@ -58,11 +60,23 @@ class Judgement:
     rank_time: int | None = None
     told_kind: FindingKind | None = None
     told_key: str | None = None
+    told_line: str | None = None
+    """The text of the line of the wasteful program that the finding names."""
     verdict: Verdict | None = None
     seconds: float | None = None
     note: str = ""
     device: str = ""
     versions: str = ""
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether a trial confirmed the cause or a replacement."""
+        return self.proof is not None and self.proof != "observed"
+
+    @property
+    def right(self) -> bool:
+        """Whether kind, key and line of the first finding are right."""
+        return self.kind_right and self.key_right and self.line_right
 
 
 def all_good(judgements: Sequence[Judgement]) -> bool:
@@ -72,17 +86,15 @@ def all_good(judgements: Sequence[Judgement]) -> bool:
 
 def judge(case: Case, diff: Diff, wasteful: Run | None, seconds: float | None) -> Judgement:
     """Return the judgement of a diff of the wasteful program (A) and the lean one (B)."""
-    against = [finding for finding in diff.findings if finding.expensive == "a"]
-    right = next((each for each in against if _kind_right(case, each) and _key_right(case, each)), None)
-    finding = right or next(iter(against), None)
+    finding = first_against(diff)
     judged = _of_diff(case, diff, wasteful, seconds)
-    if case.fixed and right is None and _no_more(diff):
+    if case.fixed and _no_more(diff) and not any(_is_answer(case.answer, each) for each in diff.findings):
         return replace(judged, outcome="fixed upstream", note=_energy_text(diff))
     notes = [STILL_THERE] if case.fixed and diff.comparable and diff.ratio is not None else []
     if finding is None:
         return replace(judged, outcome="missed", note="; ".join([*notes, _why_missed(diff)]))
     judged = _of_finding(judged, case, finding, wasteful)
-    if judged.kind_right and judged.key_right and judged.confirmed:
+    if judged.right and judged.confirmed:
         if diff.ratio is not None and diff.comparable and diff.ratio.high < 1.0:
             told = f"the lean program uses more energy: {_energy_text(diff)}"
             return replace(judged, outcome="partly", note="; ".join([*notes, told]))
@@ -100,7 +112,7 @@ def judge_same(case: Case, diff: Diff, wasteful: Run | None, seconds: float | No
     first = diff.findings[0]
     note = f"{count_text(len(diff.findings), 'finding')}, the first: {told_text(first.kind, first.cause.key)}"
     judged = _of_finding(judged, case, first, wasteful)
-    return replace(judged, outcome="false alarm", kind_right=False, key_right=False, note=note)
+    return replace(judged, outcome="false alarm", kind_right=False, key_right=False, line_right=False, note=note)
 
 
 def _of_diff(case: Case, diff: Diff, wasteful: Run | None, seconds: float | None) -> Judgement:
@@ -110,15 +122,16 @@ def _of_diff(case: Case, diff: Diff, wasteful: Run | None, seconds: float | None
 
 
 def _of_finding(judged: Judgement, case: Case, finding: Finding, wasteful: Run | None) -> Judgement:
-    proof = finding.proof.confirmation
+    answer, proof = case.answer, finding.proof.confirmation
     whole = None if proof is None else proof.whole
     ranks = (None, None) if wasteful is None else rank_finding(wasteful, finding)
     return replace(
         judged,
         detected=True,
-        kind_right=_kind_right(case, finding),
-        key_right=_key_right(case, finding),
-        confirmed=finding.proof.confirmed,
+        kind_right=answer.has_kind(finding),
+        key_right=answer.has_key(finding),
+        line_right=answer.has_line(finding),
+        proof=finding.proof.word,
         finding=finding.id,
         saved_share=None if proof is None else proof.saved_share,
         whole_saved_share=None if whole is None else whole.saved_share,
@@ -128,6 +141,7 @@ def _of_finding(judged: Judgement, case: Case, finding: Finding, wasteful: Run |
         rank_time=ranks[1],
         told_kind=finding.kind,
         told_key=finding.cause.key,
+        told_line=answer.told_line(finding),
         verdict=finding.verdict,
     )
 
@@ -147,13 +161,8 @@ def told_text(kind: FindingKind, key: str | None) -> str:
     return f"{kind_text(kind)}: {key or 'no key'}"
 
 
-def _kind_right(case: Case, finding: Finding) -> bool:
-    return finding.kind in (case.kind, *case.also)
-
-
-def _key_right(case: Case, finding: Finding) -> bool:
-    keys = {key.removeprefix(_PREFIX) for key in case.keys}
-    return finding.cause.key is not None and finding.cause.key.removeprefix(_PREFIX) in keys
+def _is_answer(answer: Answer, finding: Finding) -> bool:
+    return finding.expensive == "a" and answer.has_kind(finding) and answer.has_key(finding)
 
 
 def _no_more(diff: Diff) -> bool:
@@ -174,8 +183,10 @@ def _why_missed(diff: Diff) -> str:
 
 def _why_partly(case: Case, judged: Judgement) -> str:
     assert judged.told_kind is not None
-    if judged.kind_right and judged.key_right:
+    if judged.right:
         return "not confirmed"
+    if judged.kind_right and judged.key_right:
+        return f"reported the line {judged.told_line or '(none of the program)'}; expected {' or '.join(case.lines)}"
     wanted = f"{kinds_text(case)}: {' or '.join(case.keys)}"
     return f"reported {told_text(judged.told_kind, judged.told_key)}; expected {wanted}"
 

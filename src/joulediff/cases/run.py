@@ -40,7 +40,9 @@ from joulediff.report.json.diff import diff_to_json
 Size = Literal["small", "large"]
 DIFF = "diff.json"
 RUNS: dict[SideName, str] = {"a": "a.jd", "b": "b.jd"}
-SAME_LABEL = "lean again"
+ProgramName = Literal["wasteful", "lean"]
+_AGAIN = " again"
+SAME_LABEL = f"lean{_AGAIN}"
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MOST_SIGNALS = 4096
 # With fewer cores, processes that import beside a measurement would disturb it.
@@ -50,41 +52,39 @@ ROOMY = 8
 def programs_of(
     case: Case,
     *,
-    device: DeviceName,
-    size: Size,
     folder: Path,
+    arguments: tuple[str, ...] = (),
     options: RecordOptions = CASE_OPTIONS,
-    lean: bool = False,
+    same: ProgramName | None = None,
 ) -> dict[SideName, Program]:
-    """Return the two programs of a case; their runs are stored in a folder. With `lean`, both are the lean one."""
-    arguments = ("--device", device, "--size", size)
-    return {side: _program(case, side, options, arguments, folder / name, lean=lean) for side, name in RUNS.items()}
+    """Return the two programs of a case; their runs are stored in a folder. With `same`, both are that one."""
+    return {side: _program(case, side, options, arguments, folder / name, same) for side, name in RUNS.items()}
 
 
 def run_case(
     case: Case,
     *,
-    device: DeviceName,
-    size: Size,
     folder: Path,
+    arguments: tuple[str, ...] = (),
     options: RecordOptions = CASE_OPTIONS,
     confirm: bool = DiffOptions.confirm,
-    lean: bool = False,
+    same: ProgramName | None = None,
+    same_work_counts: bool = False,
     listener: ProgressListener | None = None,
     ahead: Mapping[SideName, RemoteProgram] | None = None,
 ) -> tuple[Diff, dict[SideName, Path]]:
     """Return the diff of a case's two programs, and the files of their runs; older files in the folder are deleted.
 
-    Ctrl-C always raises: a diff whose trials were stopped cannot be judged. `options` say how long and with which
-    meter to measure. With `lean`, the lean program runs on both sides. `ahead` are processes of these programs that
-    were started before.
+    Ctrl-C always raises: a diff whose trials were stopped cannot be judged. `arguments` are the programs' `sys.argv`,
+    `options` say how long and with which meter to measure. With `same`, that program runs on both sides. `ahead` are
+    processes of these programs that were started before.
     """
     folder.mkdir(parents=True, exist_ok=True)
     files: dict[SideName, Path] = {side: folder / name for side, name in RUNS.items()}
     for old in (*files.values(), folder / DIFF):
         with suppress(FileNotFoundError):
             old.unlink()
-    programs = programs_of(case, device=device, size=size, folder=folder, options=options, lean=lean)
+    programs = programs_of(case, folder=folder, arguments=arguments, options=options, same=same)
     with _stop_noted() as find_stop:
         diff = compare_programs(
             programs,
@@ -92,6 +92,7 @@ def run_case(
             DiffOptions(confirm=confirm),
             listener=listener or ProgressListener(),
             ahead=ahead,
+            same_work_counts=same_work_counts,
         )
         if (number := find_stop()) is not None:
             raise explain_exit("", None, number)
@@ -105,8 +106,8 @@ def run_case(
 
 
 def is_same(diff: Diff) -> bool:
-    """Return whether the lean program of a case ran on both sides."""
-    return diff.b.label == SAME_LABEL
+    """Return whether one program of a case ran on both sides."""
+    return diff.b.label == diff.a.label + _AGAIN
 
 
 @contextmanager
@@ -140,11 +141,16 @@ def _read_stop(reader: int) -> int | None:
 
 
 def _program(
-    case: Case, side: SideName, options: RecordOptions, arguments: tuple[str, ...], file: Path, *, lean: bool
+    case: Case,
+    side: SideName,
+    options: RecordOptions,
+    arguments: tuple[str, ...],
+    file: Path,
+    same: ProgramName | None,
 ) -> Program:
-    path, label = (case.wasteful, "wasteful") if side == "a" else (case.lean, "lean")
-    if lean:
-        path, label = case.lean, "lean" if side == "a" else SAME_LABEL
+    name: ProgramName = same or ("wasteful" if side == "a" else "lean")
+    path = case.wasteful if name == "wasteful" else case.lean
+    label = name + _AGAIN if same is not None and side == "b" else name
     request = Request(str(path), replace(options, label=label), arguments)
     return Program(request, find_interpreter(), _keep_in(file, str(path)))
 
@@ -168,8 +174,13 @@ class JobOptions:
     recording: RecordOptions
     device: DeviceName | None
     size: Size | None
-    lean: bool
     confirm: bool
+    same: ProgramName | None = None
+    """The program that runs on both sides; None compares the wasteful one with the lean one."""
+    takes_arguments: bool = True
+    """Whether the programs read the device and the size from their arguments."""
+    same_work_counts: bool = False
+    """Test rows with the same work on both sides as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +193,12 @@ class Job:
     folder: Path
 
     @property
-    def size(self) -> Size:
-        """The requested size, or the default for the device."""
-        return self.options.size or ("large" if self.device == "cuda" else "small")
+    def arguments(self) -> tuple[str, ...]:
+        """The `sys.argv` of both programs: the requested size, or the default for the device."""
+        if not self.options.takes_arguments:
+            return ()
+        size = self.options.size or ("large" if self.device == "cuda" else "small")
+        return ("--device", self.device, "--size", size)
 
     @property
     def lack(self) -> str | None:
@@ -195,11 +209,10 @@ class Job:
         """Return the two programs of the case."""
         return programs_of(
             self.case,
-            device=self.device,
-            size=self.size,
             folder=self.folder,
+            arguments=self.arguments,
             options=self.options.recording,
-            lean=self.options.lean,
+            same=self.options.same,
         )
 
 
@@ -290,12 +303,12 @@ def _run_job(job: Job, ahead: Mapping[SideName, RemoteProgram] | None, listener:
     try:
         diff, files = run_case(
             case,
-            device=job.device,
-            size=job.size,
             folder=job.folder,
+            arguments=job.arguments,
             options=options.recording,
             confirm=options.confirm,
-            lean=options.lean,
+            same=options.same,
+            same_work_counts=options.same_work_counts,
             listener=listener,
             ahead=ahead,
         )
@@ -306,5 +319,5 @@ def _run_job(job: Job, ahead: Mapping[SideName, RemoteProgram] | None, listener:
         note = " ".join(error.what.split()).replace(f"{case.folder}{os.sep}", "")
         failed = Judgement(case.id, "failed", seconds=time.monotonic() - begin_s, note=note)
         return JobResult(failed, error=error)
-    judged = (judge_same if options.lean else judge)(case, diff, wasteful, seconds)
+    judged = (judge if options.same is None else judge_same)(case, diff, wasteful, seconds)
     return JobResult(judged, diff=diff)

@@ -119,7 +119,7 @@ def run_command(
     cases = _choose(library, names, every=every, only=only)
     files = ReportFiles({"--json": json_to, "--markdown": markdown_to})
     files.refuse()
-    how = JobOptions(options, device, size, lean=lean, confirm=confirm)
+    how = JobOptions(options, device, size, confirm=confirm, same="lean" if lean else None)
     folder = None if keep is None else Path(keep)
     if folder is not None and lean:  # a lean program compared with itself is no result of the case
         folder /= LEAN

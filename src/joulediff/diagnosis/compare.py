@@ -46,18 +46,21 @@ def diagnose(
     live: Mapping[SideName, LiveProgram] = MappingProxyType({}),
     listener: ProgressListener | None = None,
     interleaved: bool = False,
+    same_work_counts: bool = False,
 ) -> Diff:
     """Return what differs between two runs, and why.
 
     `live` are the programs that can still be run; without them there are causes and no proofs. Runs that were measured
-    in alternation, `interleaved`, need no allowance for the spread between recordings.
+    in alternation, `interleaved`, need no allowance for the spread between recordings. With `same_work_counts`, rows
+    with the same work on both sides are tested as well: benchmarks count the false findings that this gives.
     """
     limits, listener = thresholds or Thresholds(), listener or ProgressListener()
     conditions = compare_conditions(a, b)
     match = match_runs(a, b, tolerance=tolerance, listener=listener)
     comparison = Comparison(a, b, match.regions, tolerance, match.divergences, match.outputs_agree)
     comparison = verify_matches(comparison, live, listener)
-    work = Investigation(comparison, compare_rows(comparison), limits, live, listener)
+    rows = compare_rows(comparison, same_work_counts=same_work_counts)
+    work = Investigation(comparison, rows, limits, live, listener)
     work.notes += match.notes
     if not any(each.serious for each in conditions):
         if interleaved:

@@ -27,6 +27,7 @@ def compare_programs(
     *,
     listener: ProgressListener,
     ahead: Mapping[SideName, RemoteProgram] | None = None,
+    same_work_counts: bool = False,
 ) -> Diff:
     """Return the diff of two sides: those of `programs` are recorded now, those of `runs` are taken as they are.
 
@@ -42,6 +43,7 @@ def compare_programs(
             live=found.live,
             listener=listener,
             interleaved=found.interleaved,
+            same_work_counts=same_work_counts,
         )
         return confirm_findings(diff, programs, listener=listener) if options.confirm else diff
 

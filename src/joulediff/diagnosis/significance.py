@@ -57,16 +57,18 @@ class RowComparison:
         return self.side or costlier_side(*self.energies)
 
 
-def compare_rows(comparison: Comparison) -> list[RowComparison]:
-    """Return every row of regions with its energies and the probability of such a difference from noise alone."""
+def compare_rows(comparison: Comparison, *, same_work_counts: bool = False) -> list[RowComparison]:
+    """Return every row of regions with its energies and the probability of such a difference from noise alone.
+
+    With `same_work_counts`, a row with the same work on both sides is tested like any other.
+    """
     rows = []
     for group in comparison.groups:
         members = tuple(comparison.by_id[number] for number in group.regions)
         energy_a = comparison.costs["a"].of(op for region in members for op in region.a)
         energy_b = comparison.costs["b"].of(op for region in members for op in region.b)
-        rows.append(
-            RowComparison(group, members, energy_a, energy_b, all(_is_same(comparison, each) for each in members))
-        )
+        same = not same_work_counts and all(_is_same(comparison, each) for each in members)
+        rows.append(RowComparison(group, members, energy_a, energy_b, same))
     tested = [row for row in rows if not row.same and _is_known(comparison, row)]
     corrected = dict(zip(map(id, tested), correct([chance(*row.energies) for row in tested]), strict=True))
     return [replace(row, p_value=corrected.get(id(row))) for row in rows]
