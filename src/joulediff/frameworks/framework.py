@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from joulediff.frameworks.references import Reference
 from joulediff.model.run import Frame, Run, Setting
 from joulediff.pysource.framework_hints import FrameworkHints
 from joulediff.pysource.programs import Step
@@ -125,6 +126,10 @@ class Framework:
     """Imports modules that recording needs, before the program's step runs."""
     read_settings: Callable[[dict[str, Setting]], None] | None = None
     """Adds the framework's settings to a mapping."""
+    references_of: Callable[[object], Iterable[Reference] | None] | None = None
+    """Returns the options and parts of a framework's object, nothing for a tensor; None for any other object."""
+    read_constant: Callable[[str], object | None] | None = None
+    """Returns a data type, device or layout by its recorded text; None if there is none."""
 
     @property
     def is_loaded(self) -> bool:

@@ -268,7 +268,7 @@ def _fields(config: object) -> Mapping[Any, Any]:
 
 def _flatten(fields: Mapping[Any, Any], depth: int) -> Iterator[tuple[str, Setting]]:
     for key, value in fields.items():
-        if key in _LABELS or (isinstance(value, str) and _SECRET.fullmatch(str(key).lower())):
+        if key in _LABELS or _is_secret(str(key), value):
             continue
         nested = isinstance(value, Mapping) and depth > 1 and len(value) <= MAX_ENTRIES
         if nested and all(isinstance(each, str) for each in value):
@@ -276,8 +276,22 @@ def _flatten(fields: Mapping[Any, Any], depth: int) -> Iterator[tuple[str, Setti
             continue
         with contextlib.suppress(*UNREADABLE):
             setting = _as_text(value) if isinstance(value, Mapping | list | tuple) else to_setting(value)
-            if not (isinstance(setting, str) and _LOCAL_PATH.search(setting)):
+            if not _is_local_path(setting):
                 yield str(key), setting
+
+
+def is_shareable(name: str, value: Setting) -> bool:
+    """Return whether a value of this name may be recorded: it is no label, secret, identifier or path."""
+    is_identifier = isinstance(value, str) and _TOKEN_LIKE.search(value) is not None
+    return not (name in _LABELS or is_identifier or _is_secret(name, value) or _is_local_path(value))
+
+
+def _is_secret(name: str, value: object) -> bool:
+    return isinstance(value, str) and _SECRET.fullmatch(name.lower()) is not None
+
+
+def _is_local_path(value: Setting) -> bool:
+    return isinstance(value, str) and _LOCAL_PATH.search(value) is not None
 
 
 def _as_text(value: object) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joulediff.frameworks.framework import Framework, Switches
+from joulediff.frameworks.references import Reference
 from joulediff.frameworks.torch import source_hints
 from joulediff.frameworks.torch.operators import OPERATORS
 from joulediff.frameworks.torch.switches import table
@@ -55,6 +56,18 @@ def _read_settings(found: dict[str, Setting]) -> None:
     put_torch(found)
 
 
+def _references_of(thing: object) -> Iterable[Reference] | None:
+    from joulediff.frameworks.torch.options import references_of
+
+    return references_of(thing)
+
+
+def _read_constant(text: str) -> object | None:
+    from joulediff.frameworks.torch.options import read_constant
+
+    return read_constant(text)
+
+
 FRAMEWORK = Framework(
     name="torch",
     operators=OPERATORS,
@@ -90,4 +103,6 @@ FRAMEWORK = Framework(
     fixed_step=_fixed_step,
     preload=_preload,
     read_settings=_read_settings,
+    references_of=_references_of,
+    read_constant=_read_constant,
 )

@@ -5,7 +5,6 @@ A step is a closure, a bound method or a callable object: everything it refers t
 
 from __future__ import annotations
 
-import functools
 import inspect
 import sys
 import threading
@@ -13,9 +12,9 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from joulediff.frameworks.references import MAX_ITEMS, callable_references
 from joulediff.pysource.call_path import Base
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 # Deep enough for a pipeline of models in an attribute of an object in a closure.
 MAX_DEPTH = 4
-MAX_ITEMS = 256
 MAX_THINGS = 5000
 
 # torch.compile wraps a module; the names below it are the program's own.
@@ -80,15 +78,10 @@ def _keep_outermost(models: dict[str, torch.nn.Module]) -> None:
 
 def _parts(thing: Any) -> Iterator[tuple[str, object]]:
     """Yield the objects that a function, container or plain object refers to, with their names."""
-    if isinstance(thing, functools.partial):
-        yield "", thing.func
-        yield from ((f"args.{i}", each) for i, each in enumerate(thing.args))
-        yield from thing.keywords.items()
-    elif inspect.ismethod(thing):
-        yield "", thing.__self__
-        yield "", thing.__func__
-    elif inspect.isfunction(thing):
-        yield from _function_parts(thing)
+    callables = callable_references(thing)
+    if callables is not None:
+        is_method = inspect.ismethod(thing)
+        yield from (("" if is_method else each.name, each.value) for each in callables)
     elif isinstance(thing, Mapping):
         yield from ((str(key), each) for key, each in islice(thing.items(), MAX_ITEMS) if isinstance(key, str | int))
     elif isinstance(thing, list | tuple):
@@ -98,29 +91,6 @@ def _parts(thing: Any) -> Iterator[tuple[str, object]]:
             yield from list(vars(thing).items())[:MAX_ITEMS]
         except TypeError:
             return  # an object without attributes
-
-
-def _function_parts(function: Any) -> Iterator[tuple[str, object]]:
-    wrapped = getattr(function, "__wrapped__", None)
-    if wrapped is not None:
-        yield "", wrapped
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:
-            continue  # nothing in it yet
-    names = dict.fromkeys(_names_in(function.__code__))
-    yield from ((name, function.__globals__[name]) for name in names if name in function.__globals__)
-    yield from ((f"default{i}", each) for i, each in enumerate(function.__defaults__ or ()))
-    yield from (function.__kwdefaults__ or {}).items()
-
-
-def _names_in(code: CodeType) -> Iterator[str]:
-    """Yield the global names that a function uses, also in its comprehensions and inner functions."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names_in(constant)
 
 
 Place = tuple[str | None, str | None]
