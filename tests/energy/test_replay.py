@@ -320,3 +320,32 @@ def test_beyond_a_few_batches_values_are_drawn() -> None:
     assert [len(batch) for batch in replayer.collected] == [1] * MAX_BATCHES + [0]
     kinds = [row.inputs for row in going.result().replays]
     assert kinds == ["real"] * MAX_BATCHES + ["drawn"] * 3
+
+
+def test_the_work_of_another_recording_is_not_measured_again() -> None:
+    first, _ = replayed()
+    other = make_program(("mm", "norm", "gelu", "tanh"), {**WORKS, "tanh": Work(300.0, 15e-6)}, gap_s=1e-3)
+    works = {**WORKS, "tanh": Work(300.0, 15e-6)}
+    going, replayer = ReplaySetup().replay(other, works, known=first)
+    going.go()
+    run = going.result()
+    assert list(replayer.loads) == ["tanh"], "the others are known"
+    assert len(run.replays) == 4
+    for name in ("mm", "norm", "gelu"):
+        mine, known = replay_of(run, name), replay_of(first, name)
+        assert run.ops[mine.op].name.endswith(name) and replace(mine, op=0) == replace(known, op=0)
+
+
+@pytest.mark.parametrize("changed", ["clock", "time", "not measured"])
+def test_other_conditions_are_no_knowledge(changed: str) -> None:
+    first, _ = replayed()
+    assert first.measurement is not None
+    if changed == "clock":
+        slow = {name: 0.97 * mhz for name, mhz in first.measurement.clocks_mhz.items()}
+        first = replace(first, measurement=replace(first.measurement, clocks_mhz=slow))
+    elif changed == "time":
+        first = replace(first, kernels=tuple(replace(each, duration_s=1.2 * each.duration_s) for each in first.kernels))
+    else:
+        first = replace(first, replays=tuple(replace(each, energy_j=None) for each in first.replays))
+    _, replayer = replayed(known=first)
+    assert set(replayer.loads) == set(WORKS)

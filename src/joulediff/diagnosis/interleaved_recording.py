@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 
 from joulediff.archive.snapshot import Snapshot
 from joulediff.frameworks.jobs import LiveProgram
+from joulediff.measuring.step import resting
 from joulediff.model.errors import JoulediffError, ProgramError
+from joulediff.model.measurement import Quiet
 from joulediff.model.pair import SideName, other_side
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import PassName, Run, Setting
@@ -98,7 +100,8 @@ def recorded(
         if live:  # a program that did not stay is metered once more
             listener.metered()
         for side in remote:
-            found[side] = _record(side, programs[side], live, listener)
+            known = found.get(other_side(side)) if interleaved else None
+            found[side] = _record(side, programs[side], live, listener, known)
         live = {side: each for side, each in live.items() if each.is_live}
         for side, each in live.items():
             each.take_other(found[other_side(side)])
@@ -137,10 +140,16 @@ def _take_turns(programs: Mapping[SideName, Program], live: dict[SideName, Remot
         other_pids = [other.pid for name, other in live.items() if name != side]
         with _named(programs[side]), _others_finished(side, live), _freeing_memory(live):
             if turn < len(programs):
-                live[side].meter(other_pids)
+                live[side].meter(other_pids, idle=_idle_of(live.get(other_side(side))))
             else:
                 live[side].meter_again(programs[side].request.options.seconds / 2)
     return len(live) > 1
+
+
+def _idle_of(other: RemoteProgram | None) -> Quiet | None:
+    """Return the idle power that the other program found before it was measured, if it found a quiet machine."""
+    found = None if other is None else other.measurement
+    return None if found is None or not found.trustworthy else resting(found)
 
 
 @contextmanager
@@ -156,11 +165,20 @@ def _others_finished(side: SideName, live: dict[SideName, RemoteProgram]) -> Ite
         raise
 
 
-def _record(side: SideName, program: Program, live: dict[SideName, RemoteProgram], listener: ProgressListener) -> Run:
-    """Return the recording of a program; without memory for both programs, it is recorded alone and not kept."""
+def _record(
+    side: SideName,
+    program: Program,
+    live: dict[SideName, RemoteProgram],
+    listener: ProgressListener,
+    known: Run | None,
+) -> Run:
+    """Return the recording of a program; without memory for both programs, it is recorded alone and not kept.
+
+    `known` is the recording of the other program, made on this machine a moment ago.
+    """
     if side in live:
         with _named(program), _others_finished(side, live), _freeing_memory(live):
-            return live[side].record()
+            return live[side].record(known=known)
     return record_in_process(program.request, interpreter=program.interpreter, keep=program.keep, listener=listener)
 
 

@@ -6,7 +6,7 @@ The operators with the most device time come first, so that a budget which runs 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from joulediff.energy.distinct_ops import Distances, DistinctOp, find_distances, find_distinct_ops
@@ -16,7 +16,7 @@ from joulediff.measuring.meters.meter import Clock
 from joulediff.model.errors import JoulediffError
 from joulediff.model.options import RecordOptions
 from joulediff.model.progress import ProgressListener
-from joulediff.model.run import Replay, Run
+from joulediff.model.run import Replay, Run, work_of
 from joulediff.model.units import format_time
 
 # Seconds of measuring for each operator: the mean, and the limits for one.
@@ -30,6 +30,14 @@ NEGLIGIBLE_SHARE = 2e-4
 MAX_BATCHES = 4
 
 
+# Two programs run an operator alike if the device takes the same time for it: within this share, or these seconds.
+SAME_TIME_SHARE, SAME_TIME_S = 0.05, 3e-7
+# ... at the same clock.
+SAME_CLOCK_SHARE = 0.01
+# Kernels of a GPU are named after their implementation; those of the host are not.
+_HOST = "cpu"
+
+
 @dataclass(slots=True)
 class Replaying:
     """A replay in progress. `result` is the run with the operators measured so far."""
@@ -40,6 +48,8 @@ class Replaying:
     clock: Clock
     listener: ProgressListener
     seconds: float = RecordOptions.replay_seconds
+    known: Run | None = None
+    """Another recording of this machine, made a moment ago: operators with the same work are not measured again."""
     rest_share: float | None = None
     """The same rests for every operator, without control of the clock; to show the effect of the clock."""
     _rows: list[Replay] = field(default_factory=list)
@@ -55,7 +65,7 @@ class Replaying:
         """Replay the operators that can be replayed, within the time given."""
         begin_s, done = self.clock.now(), 0
         end_s = begin_s + self.seconds
-        possible = self._possible(find_distinct_ops(self.run))
+        possible = self._unknown(self._possible(find_distinct_ops(self.run)))
         found = sorted(possible, key=lambda each: not self._load_meter.is_counted(each.device))
         windows_s = share_time([each.time_s for each in found], self.seconds)
         distances = find_distances(self.run, [each.ops for each in found], self.replayer.addresses)
@@ -101,6 +111,16 @@ class Replaying:
                 yield each
             else:
                 self._refuse(each, why)
+
+    def _unknown(self, distinct: Iterable[DistinctOp]) -> Iterator[DistinctOp]:
+        """Yield the operators to measure; those that the other recording knows get its rows."""
+        known = {} if self.known is None else _measured_work(self.known, self.run)
+        for each in distinct:
+            found = known.get(work_of(self.run, each.op))
+            if found is not None and _takes_as_long(each.call_s, found.call_s):
+                self._add(each, [replace(row, op=each.op) for row in found.rows])
+            else:
+                yield each
 
     def _batches(self, distinct: Sequence[DistinctOp], end_s: float) -> Iterator[Sequence[DistinctOp]]:
         """Yield operators in order, after their inputs have been collected, as many as fit into memory at once."""
@@ -150,6 +170,39 @@ class Replaying:
     def _report(self, done: int, count: int, spent_s: float) -> None:
         left_s = min(self.seconds - spent_s, (count - done) * (spent_s / done if done else 0.6))
         self.listener.stage(f"{done} of {count} operators, {left_s:.0f} s left", done / count)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The rows of one distinct operator in another recording, and the device time of its call."""
+
+    rows: tuple[Replay, ...]
+    call_s: float
+
+
+def _measured_work(known: Run, run: Run) -> dict[object, _Known]:
+    """Return the operators that another recording has measured at the same clock, by their work."""
+    if not _has_same_clock(known, run):
+        return {}
+    found: dict[object, _Known] = {}
+    for each in find_distinct_ops(known):
+        rows = known.replays_of(each.op)
+        if each.device != _HOST and rows and all(row.is_measured for row in rows):
+            found[work_of(known, each.op)] = _Known(rows, each.call_s)
+    return found
+
+
+def _has_same_clock(a: Run, b: Run) -> bool:
+    if a.measurement is None or b.measurement is None:
+        return False
+    left, right = a.measurement.clocks_mhz, b.measurement.clocks_mhz
+    return left.keys() == right.keys() and all(
+        abs(left[name] - right[name]) <= SAME_CLOCK_SHARE * left[name] for name in left
+    )
+
+
+def _takes_as_long(one_s: float, other_s: float) -> bool:
+    return abs(one_s - other_s) <= max(SAME_TIME_S, SAME_TIME_SHARE * other_s)
 
 
 def share_time(times_s: Sequence[float], seconds: float = math.inf) -> list[float]:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from joulediff.archive.snapshot import Snapshot
+from joulediff.archive.codec import to_plain
+from joulediff.archive.snapshot import Snapshot, to_wire
 from joulediff.frameworks.jobs import LiveProgram
 from joulediff.model.errors import JoulediffError
+from joulediff.model.measurement import Measurement, Quiet
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run
 from joulediff.process.exit_reasons import explain_exit, explain_failure
@@ -79,29 +81,41 @@ class RemoteProgram(LiveProgram):
         self.begin()
         self._next_answer()
 
-    def meter(self, idle_pids: Sequence[int] = ()) -> None:
-        """Measure the step. `idle_pids` are processes that wait meanwhile, so they do not count as load."""
+    def meter(self, idle_pids: Sequence[int] = (), *, idle: Quiet | None = None) -> None:
+        """Measure the step. `idle_pids` are processes that wait meanwhile, so they do not count as load.
+
+        `idle` is the idle power of the machine, known from a moment ago.
+        """
         self._is_metered = True
-        self._command({"do": START, "idle_pids": list(idle_pids)})
+        self._command({"do": START, "idle_pids": list(idle_pids), "idle": None if idle is None else to_plain(idle)})
+
+    @property
+    def measurement(self) -> Measurement | None:
+        """The measurement of the step so far."""
+        return None if self._received.snapshot is None else self._received.snapshot.run.measurement
 
     def meter_again(self, seconds: float) -> None:
         """Measure the step once more, before it is profiled."""
         self._command({"do": AGAIN, "seconds": seconds})
 
-    def record(self, idle_pids: Sequence[int] = ()) -> Run:
-        """Return the record of the program, which is measured first if it was not."""
+    def record(self, idle_pids: Sequence[int] = (), *, known: Run | None = None) -> Run:
+        """Return the record of the program, which is measured first if it was not.
+
+        Operators that `known`, a recording of this machine, has measured are not replayed again.
+        """
         if not self._is_metered:
             self.meter(idle_pids)
         if not self._is_done:
-            self.is_live = "recorded" in self._command({"do": GO_ON}).content
+            attached = [] if known is None else [to_wire(known)]
+            self.is_live = "recorded" in self._command({"do": GO_ON}, attached).content
         assert self._received.snapshot is not None
         self.run = self._received.snapshot.run
         return self.run
 
-    def _command(self, command: dict[str, object]) -> Payload:
+    def _command(self, command: dict[str, object], attached: Sequence[bytes] = ()) -> Payload:
         """Send a command of the recording; if it fails, keep the recording with the pass that failed."""
         try:
-            self._child.send(to_command(command))
+            self._child.send(to_command(command, attached))
             return self._next_answer()
         except JoulediffError as error:
             self._received.keep_failed(error.what)

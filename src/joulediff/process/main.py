@@ -123,8 +123,7 @@ def _record(request: Request, progress: ProgressSender, commands: Commands | Non
         from joulediff.frameworks.recorder import fixed_step
 
         step = fixed_step(step, lambda: load_step(request.program), request.fix)
-    if commands is not None:
-        wait_to_start(progress.sender, commands)
+    idle = None if commands is None else wait_to_start(progress.sender, commands)
     run = record_step(
         step,
         request.options,
@@ -134,6 +133,7 @@ def _record(request: Request, progress: ProgressSender, commands: Commands | Non
         listener=progress,
         between=None if commands is None else lambda again: measure_in_turns(again, progress.sender, commands),
         then=None if commands is None else lambda program: answer_commands(program, progress.sender, commands),
+        idle=idle,
     )
     if progress.sent is None or run is not progress.sent.run:
         progress.checkpoint(run)

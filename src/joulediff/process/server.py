@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from joulediff.archive.codec import from_plain
+from joulediff.archive.snapshot import from_wire
 from joulediff.frameworks.jobs import LiveProgram
 from joulediff.measuring.conditions import ignore_process
 from joulediff.model.errors import JoulediffError
+from joulediff.model.measurement import Quiet
+from joulediff.model.run import Run
 from joulediff.process.protocol import Commands, Disconnected, Sender
 from joulediff.process.verbs import AGAIN, BUILD, END, GO_ON, VERBS, Payload
 from joulediff.pysource.programs import describe
@@ -24,8 +28,11 @@ def wait_to_build(sender: Sender, commands: Commands) -> None:
         raise Disconnected
 
 
-def wait_to_start(sender: Sender, commands: Commands) -> None:
-    """Report that the program is built, and wait for the command to measure it."""
+def wait_to_start(sender: Sender, commands: Commands) -> Quiet | None:
+    """Report that the program is built, and wait for the command to measure it.
+
+    Return the idle power of the machine, if that command brings it.
+    """
     sender.answer({"built": True})
     command, _ = commands.next()
     if command.get("do") == END:  # the other program failed
@@ -33,18 +40,22 @@ def wait_to_start(sender: Sender, commands: Commands) -> None:
     idle_pids = command.get("idle_pids")
     for pid in idle_pids if isinstance(idle_pids, list) else ():
         ignore_process(int(pid))
+    idle = command.get("idle")
+    found: Quiet | None = None if idle is None else from_plain(Quiet, idle, "idle")
+    return found
 
 
-def measure_in_turns(measure_for: Callable[[float], None], sender: Sender, commands: Commands) -> None:
+def measure_in_turns(measure_for: Callable[[float], None], sender: Sender, commands: Commands) -> Run | None:
     """Report that the step is measured, and measure it again on each command, until the command to record the rest.
 
+    Return the recording of the other program, if that command brings one.
     A GPU profiler can leave a program slower after it is detached, so all turns come before the first profiled pass.
     """
     while True:
         sender.answer({"metered": True})
-        command, _ = commands.next()
+        command, attached = commands.next()
         if command.get("do") == GO_ON:
-            return
+            return from_wire(attached[0]) if attached else None
         if command.get("do") != AGAIN:
             raise Disconnected
         measure_for(float(command["seconds"]))  # type: ignore[arg-type]

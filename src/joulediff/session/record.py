@@ -28,7 +28,7 @@ from joulediff.measuring.result import combine
 from joulediff.measuring.sensor_cache import SensorCache
 from joulediff.measuring.step import measure, resting
 from joulediff.model.errors import JoulediffError, MeterFailed
-from joulediff.model.measurement import Measurement
+from joulediff.model.measurement import Measurement, Quiet
 from joulediff.model.options import RecordOptions
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import PASSES, Pass, PassName, PassStatus, Run
@@ -62,7 +62,7 @@ def record(
     checkpoint: Checkpoint | None = None,
     clock: Clock | None = None,
     listener: ProgressListener | None = None,
-    between: Callable[[Callable[[float], None]], None] | None = None,
+    between: Callable[[Callable[[float], None]], Run | None] | None = None,
     then: Callable[[LocalProgram], None] | None = None,
 ) -> Run:
     """Return the record of one step of a program.
@@ -73,7 +73,8 @@ def record(
     Each instrumented pass begins with the state that the step first started from. Afterwards the program has the state
     that the metered pass left. After each pass the run so far is saved at `path` and passed to `checkpoint`. Exceptions
     of `step` pass through.
-    `between` is called after the metered pass, with a function that measures the step again for a number of seconds.
+    `between` is called after the metered pass, with a function that measures the step again for a number of seconds. It
+    may return another recording of this machine, whose operators need not be replayed again.
     `then` is called with the recorded program while its meters are still open.
     """
     options = RecordOptions(
@@ -114,10 +115,14 @@ def record_step(
     checkpoint: Checkpoint | None = None,
     clock: Clock | None = None,
     listener: ProgressListener | None = None,
-    between: Callable[[Callable[[float], None]], None] | None = None,
+    between: Callable[[Callable[[float], None]], Run | None] | None = None,
     then: Callable[[LocalProgram], None] | None = None,
+    idle: Quiet | None = None,
 ) -> Run:
-    """Return the record of a step, as `record` does. `meters` are open ones to use instead of those in the options."""
+    """Return the record of a step, as `record` does. `meters` are open ones to use instead of those in the options.
+
+    `idle` is the idle power of this machine, known from a moment ago.
+    """
     run = Run(options.label, program, datetime.now(timezone.utc).isoformat(timespec="seconds"), __version__)
     place = _check_path(path) if path is not None else None
 
@@ -146,7 +151,7 @@ def record_step(
 
         def measure_for(limit_s: float) -> None:
             # The idle power is known from the first turn. The heat that the other program left is meant to count.
-            known = session.run.measurement
+            measured = session.run.measurement
             session.meter(
                 lambda keeper: measure(
                     step,
@@ -154,15 +159,14 @@ def record_step(
                     seconds=limit_s,
                     meter=meters,
                     wait_s=options.wait_s,
-                    idle=None if known is None else resting(known),
+                    idle=idle if measured is None else resting(measured),
                     clock=clock,
                     listener=keeper,
                 )
             )
 
         measure_for(options.seconds)
-        if between is not None:
-            between(measure_for)
+        known = between(measure_for) if between is not None else None
         if recorder is None and (recorder := open_step_recorder()) is not None:  # a step may load its framework itself
             begin = stack.enter_context(recorder.seeded(ran=True))
         session.run = replace(session.run, settings=recorder.settings() if recorder else collect_settings())
@@ -172,7 +176,7 @@ def record_step(
             session.trace_and_capture(recorder, begin)
             if options.replay:
                 burst_meter = BurstMeter(meters.meters, clock=clock)
-                session.replay(recorder, begin, burst_meter, clock=clock, seconds=options.replay_seconds)
+                session.replay(recorder, begin, burst_meter, known, clock=clock, seconds=options.replay_seconds)
             if then is not None:
                 then(_open_program(session, step, options, recorder, begin, meters, clock, folder))
     return session.run
@@ -312,14 +316,22 @@ class _Session:
         self._pass("captured", lambda run: recorder.capture(run, begin))
 
     def replay(
-        self, recorder: Recorder, begin: Callable[[], None], burst_meter: BurstMeter, *, clock: Clock, seconds: float
+        self,
+        recorder: Recorder,
+        begin: Callable[[], None],
+        burst_meter: BurstMeter,
+        known: Run | None,
+        *,
+        clock: Clock,
+        seconds: float,
     ) -> None:
         if not self.run.ops or not self.run.kernels or self.run.measurement is None:
             why = "operators, kernels and the energy of the step are needed first"
             self._end(Pass("replayed", "skipped", 0.0, why))
             return
         listener = _PassListener(self.listener, "replayed")
-        replaying = Replaying(self.run, recorder.replayer(self.run, begin), burst_meter, clock, listener, seconds)
+        replayer = recorder.replayer(self.run, begin)
+        replaying = Replaying(self.run, replayer, burst_meter, clock, listener, seconds, known)
 
         def replay_all(_: Run) -> Run:
             replaying.go()
