@@ -111,6 +111,25 @@ def test_the_environment_is_a_lead_that_cannot_be_tried() -> None:
     assert any("cannot be changed at run time" in text for text in leads[1].cause.evidence)
 
 
+def test_settings_of_the_compiler_are_leads_for_compiled_operators_alone() -> None:
+    settings = ({"torch._dynamo.config.cache_size_limit": 8}, {"torch._dynamo.config.cache_size_limit": 64})
+    (lead,) = with_settings(*settings)
+    assert lead.kind == "unknown"
+    subject = subject_of((product, product), "mm", a={"settings": settings[0]}, b={"settings": settings[1]})
+    comparison = subject.comparison
+    compiled = replace(comparison.a, ops=tuple(replace(op, compiled=True) for op in comparison.a.ops))
+    (lead,) = find_leads(replace(subject, comparison=replace(comparison, a=compiled)))
+    assert lead.cause.key == "torch._dynamo.config.cache_size_limit"
+
+
+def test_variables_of_another_device_are_no_leads() -> None:
+    on_gpu = with_settings({"env.CUBLAS_WORKSPACE_CONFIG": ":0:0"}, {"env.CUBLAS_WORKSPACE_CONFIG": ":16:8"})
+    assert [lead.cause.key for lead in on_gpu] == ["env.CUBLAS_WORKSPACE_CONFIG"]
+    host = {"device": "cpu", "settings": {"env.CUBLAS_WORKSPACE_CONFIG": ":0:0"}}
+    (lead,) = leads_of((product, product), "mm", a=host, b={"device": "cpu"})
+    assert lead.kind == "unknown"
+
+
 def test_different_versions_are_reported_if_no_cause_is_known() -> None:
     (lead,) = with_settings(
         {"package.torch": "2.11", "package.numpy": "2"}, {"package.torch": "2.13", "package.numpy": "2"}

@@ -9,14 +9,14 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from joulediff.frameworks.references import Reference
-from joulediff.model.run import Frame, Run, Setting
+from joulediff.model.run import Frame, Op, Run, Setting
 from joulediff.pysource.framework_hints import FrameworkHints
 from joulediff.pysource.programs import Step
 
@@ -36,6 +36,10 @@ def _group_each(names: Iterable[str]) -> list[tuple[str, ...]]:
 
 def _no_advice(_key: str, _where: str) -> str | None:
     return None
+
+
+def _acts_on_all(_setting: str, _ops: Sequence[Op]) -> bool:
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,8 @@ class Switches:
     """Returns setting names in groups of one switch each, the best-known name first."""
     advice: Callable[[str, str], str | None] = _no_advice
     """Returns the sentence for a key that needs its own; takes the key and the text of a location."""
+    acts_on: Callable[[str, Sequence[Op]], bool] = _acts_on_all
+    """Returns False if a setting or a variable of the environment (`env.NAME`) certainly acts on none of operators."""
 
 
 NO_OPERATORS = Operators()
@@ -252,6 +258,12 @@ def switches_of(setting: str) -> Switches | None:
     """Return the switches of the framework that a setting or a function belongs to; None for any other name."""
     known = (each.switches for each in frameworks() if each.switches is not None)
     return next((switches for switches in known if setting.startswith(switches.prefix)), None)
+
+
+def can_act(setting: str, ops: Sequence[Op]) -> bool:
+    """Return whether a setting may act on one of these operators; only what a framework is certain of is excluded."""
+    known = (each.switches for each in frameworks() if each.switches is not None)
+    return all(switches.acts_on(setting, ops) for switches in known)
 
 
 def setting_read_by(function: str) -> str | None:

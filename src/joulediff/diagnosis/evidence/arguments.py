@@ -26,6 +26,7 @@ from joulediff.diagnosis.evidence.calls.written_arguments import (
     same_calls,
     to_literal,
 )
+from joulediff.diagnosis.evidence.settings import is_same_setup
 from joulediff.diagnosis.lead import CALLS_OF_OTHER_SIDE, Change, Lead, Subject, make_cause
 from joulediff.diagnosis.suggest import suggest_argument
 from joulediff.frameworks.framework import place_of, schema_of, short_name
@@ -61,7 +62,7 @@ def find_arguments(subject: Subject) -> list[Lead]:
     the operator's inputs, such as `softmax(x, dtype=...)`, is one as well: a cast before the operator follows from it.
     """
     ops = same_operator(subject)
-    if ops is None or not subject.comparison.same_settings(*ops):
+    if ops is None or not is_same_setup(subject):
         return []
     return _recorded_leads(subject, ops) or [lead for lead in _written_leads(subject) if _is_cast(subject, ops, lead)]
 
@@ -70,7 +71,7 @@ def find_other_arguments(subject: Subject) -> list[Lead]:
     """Return leads for arguments that differ beside settings, or in the text of the user's lines alone."""
     ops = same_operator(subject)
     recorded = _recorded_leads(subject, ops) if ops is not None else []
-    if ops is not None and subject.comparison.same_settings(*ops) and (recorded or find_arguments(subject)):
+    if find_arguments(subject):
         return []
     return recorded or _written_leads(subject)
 
@@ -209,7 +210,7 @@ def _differ_in_arguments_alone(subject: Subject, ops: Pair[int]) -> bool:
     working = Pair(*([op for op in ops_of(subject.region, x) if _runs(comparison.run(x), op)] for x in SIDES))
     forms = Pair(*([comparison.run(x).values[v].form for v in comparison.run(x).ops[ops.of(x)].inputs] for x in SIDES))
     is_one = len(differing_arguments(comparison.a, ops.a, comparison.b, ops.b)) == 1
-    return is_one and working == Pair([ops.a], [ops.b]) and forms.a == forms.b and comparison.same_settings(*ops)
+    return is_one and working == Pair([ops.a], [ops.b]) and forms.a == forms.b and is_same_setup(subject)
 
 
 def _runs(run: Run, op: int) -> bool:

@@ -11,7 +11,7 @@ from joulediff.frameworks.references import Reference
 from joulediff.frameworks.torch import source_hints
 from joulediff.frameworks.torch.operators import OPERATORS
 from joulediff.frameworks.torch.switches import table
-from joulediff.frameworks.torch.switches.table import group_aliases
+from joulediff.frameworks.torch.switches.table import acts_on, group_aliases
 from joulediff.model.run import Setting
 from joulediff.pysource.programs import Step
 
@@ -79,6 +79,7 @@ FRAMEWORK = Framework(
         gradients=table.GRADIENTS,
         group_aliases=group_aliases,
         advice=_advice,
+        acts_on=acts_on,
     ),
     libraries=("torch", "torchvision", "functorch", "triton"),
     packages={

@@ -8,11 +8,12 @@ row: `read` and `change` discover them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal, NamedTuple
 
+from joulediff.model.run import Op
 from joulediff.pysource.setting_sites import UNKNOWN, Effect
 
 PREFIX = "torch."
@@ -304,6 +305,59 @@ COMPILER = {
         "triton.cudagraph_trees",
     ),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The operators that settings of one prefix can act on; what is not stated does not limit them."""
+
+    device: str = ""
+    """The kind of device that the operators run on."""
+    words: tuple[str, ...] = ()
+    """Parts of the operators' names."""
+    is_compiled: bool = False
+
+    def has(self, op: Op) -> bool:
+        """Return whether a setting of this scope can act on an operator."""
+        return (
+            op.device.startswith(self.device)
+            and (not self.words or any(word in op.name for word in self.words))
+            and (op.compiled or not self.is_compiled)
+        )
+
+
+_ON_GPU, _ON_HOST, _COMPILED = Scope("cuda"), Scope("cpu"), Scope(is_compiled=True)
+# Operators that cuDNN has code for in PyTorch; attention by cuDNN has settings of its own.
+_CUDNN = Scope(
+    words=("cudnn", "miopen", "conv", "batch_norm", "rnn", "lstm", "gru", "ctc_loss", "grid_sampl", "affine")
+)
+_ATTENTION = Scope(words=("attention",))
+# By prefix; a setting must be in every scope whose prefix it has.
+SCOPES: tuple[tuple[str, Scope], ...] = (
+    *((f"{module}.", _COMPILED) for module in COMPILER),
+    ("env.TORCHDYNAMO_", _COMPILED),
+    ("env.TORCHINDUCTOR_", _COMPILED),
+    ("torch.backends.cuda.", _ON_GPU),
+    ("torch.backends.cudnn.", _ON_GPU),
+    ("torch.autocast.cuda.", _ON_GPU),
+    ("env.CUBLAS", _ON_GPU),
+    ("env.CUDNN", _ON_GPU),
+    ("env.CUDA_", _ON_GPU),
+    ("torch.backends.mkldnn.", _ON_HOST),
+    ("torch.backends.mkl.", _ON_HOST),
+    ("torch.autocast.cpu.", _ON_HOST),
+    *((f"torch.backends.cudnn.{name}", _CUDNN) for name in ("enabled", "benchmark", "deterministic", "allow_tf32")),
+    *((f"torch.backends.cudnn.{name}", _CUDNN) for name in ("conv.", "rnn.")),
+    *((f"torch.backends.cuda.{kind}_sdp_enabled", _ATTENTION) for kind in _SDP_KINDS),
+    ("torch.backends.cuda.cufft_plan_cache.", Scope(words=("fft",))),
+)
+
+
+def acts_on(setting: str, ops: Sequence[Op]) -> bool:
+    """Return whether a setting may act on one of these operators; it may unless its scopes exclude it."""
+    scopes = [scope for prefix, scope in SCOPES if setting.startswith(prefix)]
+    return all(any(scope.has(op) for op in ops) for scope in scopes)
+
 
 _WORST_RANK = 1 + max(switch.rank for switch in SWITCHES if switch.rank is not None)
 
