@@ -42,7 +42,7 @@ _MEASURED = "[[measured]]\n"
 _BEST = 3
 _ISSUE = re.compile(r"https://github\.com/([^/]+/[^/]+)/(?:issues|pull)/(\d+)")
 _RIGHT = ("step", "region", "by J", "by s", "saves")
-_HEADS = ("case", "on", "step", "region", "by J", "by s", "kind", "key", "saves", "confirmed", "outcome")
+_HEADS = ("case", "on", "step", "region", "by J", "by s", "kind", "key", "line", "saves", "proof", "outcome")
 _ORIGINS: dict[Origin, tuple[str, str]] = {
     "published": ("Published", "Reported by others: each links to its report."),
     "ours": ("Ours", "Found in released versions of libraries while joulediff was made."),
@@ -76,10 +76,10 @@ Exit code 0: every case that ran is found or fixed upstream; 3: one is not; 1: a
 The recordings of this page are in `{golden}`: `joulediff cases judge` judges them again, and
 `joulediff render` shows each diff.
 
-**Found** means: a finding against the wasteful program has the right kind (misconfiguration, API misuse, redundant,
-host) and the right key (the setting, call or operator), and it is confirmed: only this was changed in the wasteful
-program, and its energy was measured. **Partly**: kind, key or proof is not right. **Missed**: no finding. **Fixed
-upstream**: the case says that newer versions do not waste energy, and the measurement agrees.
+**Found** means: the first finding against the wasteful program has the right kind (misconfiguration, API misuse,
+redundant, host), the right key (the setting, argument, call or operator) and the right line, and it is confirmed.
+**Partly**: its kind, key, line or proof is not right. **Missed**: no finding. **Fixed upstream**: the case says that
+newer versions do not waste energy, and the measurement agrees.
 
 | column | meaning |
 | --- | --- |
@@ -88,7 +88,15 @@ upstream**: the case says that newer versions do not waste energy, and the measu
 | region | energy of the finding's region, wasteful over lean; `only A` if the lean program has no such work |
 | by J, by s | the rank of the finding's costliest operators in a profile of A, by energy and by time |
 | kind, key | those of the finding; `✗` marks a wrong one |
+| line | whether the finding names a right line: that of the cause, or the user's call that leads to it |
 | saves | the share of a step's energy that the fix saves, from its trial |
+| proof | one of the three words below |
+
+- `cause confirmed`: the named thing itself, and nothing else, was changed in the wasteful program. Its energy fell to
+  that of the lean one, and its outputs were compared and stay.
+- `replacement confirmed`: the operators of the lean program, on the tensors of the wasteful one, cost less and give
+  equal outputs. The named cause itself was not changed.
+- `observed`: no trial succeeded.
 """
 _WRITTEN = "`python docs/make_cases.py` writes this page from the library and the recordings."
 
@@ -253,7 +261,7 @@ def _cells(judged: Judgement) -> list[str]:
     ranks = [line.rank_energy, line.rank_time]
     step = _ratio_text(judged.end_to_end)
     machine = judged.device.removeprefix("NVIDIA ").partition(",")[0]
-    return [machine, step, line.region, *ranks, line.kind, key, saves, line.confirmed, line.outcome]
+    return [machine, step, line.region, *ranks, line.kind, key, line.line, saves, line.proof, line.outcome]
 
 
 def _row(cells: Sequence[str]) -> str:

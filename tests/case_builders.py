@@ -108,7 +108,14 @@ def library_judgements() -> list[Judgement]:
     return [
         judgement("a-case-with-a-rather-long-name-of-its-own"),
         judgement("gelu-by-hand", told_kind="api_misuse", told_key="config.activation_function", rank_time=11),
-        judgement("copies", told_kind="redundant", told_key="contiguous", region_ratio=None, finding="3"),
+        judgement(
+            "copies",
+            told_kind="redundant",
+            told_key="contiguous",
+            region_ratio=None,
+            finding="3",
+            proof="replacement confirmed",
+        ),
         judgement(
             "busy-waiting", told_kind="host", told_key="synchronize", rank_energy=None, rank_time=None, seconds=12.0
         ),
@@ -121,6 +128,7 @@ def library_judgements() -> list[Judgement]:
             told_key="contiguous",
             note=wrong,
         ),
+        judgement("wrong-line", "partly", line_right=False, note="reported the line x.t(); expected x.contiguous()"),
         judgement("not-proved", "partly", proof="observed", note="not confirmed"),
         silent("addmm-epilogue", "fixed upstream", end_to_end=Ratio(1.003, 0.99, 1.016), note="1.00x (0.99 .. 1.02)"),
         silent("nothing-seen", end_to_end=Ratio(1.0, 0.99, 1.01), note="no difference measured: 1.00x (0.99 .. 1.01)"),

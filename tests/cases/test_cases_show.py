@@ -54,8 +54,12 @@ def test_golden_of_markdown(pytestconfig: pytest.Config) -> None:
 @pytest.mark.parametrize(
     ("judgements", "expected"),
     [
-        (library_judgements(), "4 of 9 found and confirmed, 1 fixed upstream, 2 partly, 2 missed, 3 not run; 229 s"),
-        ([judgement("a"), judgement("b")], "2 of 2 found and confirmed; 63 s"),
+        (
+            library_judgements(),
+            "4 of 10 found and confirmed (3 cause confirmed, 1 replacement confirmed), 1 fixed upstream, 3 partly, "
+            "2 missed, 3 not run; 260 s",
+        ),
+        ([judgement("a"), judgement("b")], "2 of 2 found and confirmed (2 cause confirmed); 63 s"),
         ([silent("a", "clean"), silent("b", "false alarm")], "1 of 2 without a finding, 1 false alarm; 40 s"),
         ([silent("a", "clean"), silent("b")], "1 of 2 without a finding, 1 missed; 40 s"),
         ([Judgement("a", "not run", note="needs torch")], "0 of 0 found and confirmed, 1 not run"),
@@ -75,7 +79,10 @@ def test_exit_codes_follow_those_that_ran() -> None:
 @pytest.mark.parametrize(
     ("judged", "expected"),
     [
-        (judgement("tf32", told_key="allow_tf32"), "tf32: found, 6.31x, misconfiguration: allow_tf32, 31 s"),
+        (
+            judgement("tf32", told_key="allow_tf32"),
+            "tf32: found, 6.31x, misconfiguration: allow_tf32, cause confirmed, 31 s",
+        ),
         (Judgement("tf32", "not run", note="only on cuda"), "tf32: not run, only on cuda"),
         (
             silent("x", end_to_end=Ratio(1.0, 0.9, 1.1), note="no difference measured"),
@@ -114,7 +121,7 @@ def test_hostile_texts_do_nothing(columns: int) -> None:
     assert "\x1b" not in shown and "\u202e" not in shown
     page = judgements_to_markdown([evil])
     assert "\x1b" not in page and "<img>" not in page and "](" not in page
-    assert len(page.splitlines()[2].split(" | ")) == 9
+    assert len(page.splitlines()[2].split(" | ")) == 10
 
 
 def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:

@@ -232,7 +232,7 @@ def test_what_was_kept_and_is_damaged(cases: Cases) -> None:
     assert code == 3
     assert "tf32: cannot read kept/tf32/diff.json: it holds no diff" in out
     assert "- cut: " in out and "unknown: the library has no such case" in out
-    assert "1 of 4 found and confirmed, 3 failed" in out
+    assert "1 of 4 found and confirmed (1 replacement confirmed), 3 failed" in out
 
 
 def test_a_broken_case_is_no_matter_of_the_others(cases: Cases) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,6 +17,7 @@ from joulediff.model.finding import Finding, FindingKind
 from joulediff.model.pair import SideName
 from joulediff.model.place import Place
 
+WASTEFUL, LEAN = "wasteful.py", "lean.py"
 # `groups[0]['lr']` is the path `groups.lr`: a position names nothing.
 _POSITION = re.compile(r"\[-?\d+\]")
 _NAME_IN_BRACKETS = re.compile(r"\[['\"]([^'\"\]]*)['\"]\]")
@@ -27,11 +28,11 @@ class Answer:
     """The accepted kinds, keys and lines of the first finding against a program. Without lines, any is right."""
 
     program: Path
-    """The wasteful program."""
+    """The wasteful program. Other files of its folder are the user's code as well, except the lean program."""
     kinds: tuple[FindingKind, ...]
     keys: tuple[str, ...]
     lines: tuple[str, ...]
-    """Exact texts of lines of the program, without the space around them."""
+    """Exact texts of lines of the user's code, without the space around them."""
 
     def has_kind(self, finding: Finding) -> bool:
         """Return whether the kind of a finding is accepted."""
@@ -47,23 +48,37 @@ class Answer:
         return not self.lines or self._accepted(finding) is not None
 
     def told_line(self, finding: Finding) -> str | None:
-        """Return the line of the program that a finding names: an accepted one if it names several."""
-        texts = (text for text in (_text_of(each, self.program) for each in self._places(finding)) if text is not None)
-        return self._accepted(finding) or next(texts, None)
+        """Return the line of the user's code that a finding names: an accepted one if it names several."""
+        texts = (_text_of(place, file) for place, file in self._places(finding))
+        return self._accepted(finding) or next((text for text in texts if text is not None), None)
 
     def _accepted(self, finding: Finding) -> str | None:
-        for place in self._places(finding):
-            for text in _statement_lines(place, self.program):
+        for place, file in self._places(finding):
+            for text in _statement_lines(place, file):
                 if text in self.lines:
                     return text
         return None
 
-    def _places(self, finding: Finding) -> Iterator[Place]:
-        """Yield the lines of the program that a finding names: of its cause, and the innermost of its call path."""
+    def _places(self, finding: Finding) -> Iterator[tuple[Place, Path]]:
+        """Yield the lines of the user's code that a finding names, with their files.
+
+        These are the line of the cause, the innermost one of the call path, and the innermost one in the program.
+        """
         side: SideName = finding.expensive
-        here, path = finding.cause.locations.of(side), finding.work.paths.of(side)
-        yield from (each for each in (here,) if each is not None and _is_in(each, self.program))
-        yield from [each for each in reversed(path) if _is_in(each, self.program)][:1]
+        cause, path = finding.cause.locations.of(side), finding.work.paths.of(side)
+        yield from self._in_user_code([cause] if cause is not None else [])
+        callers = list(self._in_user_code(reversed(path)))
+        yield from callers[:1]
+        yield from [each for each in callers if each[1] == self.program][:1]
+
+    def _in_user_code(self, places: Iterable[Place]) -> Iterator[tuple[Place, Path]]:
+        """Yield those places that are in the user's code; files of recordings have no folders of their machine."""
+        folder = self.program.parent
+        for place in places:
+            *_, parent, name = ("", *Path(place.file).parts)
+            file = folder / name
+            if parent in ("", folder.name) and name != LEAN and file.suffix == ".py" and file.is_file():
+                yield place, file
 
 
 def first_against(diff: Diff, side: SideName = "a") -> Finding | None:
@@ -82,42 +97,37 @@ def _parts(name: str) -> list[str]:
     return [part for part in plain.split(".") if part]
 
 
-def _is_in(place: Place, program: Path) -> bool:
-    """Return whether a place is in the program; files of recordings have no folders of this machine."""
-    return Path(place.file).name == program.name
-
-
-def _text_of(place: Place, program: Path) -> str | None:
+def _text_of(place: Place, file: Path) -> str | None:
     if place.text is not None:
         return place.text.strip()
-    lines = _lines(program)
+    lines = _lines(file)
     return lines[place.line - 1] if 0 < place.line <= len(lines) else None
 
 
-def _statement_lines(place: Place, program: Path) -> Sequence[str]:
-    """Return the lines of the statement at a place; only its own line if the program changed since the recording.
+def _statement_lines(place: Place, file: Path) -> Sequence[str]:
+    """Return the lines of the statement at a place; only its own line if the file changed since the recording.
 
     The interpreter gives a call of several lines any of them.
     """
-    text, lines = _text_of(place, program), _lines(program)
+    text, lines = _text_of(place, file), _lines(file)
     if text is None:
         return ()
     if not 0 < place.line <= len(lines) or lines[place.line - 1] != text:
         return (text,)
-    first, last = _statements(program).get(place.line, (place.line, place.line))
+    first, last = _statements(file).get(place.line, (place.line, place.line))
     return (text, *lines[first - 1 : last])
 
 
 @cache
-def _lines(program: Path) -> tuple[str, ...]:
-    return tuple(line.strip() for line in program.read_text(encoding="utf-8").splitlines())
+def _lines(file: Path) -> tuple[str, ...]:
+    return tuple(line.strip() for line in file.read_text(encoding="utf-8").splitlines())
 
 
 @cache
-def _statements(program: Path) -> dict[int, tuple[int, int]]:
+def _statements(file: Path) -> dict[int, tuple[int, int]]:
     """Return the first and last line of the statement at each line; of a block, those of its head."""
     found: dict[int, tuple[int, int]] = {}
-    for node in ast.walk(ast.parse(program.read_text(encoding="utf-8"))):
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.stmt):
             continue
         body: list[ast.stmt] = getattr(node, "body", [])

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
 from joulediff.archive.codec import Document, from_plain, shown
-from joulediff.cases.answer import Answer
+from joulediff.cases.answer import LEAN, WASTEFUL, Answer
 from joulediff.model.errors import ArchiveError, JoulediffError
 from joulediff.model.finding import FindingKind
 
@@ -88,12 +88,12 @@ class Case:
     @property
     def wasteful(self) -> Path:
         """The program that wastes energy."""
-        return self.folder / "wasteful.py"
+        return self.folder / WASTEFUL
 
     @property
     def lean(self) -> Path:
         """The program that computes the same without the waste."""
-        return self.folder / "lean.py"
+        return self.folder / LEAN
 
 
 def read_case(folder: Path) -> Case:

@@ -17,23 +17,25 @@ from rich.text import Text
 
 from joulediff.cases.judge import Judgement, Outcome, kind_text, told_text
 from joulediff.model.energy import Ratio
+from joulediff.model.finding import PROOF_WORDS, ProofWord
 from joulediff.report.markdown import code, escape
 from joulediff.report.sanitize import plain_record
 from joulediff.report.terminal.table import cut_end, to_table
 from joulediff.report.terminal.text import bullets, print_parts
 from joulediff.report.views.columns import Column, Cut, TextTable
+from joulediff.report.views.finding_sentences import short_mark
 from joulediff.report.views.short_texts import ratio_text
 
-WRONG = "✗"
+RIGHT, WRONG = "✓", "✗"
 # The row of these outcomes says everything.
 _NEEDS_NO_NOTE: tuple[Outcome, ...] = ("fixed upstream", "clean", "not run")
 _NOT_KNOWN = "-"
 # In the order of the fields of a line.
-_HEADS = ("case", "step", "region", "by J", "by s", "kind", "key", "proof", "outcome")
+_HEADS = ("case", "step", "region", "by J", "by s", "kind", "key", "line", "proof", "outcome")
 _NUMBERS = ("step", "region", "by J", "by s")
-_LONG_HEADS = ("case", "step", "region", "rank by energy", "rank by time", "kind", "key", "confirmed", "outcome")
+_LONG_HEADS = ("case", "step", "region", "rank by energy", "rank by time", "kind", "key", "line", "proof", "outcome")
 # The order in which a narrow terminal leaves columns out: the notes repeat what matters in them.
-_SPARE = {head: at for at, head in enumerate(("proof", "kind", "by s", "by J", "region"))}
+_SPARE = {head: at for at, head in enumerate(("by s", "by J", "kind", "region", "line", "proof"))}
 # An id is cut only if it takes more than this share of the width: users type it.
 _CASE_SHARE = 0.4
 _LEAST_KEY = 14
@@ -60,7 +62,10 @@ class CaseLine:
     rank_time: str
     kind: str
     key: str
-    confirmed: str
+    line: str
+    """Whether the finding names a right line of the program."""
+    proof: str
+    """`✓ cause confirmed`, `✓ replacement confirmed` or `observed`."""
     outcome: Outcome
 
 
@@ -81,25 +86,34 @@ def cases_table(judgements: Sequence[Judgement]) -> CasesTable:
 
 
 def totals_text(judgements: Sequence[Judgement]) -> str:
-    """Return the totals in one line: `17 of 19 found and confirmed, 1 fixed upstream, 1 partly; 512 s`."""
+    """Return the totals in one line: `17 of 19 found and confirmed (17 cause confirmed), 2 partly; 512 s`."""
     counts = Counter(each.outcome for each in judgements)
     ran = len(judgements) - counts["not run"]
     first: Outcome = "clean" if counts["clean"] or counts["false alarm"] else "found"
-    words = [f"{counts[first]} of {ran} {'without a finding' if first == 'clean' else 'found and confirmed'}"]
+    found = f"found and confirmed{_proofs(judgements)}" if first == "found" else "without a finding"
+    words = [f"{counts[first]} of {ran} {found}"]
     order = ("fixed upstream", *(each for each in get_args(Outcome) if each not in (first, "fixed upstream")))
     words += [f"{counts[outcome]} {outcome}" for outcome in order if counts[outcome]]
     seconds = [each.seconds for each in judgements if each.seconds is not None]
     return f"{', '.join(words)}; {_seconds_text(sum(seconds))}" if seconds else ", ".join(words)
 
 
+def _proofs(judgements: Sequence[Judgement]) -> str:
+    """Return how those that are found are confirmed: ` (12 cause confirmed, 5 replacement confirmed)`."""
+    counts = Counter(each.proof for each in judgements if each.outcome == "found")
+    words = [f"{counts[word]} {word}" for word in PROOF_WORDS if counts[word]]
+    return f" ({', '.join(words)})" if words else ""
+
+
 def judged_text(judged: Judgement) -> str:
-    """Return one judgement in a line: `tf32: found, 6.31x, misconfiguration: allow_tf32, 31 s`."""
+    """Return one judgement in a line: `tf32: found, 6.31x, misconfiguration: allow_tf32, cause confirmed, 31 s`."""
     plain = plain_record(judged)
     if plain.outcome == "not run":
         return f"{plain.case}: not run, {plain.note}"
     words: list[str] = [plain.outcome]
     words += [step_text(plain.end_to_end)] if plain.end_to_end is not None else []
     words += [told_text(plain.told_kind, plain.told_key)] if plain.told_kind is not None else []
+    words += [plain.proof] if plain.proof is not None else []
     words += [_seconds_text(plain.seconds)] if plain.seconds is not None else []
     note = f" ({plain.note})" if plain.note and plain.outcome not in _NEEDS_NO_NOTE else ""
     return f"{plain.case}: {', '.join(words)}{note}"
@@ -115,9 +129,16 @@ def _line(judged: Judgement) -> CaseLine:
         _NOT_KNOWN if judged.rank_time is None else str(judged.rank_time),
         _marked(None if judged.told_kind is None else kind_text(judged.told_kind), right=judged.kind_right),
         _marked(judged.told_key, right=judged.key_right),
-        "✓" if judged.confirmed else "no" if is_told else _NOT_KNOWN,
+        (RIGHT if judged.line_right else WRONG) if is_told else _NOT_KNOWN,
+        _proof_text(judged.proof),
         judged.outcome,
     )
+
+
+def _proof_text(word: ProofWord | None) -> str:
+    if word is None:
+        return _NOT_KNOWN
+    return word if word == "observed" else f"{RIGHT} {word}"
 
 
 def step_text(ratio: Ratio | None) -> str:
@@ -171,6 +192,8 @@ def _table(table: CasesTable, width: int) -> Iterator[RenderableType]:
 
 
 def _column(head: str, cells: Sequence[str], width: int) -> Column:
+    if head == "proof":
+        cells = [short_mark(cell) for cell in cells]
     if head == "case":
         return Column(head, [cut_end(cell, int(width * _CASE_SHARE)) for cell in cells])
     # The end of a key says the most.
@@ -184,7 +207,7 @@ def _style(outcomes: Sequence[Outcome], column: Column, at: int) -> str:
         return _STYLES.get(outcomes[at], "")
     if cell.endswith(WRONG):
         return "yellow"
-    return "green" if cell == "✓" else ""
+    return "green" if cell.startswith(RIGHT) else ""
 
 
 def _markdown_rows(table: CasesTable) -> Iterator[str]:
