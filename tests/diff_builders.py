@@ -16,6 +16,7 @@ from joulediff.model.diff import (
     DiffSide,
     Ledger,
     NamedDivergence,
+    NotExplained,
     Row,
     RowVerdict,
     StepCost,
@@ -334,6 +335,25 @@ def mixed_diff() -> Diff:
     )
 
 
+def open_diff() -> Diff:
+    """Return a diff whose findings explain a tenth: the host of A is slower, with the same kernels for the rest."""
+    found = gpt2_diff()
+    host = row("(host: Python, launches)", 96.4, 0.3, "changed", kind="host", where="", count=1, ops_a=0, ops_b=0)
+    rest = NotExplained(
+        Energy(96.2, 87.1, 105.3, "metered"),
+        (Place(MODEL, 310, "GPT2Model.forward", "hidden_states = block(hidden_states)"),),
+        (Place("/code/lean.py", 14, "step", "return model(ids)"),),
+        ("time of the host: Python code and launches (+96.10 J)", "a step takes 431.2 ms in A and 310.0 ms in B"),
+    )
+    return replace(
+        found,
+        findings=(finding(2, 61.0, 39.0),),
+        rows=(found.rows[1], row("mm", 455.0, 454.9), host),
+        explained_share=0.186,
+        not_explained=rest,
+    )
+
+
 def unlike_diff() -> Diff:
     """Return a diff whose joules are not comparable."""
     found = gpt2_diff()
@@ -410,7 +430,8 @@ def hostile_diff() -> Diff:
             return replace(value, **{n: spoil(getattr(value, n)) for n in value.__dataclass_fields__ if n not in _KEPT})
         return value
 
-    found: Diff = spoil(replace(mixed_diff(), next="x", divergences=(divergence(), divergence(difference=0.001))))
+    places = (divergence(), divergence(difference=0.001))
+    found: Diff = spoil(replace(mixed_diff(), next="x", not_explained=open_diff().not_explained, divergences=places))
     return found
 
 

@@ -8,7 +8,16 @@ from collections.abc import Callable
 import pytest
 from markdown_it import MarkdownIt
 
-from diff_builders import HOSTILE, gpt2_diff, hostile_diff, mixed_diff, same_diff, unlike_diff, unmeasured_diff
+from diff_builders import (
+    HOSTILE,
+    gpt2_diff,
+    hostile_diff,
+    mixed_diff,
+    open_diff,
+    same_diff,
+    unlike_diff,
+    unmeasured_diff,
+)
 from golden_files import check_golden
 from joulediff.model.diff import Diff
 from joulediff.report.markdown import code, diff_to_markdown, escape
@@ -24,14 +33,14 @@ def html_of(text: str) -> str:
     return str(PARSER.render(text))
 
 
-@pytest.mark.parametrize(("name", "build"), [("gpt2", gpt2_diff), ("mixed", mixed_diff)])
+@pytest.mark.parametrize(("name", "build"), [("gpt2", gpt2_diff), ("mixed", mixed_diff), ("open", open_diff)])
 def test_golden(name: str, build: Callable[[], Diff], pytestconfig: pytest.Config) -> None:
     shown = diff_to_markdown(build())
     check_golden(f"diff/{name}.md", shown, pytestconfig)
 
 
 @pytest.mark.parametrize("every", [False, True])
-@pytest.mark.parametrize("build", [gpt2_diff, mixed_diff, same_diff, unlike_diff, unmeasured_diff])
+@pytest.mark.parametrize("build", [gpt2_diff, mixed_diff, open_diff, same_diff, unlike_diff, unmeasured_diff])
 def test_every_line_of_the_terminal_is_in_the_table(build: Callable[[], Diff], every: bool) -> None:
     rows = re.findall(r"<tr>(.*?)</tr>", html_of(diff_to_markdown(build(), every=every)), re.DOTALL)
     cells = {tuple(re.sub("<.*?>", "", cell) for cell in re.findall(r"<td.*?>(.*?)</td>", row)) for row in rows}

@@ -17,6 +17,7 @@ from diff_builders import (
     gpt2_diff,
     hostile_diff,
     mixed_diff,
+    open_diff,
     row,
     same_diff,
     unlike_diff,
@@ -38,6 +39,7 @@ from joulediff.report.views.short_texts import energies_in_one_unit, energy_text
 BUILT = {
     "gpt2": gpt2_diff,
     "mixed": mixed_diff,
+    "open": open_diff,
     "unlike": unlike_diff,
     "same": same_diff,
     "unmeasured": unmeasured_diff,

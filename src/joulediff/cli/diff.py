@@ -216,8 +216,11 @@ def _next(diff: Diff, sides: dict[SideName, _Side], *, is_written: bool) -> str 
 
     names = " ".join(shlex.quote(side.target) for side in sides.values())
     is_tried = any(finding.proof.confirmation is not None for finding in diff.findings)
-    if diff.findings and not is_tried and all(side.is_archive for side in sides.values()):
-        return "run joulediff diff on the two programs to measure the saving of each fix"
+    if not is_tried and all(side.is_archive for side in sides.values()):
+        if diff.findings:
+            return "run joulediff diff on the two programs to measure the saving of each fix"
+        if diff.not_explained is not None:
+            return "run joulediff diff on the two programs to try causes"
     fixable = [f for f in diff.findings if f.proof.confirmed and find_fix(f) is not None]
     if any(f.proof.confirmation is not None and f.proof.confirmation.whole is None for f in fixable):
         return f"joulediff diff {names} --confirm"
@@ -257,10 +260,13 @@ def _is_same_file(target: str, place: str) -> bool:
 
 
 def _exit_code(diff: Diff, fail_above: float | None) -> int:
-    """Return 3 if B uses more than the user allows, 2 if the energies cannot be compared, else 0."""
+    """Return 3 if B uses more than the user allows, 2 if the energies cannot be compared, else 0.
+
+    The measured energies of the steps decide, whatever the findings are.
+    """
     if fail_above is not None:
         if diff.ratio is None:
             return 2
-        if not diff.same_work and 1 / diff.ratio.value > 1 + fail_above and not diff.ratio.may_be_one:
+        if 1 / diff.ratio.value > 1 + fail_above and not diff.ratio.may_be_one:
             return TOO_MUCH
     return 0 if diff.comparable else 2

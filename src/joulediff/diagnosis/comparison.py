@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 
 from joulediff.diagnosis.evidence.recorded_settings import differing_settings
 from joulediff.energy.ledger import Costs
-from joulediff.frameworks.framework import place_of, settings_at
+from joulediff.frameworks.framework import outer_path, place_of, settings_at
 from joulediff.matching.match_runs import TOLERANCE
 from joulediff.matching.rows import RegionGroup, group_regions, name_ops
 from joulediff.model.diff import NamedDivergence
@@ -141,6 +142,31 @@ def to_place(run: Run, frame: Frame | None) -> Place | None:
     if frame is None:
         return None
     return Place(frame.file, frame.line, frame.function, run.line_text(frame.file, frame.line))
+
+
+def function_of(comparison: Comparison, side: SideName, ops: Sequence[int]) -> Place | None:
+    """Return the narrowest function that contains operators, at its line that leads to the costliest one.
+
+    Functions of a framework are left out, unless no other code called the operators.
+    """
+    run, chief = comparison.run(side), costliest(comparison, side, ops)
+    if chief is None:
+        return None
+    path = _known_path(run, chief)
+    depth = len(path)
+    for other in {frame: op for op in ops if (frame := run.ops[op].frame) is not None}.values():
+        pairs = zip(path[:depth], _known_path(run, other), strict=False)
+        depth = sum(1 for _ in takewhile(_is_same_function, pairs))
+    return to_place(run, path[depth - 1]) if depth else None
+
+
+def _known_path(run: Run, op: int) -> tuple[Frame, ...]:
+    return outer_path(run, op) or run.call_path(op)
+
+
+def _is_same_function(frames: tuple[Frame, Frame]) -> bool:
+    a, b = frames
+    return (a.file, a.function) == (b.file, b.function)
 
 
 def name_divergence(a: Run, b: Run, divergence: Divergence) -> NamedDivergence:

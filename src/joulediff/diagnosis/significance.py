@@ -1,8 +1,8 @@
 """Decide which rows of a diff differ by more than the threshold and by more than noise.
 
-A row with the same operators, shapes and kernels on both sides is not tested: its code cannot be the cause of a
-difference. Every other row is tested against its interval and the spread between recordings, and the probabilities are
-corrected for the number of tests (Holm).
+A row with the same operators, shapes and kernels on both sides is no finding: its code cannot be the cause of a
+difference. Its energy counts all the same, and may be a part that is not explained. Every other row is tested against
+its interval and the spread between recordings, and the probabilities are corrected for the number of tests (Holm).
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from joulediff.frameworks.references import Reference
 from joulediff.model.run import Frame, Op, Run, Setting
+from joulediff.pysource.call_path import STANDARD_LIBRARY
 from joulediff.pysource.framework_hints import FrameworkHints
 from joulediff.pysource.programs import Step
 
@@ -318,6 +319,17 @@ def place_of(run: Run, op: int) -> Frame | None:
     path = run.call_path(op if forward is None else forward) or run.call_path(op)
     own = [frame for frame in (*path, *backward_path(run, op)) if frame.owner is None]
     return (own or path or (None,))[-1]
+
+
+def outer_path(run: Run, op: int) -> tuple[Frame, ...]:
+    """Return the frames on the way to an operator outside of frameworks and the standard library, outermost first.
+
+    A backward operator has those of its forward operator, and of a backward function written in Python.
+    """
+    forward = run.ops[op].forward
+    path = run.call_path(op if forward is None else forward) or run.call_path(op)
+    inside = {*library_packages(), STANDARD_LIBRARY}
+    return tuple(frame for frame in (*path, *backward_path(run, op)) if frame.owner not in inside)
 
 
 def backward_path(run: Run, op: int) -> tuple[Frame, ...]:

@@ -134,6 +134,19 @@ class ConditionDifference:
 
 
 @dataclass(frozen=True, slots=True)
+class NotExplained:
+    """The part of a significant difference between the steps that no finding explains."""
+
+    energy: Energy
+    """Energy of A minus that of B, less the differences of the findings; negative if B uses more."""
+    functions_a: tuple[Place, ...]
+    """The narrowest functions in which most of it lies; empty if A does no work there."""
+    functions_b: tuple[Place, ...]
+    differs: tuple[str, ...]
+    """What differs there, one sentence each, the largest part first."""
+
+
+@dataclass(frozen=True, slots=True)
 class Thresholds:
     """Limits that decide whether a difference is a finding, and whether a finding is a waste."""
 
@@ -174,8 +187,10 @@ class Diff:
     ledger_b: Ledger
     thresholds: Thresholds
     notes: tuple[str, ...] = ()
+    not_explained: NotExplained | None = None
+    """Set if the ratio is significant and findings leave a significant part of the difference."""
     same_work: bool = False
-    """Both sides ran the same operators and kernels on the same shapes; their host code may still differ."""
+    """Both sides ran the same operators and kernels on the same shapes; their energy may still differ."""
     divergences: tuple[NamedDivergence, ...] = ()
     """Where the runs begin to differ, in the order of the operators of a."""
     outputs_agree: bool = True

@@ -7,7 +7,7 @@ that no name becomes a link, a mention, a table cell or HTML.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from joulediff.model.diff import Diff
 from joulediff.model.finding import Finding
@@ -26,6 +26,7 @@ from joulediff.report.views.diff_sentences import (
 )
 from joulediff.report.views.diff_table import DiffLine, DiffTable, diff_table
 from joulediff.report.views.finding_sentences import Fact, file_names, finding_facts, mark_text, region_text
+from joulediff.report.views.other_differences import not_explained_facts, not_explained_title, places_of
 from joulediff.report.views.short_texts import shorten
 
 # A comment on GitHub holds 65,536 characters.
@@ -42,7 +43,7 @@ _LINK = re.compile(r"(?i)(www)\.|:(//)")
 def diff_to_markdown(diff: Diff, *, top: int = TOP_FINDINGS, every: bool = False) -> str:
     """Return a diff as Markdown: `top` findings, or with `every` all of them, all rows and all evidence."""
     plain = plain_record(diff)
-    files = file_names(plain.findings)
+    files = file_names(plain.findings, places_of(plain))
     shown = plain.findings if every else plain.findings[: max(top, 1)]
     parts = [
         [f"### {escape(headline(plain))}"],
@@ -55,6 +56,7 @@ def diff_to_markdown(diff: Diff, *, top: int = TOP_FINDINGS, every: bool = False
             for number, finding in enumerate(shown, start=1)
         ),
         [f"{len(plain.findings) - len(shown):,} more findings"] if len(shown) < len(plain.findings) else [],
+        _not_explained(plain, files),
         _list(note_texts(plain)),
         [f"<sub>{escape(books_text(plain))}</sub>"],
         [f"next: {code(plain.next)}"] if plain.next is not None else [],
@@ -123,9 +125,21 @@ def _details(number: int, finding: Finding, facts: Iterable[Fact]) -> Iterator[s
     title = f"{number} {code(region_text(finding))}{f' in {code(finding.where)}' if finding.where else ''}"
     yield f"<details><summary>{title}{f' {mark}' if mark else ''}</summary>"
     yield ""
-    yield from (f"- **{fact.key}**: {code(fact.text) if fact.is_code else escape(fact.text)}" for fact in facts)
+    yield from _fact_lines(facts)
     yield ""
     yield "</details>"
+
+
+def _not_explained(diff: Diff, files: Mapping[str, str]) -> Iterator[str]:
+    if diff.not_explained is None:
+        return
+    yield f"**{escape(not_explained_title(diff.not_explained))}**"
+    yield ""
+    yield from _fact_lines(not_explained_facts(diff.not_explained, files))
+
+
+def _fact_lines(facts: Iterable[Fact]) -> Iterator[str]:
+    return (f"- **{fact.key}**: {code(fact.text) if fact.is_code else escape(fact.text)}" for fact in facts)
 
 
 def _list(texts: Iterable[str]) -> list[str]:

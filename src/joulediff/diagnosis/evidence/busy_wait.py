@@ -67,7 +67,7 @@ def busy_wait_lead(comparison: Comparison, found: BusyWait) -> Lead:
         "during the step"
         for side in SIDES
     ]
-    if not _is_counted(comparison.run(found.expensive)):
+    if not is_cpu_counted(comparison.run(found.expensive)):
         evidence.append("the CPU's energy is an estimate from CPU time, and in no total")
     cause = make_cause("setting", found.setting, values, locations, tuple(evidence))
     return Lead("misconfiguration", cause, (), suggest_sleep(cause, found.expensive))
@@ -76,7 +76,7 @@ def busy_wait_lead(comparison: Comparison, found: BusyWait) -> Lead:
 def whole_step(comparison: Comparison, found: BusyWait) -> Energy | None:
     """Return the energy of the expensive side's step, with the CPU's also where the total does not count it."""
     total = comparison.costs[found.expensive].total
-    if _is_counted(comparison.run(found.expensive)):
+    if is_cpu_counted(comparison.run(found.expensive)):
         return total
     cpu = found.energies.of(found.expensive)
     return cpu if total is None else add_independent((total, cpu))
@@ -104,5 +104,6 @@ def _cpu_power_w(run: Run) -> float:
     return run.measurement.domains[_CPU].power_w
 
 
-def _is_counted(run: Run) -> bool:
+def is_cpu_counted(run: Run) -> bool:
+    """Return whether the energy of a step includes that of the CPU."""
     return run.measurement is not None and _CPU in run.measurement.domains and run.measurement.domains[_CPU].counted

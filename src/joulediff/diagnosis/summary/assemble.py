@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 from joulediff.diagnosis.build import build_finding
@@ -12,6 +12,7 @@ from joulediff.diagnosis.comparison import Comparison, name_divergence, ops_of
 from joulediff.diagnosis.draft import Draft, Investigation
 from joulediff.diagnosis.evidence.host import part_energy
 from joulediff.diagnosis.significance import RowComparison
+from joulediff.diagnosis.summary.not_explained import Remainder, explained_j, find_remainder
 from joulediff.model.diff import (
     SCHEMA,
     ConditionDifference,
@@ -58,6 +59,8 @@ def assemble(work: Investigation, conditions: tuple[ConditionDifference, ...], *
     delta = None if a is None or b is None or a_over_b is None else subtract(a, [b], error=doubt)
     delta_j, low_j, high_j = (None, None, None) if delta is None else (delta.joules, delta.low, delta.high)
     numbered = _number(work.drafts)
+    table = _table(work, numbered, comparable=comparable and a is not None)
+    rest = find_remainder(work, numbered.findings, table, delta=delta, ratio=a_over_b)
     is_same = bool(rows) and all(row.same for row in rows) and not any(_unmatched_ops(comparison, x) for x in SIDES)
     return Diff(
         schema=SCHEMA,
@@ -71,13 +74,14 @@ def assemble(work: Investigation, conditions: tuple[ConditionDifference, ...], *
         delta_high_j=high_j,
         comparable=comparable,
         condition_differences=conditions,
-        explained_share=_explained(numbered.findings, delta_j, a_over_b),
+        explained_share=_explained(explained_j(work.drafts, numbered.findings), delta_j, a_over_b),
         findings=numbered.findings,
-        rows=_table(work, numbered, comparable=comparable and a is not None),
+        rows=tuple(_shown(table, rest)),
         ledger_a=_ledger(comparison, "a"),
         ledger_b=_ledger(comparison, "b"),
         thresholds=work.limits,
         notes=tuple(_notes(work)),
+        not_explained=None if rest is None else rest.found,
         same_work=is_same,
         divergences=tuple(name_divergence(comparison.a, comparison.b, each) for each in comparison.divergences),
         outputs_agree=comparison.outputs_agree,
@@ -106,9 +110,8 @@ def _unmatched_ops(comparison: Comparison, side: SideName) -> list[int]:
     return [op.id for op in comparison.run(side).ops if op.id not in matched]
 
 
-def _explained(findings: Sequence[Finding], delta_j: float | None, a_over_b: Ratio | None) -> float | None:
+def _explained(signed_j: float, delta_j: float | None, a_over_b: Ratio | None) -> float | None:
     """Return the share of the difference that findings explain; None without one, or if they explain the reverse."""
-    signed_j = sum(f.cost.delta_j if f.expensive == "a" else -f.cost.delta_j for f in findings)
     if not delta_j or a_over_b is None or a_over_b.may_be_one or signed_j / delta_j < 0:
         return None
     return signed_j / delta_j
@@ -155,8 +158,16 @@ def _ledger(comparison: Comparison, side: SideName) -> Ledger:
     )
 
 
+def _shown(rows: Sequence[Row], rest: Remainder | None) -> Iterator[Row]:
+    """Yield the rows that have energy or operators. Rows that hold an unexplained difference are not noise."""
+    for at, row in enumerate(rows):
+        is_open = rest is not None and at in rest.rows and row.verdict == "noise"
+        if row.energy_a is not None or row.energy_b is not None or row.ops_a or row.ops_b:
+            yield replace(row, verdict="changed") if is_open else row
+
+
 def _table(work: Investigation, numbered: _Numbered, *, comparable: bool) -> tuple[Row, ...]:
-    """Return every row; together they sum to the metered energy of each side."""
+    """Return every row, those of the investigation first; together they sum to the metered energy of each side."""
     comparison = work.comparison
     found = [_row(at, row, work, numbered, comparable=comparable) for at, row in enumerate(work.rows)]
     found.append(_unmatched(comparison, comparable=comparable))
@@ -170,7 +181,7 @@ def _table(work: Investigation, numbered: _Numbered, *, comparable: bool) -> tup
     rest = [remainder(comparison.costs[side].total, [row.energies.of(side) for row in found]) for side in SIDES]
     if any(part is not None for part in rest):
         found.append(Row("(unexplained)", "", "unexplained", 1, 0, 0, rest[0], rest[1], "noise"))
-    return tuple(row for row in found if row.energy_a is not None or row.energy_b is not None or row.ops_a or row.ops_b)
+    return tuple(found)
 
 
 def _row(at: int, row: RowComparison, work: Investigation, numbered: _Numbered, *, comparable: bool) -> Row:

@@ -34,6 +34,7 @@ from joulediff.report.views.diff_sentences import (
 )
 from joulediff.report.views.diff_table import DiffLine, DiffTable, Part, diff_table
 from joulediff.report.views.finding_sentences import Fact, file_names, finding_facts, mark_text, region_text, short_mark
+from joulediff.report.views.other_differences import not_explained_facts, not_explained_title, places_of
 
 # More warnings or notes than this are counted instead, so that the result stays on the screen.
 _MAX_WARNINGS = 4
@@ -165,7 +166,7 @@ def _text_style(cell: str) -> str:
 
 
 def _details(diff: Diff, shown: Sequence[Finding], width: int, *, every: bool) -> Iterator[RenderableType]:
-    files = file_names(diff.findings)
+    files = file_names(diff.findings, places_of(diff))
     for number, finding in enumerate(shown, start=1):
         yield Text()
         yield _title(number, finding, width)
@@ -173,6 +174,10 @@ def _details(diff: Diff, shown: Sequence[Finding], width: int, *, every: bool) -
         yield _facts(facts, width)
     if len(shown) < len(diff.findings):
         yield from (Text(), Text(f"{len(diff.findings) - len(shown):,} more: --all shows them", style="dim"))
+    if diff.not_explained is not None:
+        yield Text()
+        yield Text(cut_end(not_explained_title(diff.not_explained), width), style="bold")
+        yield _facts(list(not_explained_facts(diff.not_explained, files)), width)
 
 
 def _title(number: int, finding: Finding, width: int) -> Text:

@@ -15,6 +15,7 @@ from joulediff.model.diff import ConditionDifference, Diff, DiffSide, Ledger, Na
 from joulediff.model.energy import Ratio, difference_j
 from joulediff.model.finding import PROOF_WORDS
 from joulediff.model.units import format_share, format_time
+from joulediff.report.views.other_differences import not_explained_sentence
 from joulediff.report.views.short_texts import count_text, format_interval, in_one_unit, ratio_text, shorten, value_text
 
 NOT_COMPARABLE = "the energies of A and B cannot be compared: record both under the same conditions"
@@ -70,7 +71,7 @@ def _same_kernels(diff: Diff, ratio: Ratio) -> str:
         return ""
     if ratio.may_be_one or not _is_outside_kernels(diff):
         return f" {SAME_KERNELS}."
-    return f" {SAME_KERNELS}: the difference is outside the kernels."
+    return f" {SAME_KERNELS}; most of the difference is outside the kernels."
 
 
 def _is_outside_kernels(diff: Diff) -> bool:
@@ -90,11 +91,15 @@ def findings_text(diff: Diff) -> str:
             return ""
         if diff.ratio is None:
             return "No finding: a finding needs the energy of both sides."
+        if diff.not_explained is not None:
+            return not_explained_sentence(diff)
+        if not diff.ratio.may_be_one:
+            return "No finding explains this difference."
         least = format_share(diff.thresholds.threshold)
         return f"No finding: no region differs by more than {least} and by more than noise."
     words = [count_text(wastes, "finding")] if wastes else []
     words += [count_text(trades, "trade-off")] if trades else []
-    return f"{' and '.join(words)}{_explained(diff)}: {_proofs(diff)}."
+    return f"{' and '.join(words)}{_explained(diff)}: {_proofs(diff)}. {not_explained_sentence(diff)}".rstrip()
 
 
 def _explained(diff: Diff) -> str:

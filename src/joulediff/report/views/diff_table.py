@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from joulediff.model.diff import Diff, Row
+from joulediff.model.diff import Diff, NotExplained, Row
 from joulediff.model.finding import Finding
 from joulediff.report.views.diff_sentences import REST_OF_CALLS
 from joulediff.report.views.finding_sentences import cause_text, file_names, mark_text, pays_text, region_text
+from joulediff.report.views.other_differences import NOT_EXPLAINED, not_explained_place, places_of
 from joulediff.report.views.short_texts import (
     count_text,
     format_places,
@@ -67,6 +68,8 @@ class _Entry:
     cause: str = ""
     mark: str = ""
     ops: tuple[int, int] | None = None
+    delta_j: float | None = None
+    """The difference, for a line without energies of its own."""
     is_counted: bool = True
     """False for a finding whose joules are in other rows already."""
 
@@ -95,6 +98,8 @@ def _entries(diff: Diff, *, top: int, every: bool) -> Iterator[_Entry]:
     rows = _rows_by_finding(diff)
     everything = max(len(diff.findings), len(diff.rows))
     yield from _finding_entries(diff, rows, everything if every else top)
+    if diff.not_explained is not None:
+        yield _open_entry(diff, diff.not_explained)
     most = everything if every else top if not diff.comparable else _MOST_ROWS
     rest = [row for row in diff.rows if _finding_of(row, rows) is None]
     by_verdict: dict[str, list[Row]] = {}
@@ -139,7 +144,7 @@ def _verdict(row: Row, diff: Diff) -> str:
 
 
 def _finding_entries(diff: Diff, rows: Mapping[str, list[Row]], most: int) -> Iterator[_Entry]:
-    files, numbered = file_names(diff.findings), list(enumerate(diff.findings, start=1))
+    files, numbered = file_names(diff.findings, places_of(diff)), list(enumerate(diff.findings, start=1))
     for verdict, part, words in (("waste", "finding", "findings"), ("tradeoff", "tradeoff", "trade-offs")):
         found = [(number, finding) for number, finding in numbered if finding.verdict == verdict]
         shown = [each for each in found if each[0] <= most]
@@ -167,6 +172,21 @@ def _finding_entry(finding: Finding, rows: Sequence[Row], part: Part, number: in
         mark=mark_text(finding),
         ops=(len(finding.work.ops_a), len(finding.work.ops_b)),
         is_counted=bool(rows),
+    )
+
+
+def _open_entry(diff: Diff, found: NotExplained) -> _Entry:
+    """Return the line of the difference that is not explained: its joules are in other rows."""
+    joules = found.energy.joules
+    return _Entry(
+        "rest",
+        "+" if joules >= 0 else "-",
+        NOT_EXPLAINED,
+        None,
+        None,
+        cause=not_explained_place(found, file_names(diff.findings, places_of(diff))),
+        delta_j=joules,
+        is_counted=False,
     )
 
 
@@ -270,6 +290,8 @@ def _round(
 
 
 def _cells(entry: _Entry, a: int | None, b: int | None, places: int, *, per_joule: float) -> tuple[str, ...]:
+    if entry.delta_j is not None:
+        return (f"({format_places(round(entry.delta_j * per_joule), places)})", "", "", "")
     sides = ((entry.a_j, a), (entry.b_j, b))
     texts = [_NOTHING if joules is None else format_places(units, places) for joules, units in sides]
     is_known = all(joules is None or units is not None for joules, units in sides)

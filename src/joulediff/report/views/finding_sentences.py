@@ -61,9 +61,9 @@ def region_text(finding: Finding) -> str:
     return with_count(finding.region, finding.count or len(finding.regions))
 
 
-def file_names(findings: Iterable[Finding]) -> dict[str, str]:
-    """Return the short name of each file that findings name."""
-    places = []
+def file_names(findings: Iterable[Finding], more: Iterable[Place] = ()) -> dict[str, str]:
+    """Return the short name of each file that findings name, and of the files of `more` places."""
+    places = list(more)
     for finding in findings:
         places += [place for place in finding.cause.locations if place is not None]
         places += [place for path in finding.work.paths for place in path]
@@ -128,7 +128,7 @@ def finding_facts(
     for side, place in (("A", finding.cause.location_a), ("B", finding.cause.location_b)):
         if place is not None:
             code = f"  {place.text.strip()}" if place.text else ""
-            yield Fact(side, f"{_line(place, files)}{code}", is_code=True)
+            yield Fact(side, f"{line_text(place, files)}{code}", is_code=True)
     if finding.work.kernels_a or finding.work.kernels_b:
         yield Fact("kernels", f"{_kernels(finding.work.kernels_a)} ↔ {_kernels(finding.work.kernels_b)}")
     yield from _proof(finding, thresholds, every=every)
@@ -170,11 +170,18 @@ def _place_of(finding: Finding, files: Mapping[str, str]) -> str | None:
     """Return the line of the expensive side, or else of the cheap one."""
     places = finding.cause.locations
     place = places.of(finding.expensive) or places.of(other_side(finding.expensive))
-    return None if place is None else _line(place, files)
+    return None if place is None else line_text(place, files)
 
 
-def _line(place: Place, files: Mapping[str, str]) -> str:
+def line_text(place: Place, files: Mapping[str, str]) -> str:
+    """Return a line in short: `modeling_llama.py:64`."""
     return f"{files.get(place.file, place.file)}:{place.line}"
+
+
+def place_text(place: Place, files: Mapping[str, str]) -> str:
+    """Return a line with its function and its code: `layernorm.py:30 rms_norm  return fused(x)`."""
+    code = f"  {place.text.strip()}" if place.text else ""
+    return f"{line_text(place, files)} {place.function}{code}"
 
 
 def _kernels(names: Sequence[str]) -> str:
@@ -239,4 +246,4 @@ def _seen(finding: Finding, files: Mapping[str, str]) -> Iterator[Fact]:
         yield Fact("noise", f"the chance of this difference by noise alone is {format_share(finding.cost.p_value)}")
     for side, path in (("A", finding.work.path_a), ("B", finding.work.path_b)):
         if path:
-            yield Fact(f"path {side}", " > ".join(_line(place, files) for place in path), is_code=True)
+            yield Fact(f"path {side}", " > ".join(line_text(place, files) for place in path), is_code=True)

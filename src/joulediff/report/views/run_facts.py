@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from joulediff.energy.device_time import find_work, has_trace
 from joulediff.energy.ledger import Books
-from joulediff.frameworks.framework import backward_path, library_packages, place_of
+from joulediff.frameworks.framework import outer_path, place_of
 from joulediff.model.run import Frame, Run
-from joulediff.pysource.call_path import STANDARD_LIBRARY
 
 
 def has_capture(run: Run) -> bool:
@@ -37,10 +36,7 @@ def line_of(run: Run, op: int) -> Frame | None:
 
     A backward operator has the line of its forward one, unless a backward function written in Python ran it.
     """
-    forward = run.ops[op].forward
-    path = run.call_path(op if forward is None else forward) or run.call_path(op)
-    inside = {*library_packages(), STANDARD_LIBRARY}
-    outside = [frame for frame in (*path, *backward_path(run, op)) if frame.owner not in inside]
+    outside = outer_path(run, op)
     return outside[-1] if outside else place_of(run, op)
 
 
