@@ -19,7 +19,7 @@ from joulediff.energy.ledger import find_calls
 from joulediff.model.energy import Energy
 from joulediff.model.measurement import DeviceState
 from joulediff.model.run import Kernel, Run
-from joulediff.report.views.timeline import trace_activity
+from joulediff.report.views.run.timeline import trace_activity
 from run_builders import RunBuilder, domain_energy
 
 

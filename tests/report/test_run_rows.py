@@ -16,11 +16,11 @@ from energy_builders import runs as energy_runs
 from joulediff.energy.ledger import Books, open_books
 from joulediff.frameworks.framework import place_of
 from joulediff.model.run import Run
-from joulediff.report.views.ledger import PARTS, add_accounts
-from joulediff.report.views.run_facts import line_of, op_times
-from joulediff.report.views.run_rows import NOT_JOINED, By, RunRow, fold_rows, group_rows, total_row
+from joulediff.report.views.run.facts import line_of, op_times
+from joulediff.report.views.run.ledger import PARTS, add_accounts
+from joulediff.report.views.run.rows import NOT_JOINED, By, RunRow, fold_rows, group_rows, total_row
+from joulediff.report.views.run.timeline import group_waits, trace_activity
 from joulediff.report.views.short_texts import short_files
-from joulediff.report.views.timeline import group_waits, trace_activity
 from run_builders import Gpt2, RunBuilder, domain_energy, energy, gpt2_run, measurement
 
 BYS: tuple[By, ...] = ("op", "module", "line", "kernel")

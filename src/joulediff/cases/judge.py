@@ -18,7 +18,7 @@ from joulediff.model.diff import Diff
 from joulediff.model.energy import Ratio
 from joulediff.model.finding import Finding, FindingKind, ProofWord, Verdict
 from joulediff.model.run import Run
-from joulediff.report.views.run_rows import RunRow, group_rows
+from joulediff.report.views.run.rows import RunRow, group_rows
 from joulediff.report.views.short_texts import count_text
 
 Outcome = Literal["found", "partly", "missed", "failed", "fixed upstream", "not run", "clean", "false alarm"]

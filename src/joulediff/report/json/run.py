@@ -17,9 +17,9 @@ from joulediff.model.measurement import Account
 from joulediff.model.run import Frame, Kernel, Op, Pass, Replay, Run, Setting, work_of
 from joulediff.report.json import copy_fields, dump
 from joulediff.report.json.measurement import ConditionsRecord, StepRecord, conditions_record, step_record
-from joulediff.report.views.ledger import add_accounts
-from joulediff.report.views.run_facts import busy_times, has_capture, line_of, op_times
-from joulediff.report.views.timeline import Activity, Gap, WaitPlace, group_waits, trace_activity
+from joulediff.report.views.run.facts import busy_times, has_capture, line_of, op_times
+from joulediff.report.views.run.ledger import add_accounts
+from joulediff.report.views.run.timeline import Activity, Gap, WaitPlace, group_waits, trace_activity
 
 RUN_SCHEMA = "joulediff.run/1"
 

@@ -20,10 +20,10 @@ from joulediff.report.sanitize import plain_record, plain_text
 from joulediff.report.terminal.measurement import device_lines, headline
 from joulediff.report.terminal.table import to_table
 from joulediff.report.terminal.text import bullets, print_parts
-from joulediff.report.views.ledger import ledger_table
-from joulediff.report.views.run_facts import is_on_cpu
-from joulediff.report.views.run_rows import By, fold_rows, group_rows
-from joulediff.report.views.run_sentences import (
+from joulediff.report.views.run.facts import is_on_cpu
+from joulediff.report.views.run.ledger import ledger_table
+from joulediff.report.views.run.rows import By, fold_rows, group_rows
+from joulediff.report.views.run.sentences import (
     clocks_text,
     created_text,
     largest_text,
@@ -33,7 +33,7 @@ from joulediff.report.views.run_sentences import (
     timeline_texts,
     title_text,
 )
-from joulediff.report.views.run_tables import energy_table, has_energies, time_table
+from joulediff.report.views.run.tables import energy_table, has_energies, time_table
 from joulediff.report.views.short_texts import count_text, format_interval
 from joulediff.report.views.warnings import (
     NOT_TRUSTWORTHY,

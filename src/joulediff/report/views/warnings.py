@@ -12,9 +12,9 @@ from joulediff.model.energy import joules_of
 from joulediff.model.measurement import Account, Measurement
 from joulediff.model.run import Pass, PassName, Run
 from joulediff.model.units import format_time
-from joulediff.report.views.run_facts import is_on_cpu
+from joulediff.report.views.run.facts import is_on_cpu
+from joulediff.report.views.run.timeline import trace_activity
 from joulediff.report.views.short_texts import count_text, format_places
-from joulediff.report.views.timeline import trace_activity
 
 # Chosen, not measured: a trace that is slower than this may change the order of operators.
 SLOW_TRACE = 1.5

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from joulediff.model.run import Frame, Kernel, Run, Wait
-from joulediff.report.views.run_facts import line_of
+from joulediff.report.views.run.facts import line_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from joulediff.energy.device_time import has_trace
 from joulediff.energy.ledger import Books
 from joulediff.model.energy import Energy, joules_of, mean_power_w
 from joulediff.model.run import Frame, Kernel, Op, Run
-from joulediff.report.views.run_facts import busy_times, line_of
+from joulediff.report.views.run.facts import busy_times, line_of
 from joulediff.report.views.short_texts import short_files
 
 By = Literal["op", "module", "line", "kernel"]

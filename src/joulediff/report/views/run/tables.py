@@ -14,8 +14,8 @@ from joulediff.model.energy import Energy
 from joulediff.model.measurement import Account
 from joulediff.model.units import format_share
 from joulediff.report.views.columns import Column, Emphasis, TextTable
-from joulediff.report.views.ledger import Scale, add_accounts, choose_scale, round_accounts
-from joulediff.report.views.run_rows import By, RunRow, total_row
+from joulediff.report.views.run.ledger import Scale, add_accounts, choose_scale, round_accounts
+from joulediff.report.views.run.rows import By, RunRow, total_row
 from joulediff.report.views.short_texts import format_places, pick_unit, round_to_sum, short_kernel
 
 # The order in which a narrow terminal leaves columns out. If all rows have the same source, that column goes early: a

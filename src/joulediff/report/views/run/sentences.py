@@ -13,9 +13,10 @@ from joulediff.energy.ledger import Books
 from joulediff.model.energy import joules_of, share_of
 from joulediff.model.run import Kernel, Replay, Run
 from joulediff.model.units import format_share, format_si, format_time
-from joulediff.report.views.ledger import PARTS, add_accounts
-from joulediff.report.views.run_facts import is_on_cpu
-from joulediff.report.views.run_rows import ALL, By, group_rows
+from joulediff.report.views.run.facts import is_on_cpu
+from joulediff.report.views.run.ledger import PARTS, add_accounts
+from joulediff.report.views.run.rows import ALL, By, group_rows
+from joulediff.report.views.run.timeline import Activity, Gap, WaitPlace, group_waits, trace_activity
 from joulediff.report.views.short_texts import (
     energy_text,
     format_places,
@@ -24,7 +25,6 @@ from joulediff.report.views.short_texts import (
     short_kernel,
     shorten,
 )
-from joulediff.report.views.timeline import Activity, Gap, WaitPlace, group_waits, trace_activity
 from joulediff.report.views.warnings import is_worth_repeating
 
 LARGEST = 3
