@@ -163,7 +163,7 @@ def test_the_next_one_is_started_when_both_programs_are_metered(processes: Proce
 class Remote:
     """A program in a separate process, with the methods that recording in alternation needs."""
 
-    pid, is_live = 1, True
+    pid, is_live, measurement = 1, True, None
 
     def __init__(self, log: list[str], *, fails: bool) -> None:
         self.log, self._fails = log, fails
@@ -174,7 +174,7 @@ class Remote:
     def close(self) -> None: ...
     def take_other(self, run: Any) -> None: ...
 
-    def meter(self, idle_pids: list[int]) -> None:
+    def meter(self, idle_pids: list[int], *, idle: Any = None) -> None:
         self.log.append("meter")
         if self._fails:
             error = JoulediffError("CUDA out of memory")
@@ -184,7 +184,7 @@ class Remote:
     def meter_again(self, seconds: float) -> None:
         self.log.append("meter")
 
-    def record(self) -> Any:
+    def record(self, known: Any = None) -> Any:
         self.log.append("record")
         return gpt2_run()
 
