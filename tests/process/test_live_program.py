@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from joulediff.archive.codec import to_plain
 from joulediff.archive.snapshot import to_wire
-from joulediff.frameworks.jobs import OWN, Job, JobCost, LiveProgram
+from joulediff.frameworks.jobs import OWN, Job, JobCost, LiveProgram, Variant, VariantCost
 from joulediff.model.energy import Energy
 from joulediff.model.errors import JoulediffError, ProgramError
 from joulediff.model.options import RecordOptions
@@ -45,6 +45,7 @@ from joulediff.process.request import Request, from_text, to_text
 from joulediff.process.server import answer_commands, wait_to_build, wait_to_start
 from joulediff.process.verbs import VERBS, Payload
 from joulediff.pysource.line_trace import LineTrace, Target, TraceLine
+from joulediff.pysource.source_files import ProgramSource, SourceFile
 from joulediff.session.live_program import LocalProgram
 from process_builders import StageListener, is_alive
 from run_builders import measurement
@@ -168,6 +169,8 @@ MEASURED = measurement()
 TRACE = LineTrace("p.py", "forward", 3, ("return x",), (TraceLine(3, "return x", branch=False),), ())
 TARGET = Target("p.py", "forward", 3)
 JOB = Job(OWN, (1, 2), collect=(1, 2), settings={"torch.num_threads": 1})
+SOURCE = ProgramSource("build", (SourceFile("", "p.py", "x = 'é'\n"),))
+VARIANT = Variant(SOURCE.files, {"model.twice": False}, {"a": None}, {"b": 1})
 # For each command of a program: the arguments of a call, as it is called there, and what it returns.
 CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any], Any]] = {
     "take_other": ((RECORDED,), {}, {"run": RECORDED}, None),
@@ -188,6 +191,13 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any], Any]] = 
         None,
     ),
     "import_tensors": ((Path("/x/t"),), {}, {"path": Path("/x/t")}, None),
+    "read_source": ((), {}, {}, SOURCE),
+    "try_variant": (
+        (VARIANT,),
+        {"seconds": 1},
+        {"variant": VARIANT, "seconds": 1.0},
+        (VariantCost(difference=0.0, settings=("a",)), CHANGED),
+    ),
     "trace_lines": ((TARGET,), {}, {"target": TARGET}, TRACE),
 }
 

@@ -13,10 +13,10 @@ from joulediff.model.energy import overlap, saved_share
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import Confirmation, Finding, WholeRun
 from joulediff.model.options import DiffOptions
+from joulediff.model.outputs import returned_distance
 from joulediff.model.pair import SideName
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run
-from joulediff.model.signature import difference
 from joulediff.process.client import RemoteProgram
 
 
@@ -80,19 +80,6 @@ def _compare(change: str, before: Run, after: Run) -> WholeRun:
     if old is None or new is None:
         return WholeRun(change, None, None, None, None, None, note="the energy of the step is not known")
     share = saved_share(old.energy, new.energy)
-    distance = _output_distance(before, after)
+    distance = returned_distance(before, after)
     noise = "within the intervals" if overlap(old.energy, new.energy) else None
     return WholeRun(change, old.energy, new.energy, old.step_s, new.step_s, share, distance, noise)
-
-
-def _output_distance(a: Run, b: Run) -> float | None:
-    """Return the largest distance between the values that the two steps returned, paired by name."""
-    left, right = _outputs(a), _outputs(b)
-    distances = [
-        difference(a.signature_of(left[name]), b.signature_of(right[name])) for name in left.keys() & right.keys()
-    ]
-    return max((distance for distance in distances if distance is not None), default=None)
-
-
-def _outputs(run: Run) -> dict[str, int]:
-    return {value.name: value.id for value in run.values if value.name is not None and value.name.startswith("output")}

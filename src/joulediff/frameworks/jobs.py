@@ -6,7 +6,7 @@ sent to the process of the program.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from joulediff.model.measurement import Measurement
 from joulediff.model.run import Form, Op, Run, Setting
 from joulediff.pysource.line_trace import LineTrace, Target
 from joulediff.pysource.programs import Step
+from joulediff.pysource.source_files import ProgramSource, SourceFile
 
 # A job is measured twice, with others between, so that drift shows.
 WINDOW_S = 0.4
@@ -67,6 +68,34 @@ class JobCost:
 
 
 @dataclass(frozen=True, slots=True)
+class Variant:
+    """A change of a whole program: source files to build it from again, or else values to set in the program itself.
+
+    `first` are settings as the program found them when it was built, for a program that is built again.
+    """
+
+    files: tuple[SourceFile, ...] = ()
+    state: Mapping[str, Setting] = field(default_factory=dict)
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    first: Mapping[str, Setting] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class VariantCost:
+    """The step of a program without and with a change, measured in alternation."""
+
+    before: Energy | None = None
+    after: Energy | None = None
+    before_s: float | None = None
+    after_s: float | None = None
+    difference: float | None = None
+    """The distance between the outputs without and with the change, as a share of their norm; None if unknown."""
+    settings: tuple[str, ...] = ()
+    """The framework's settings that the changed source sets differently."""
+    is_measured: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedJob:
     """A job ready to be measured. `kernels` and `difference` are those of `JobCost`."""
 
@@ -100,6 +129,12 @@ class TrialRunner(Protocol):
 
     def prepare_job(self, job: Job) -> PreparedJob:
         """Return a job ready to run; raises JoulediffError where it cannot be run."""
+
+    def build_again(self, build: Callable[[], Step], first: Mapping[str, Setting]) -> tuple[Step, dict[str, Setting]]:
+        """Build a step as in a new process, under the settings `first` where they can be set.
+
+        Return it with the settings that it left and that differ from the present ones, which are restored.
+        """
 
 
 class LiveProgram:
@@ -154,6 +189,18 @@ class LiveProgram:
 
     def import_tensors(self, path: Path) -> None:
         """Read tensors that the other program wrote, for jobs of its operators; earlier ones are dropped."""
+        raise NotImplementedError
+
+    def read_source(self) -> ProgramSource:
+        """Return the program's own source files."""
+        raise NotImplementedError
+
+    def try_variant(self, variant: Variant, *, seconds: float) -> tuple[VariantCost, Run]:
+        """Return the cost of a changed program, and the recording of the operators of its step.
+
+        The steps of the program and of the variant are measured in alternation, each twice for `seconds`; with 0 they
+        are not measured.
+        """
         raise NotImplementedError
 
     def trace_lines(self, target: Target) -> LineTrace | None:

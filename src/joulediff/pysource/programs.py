@@ -36,8 +36,8 @@ def load_step(target: str) -> Step:
 
 def load_builder(target: str) -> Callable[[], Step]:
     """Return the function that builds the step of `target`. The file is executed now, with its imports."""
-    place, name = _split(target)
-    module = _load_file(Path(place)) if _is_file(place) else _load_module(place)
+    place, name = split_target(target)
+    module = _load_file(Path(place)) if is_file(place) else _load_module(place)
     build = getattr(module, name, None)
     if build is None:
         functions = {n: v for n, v in vars(module).items() if inspect.isfunction(v) and not n.startswith("_")}
@@ -72,19 +72,21 @@ def _build(build: Callable[..., object], name: str, place: str) -> Step:
 
 def label_of(target: str) -> str:
     """Return a short name for a program: the file's stem, with the function where it is not `build`."""
-    place, name = _split(target)
-    stem = Path(place).stem if _is_file(place) else place.rpartition(".")[2]
+    place, name = split_target(target)
+    stem = Path(place).stem if is_file(place) else place.rpartition(".")[2]
     return stem if name == "build" else f"{stem}:{name}"
 
 
-def _split(target: str) -> tuple[str, str]:
+def split_target(target: str) -> tuple[str, str]:
+    """Return the file or module of a target, and the name of its function."""
     place, colon, name = target.rpartition(":")
     if not colon or not name.isidentifier():
         return target, "build"
     return place, name
 
 
-def _is_file(place: str) -> bool:
+def is_file(place: str) -> bool:
+    """Return whether the place of a target is a file, and not a module."""
     if place.endswith(".py") or "/" in place or "\\" in place:
         return True
     return Path(place).exists() and not (Path(place) / "__init__.py").exists()

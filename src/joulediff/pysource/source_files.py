@@ -10,3 +10,11 @@ class SourceFile:
     module: str
     path: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramSource:
+    """The user's own files of one program, its own file first, and the name of the function that builds its step."""
+
+    builder: str
+    files: tuple[SourceFile, ...]

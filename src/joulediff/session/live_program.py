@@ -5,26 +5,47 @@ Everything is measured with the meters, and at the clock, of the recording. The 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from joulediff.energy.load_energy import LoadMeter
-from joulediff.frameworks.framework import source_hints
-from joulediff.frameworks.jobs import WINDOW_S, Job, JobCost, LiveProgram, TrialRunner
+from joulediff.frameworks.framework import is_read, source_hints
+from joulediff.frameworks.jobs import WINDOW_S, Job, JobCost, LiveProgram, TrialRunner, Variant, VariantCost
+from joulediff.frameworks.recorder import open_recorder
+from joulediff.frameworks.state_leaves import leaves_set
 from joulediff.measuring.meters import MeterSet
 from joulediff.measuring.meters.meter import Clock
 from joulediff.measuring.repeater import Step
-from joulediff.measuring.step import measure
+from joulediff.measuring.result import combine
+from joulediff.measuring.step import measure, resting
 from joulediff.model.energy import Energy, add_known, shift
 from joulediff.model.errors import JoulediffError
 from joulediff.model.measurement import Measurement
 from joulediff.model.options import RecordOptions
+from joulediff.model.outputs import result_distance
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Replay, Run, Setting
 from joulediff.pysource.line_trace import LineTrace, Target
 from joulediff.pysource.line_tracer import watch_lines
+from joulediff.pysource.programs import is_file, split_target
+from joulediff.pysource.source_files import ProgramSource
+from joulediff.pysource.variants import build_variant, read_own_files
+
+
+@dataclass(frozen=True, slots=True)
+class _Changed:
+    """A changed program; `active` makes the change, `begin` restores its initial state if that is known."""
+
+    step: Step
+    active: Callable[[], AbstractContextManager[None]]
+    begin: Callable[[], None] | None
+    settings: Mapping[str, Setting]
+
+
+def _do_nothing() -> None:
+    pass
 
 
 @dataclass(slots=True)
@@ -110,6 +131,103 @@ class LocalProgram(LiveProgram):
 
     def import_tensors(self, path: Path) -> None:
         self.trial_runner.import_tensors(path)
+
+    def read_source(self) -> ProgramSource:
+        target = self._target()
+        return ProgramSource(split_target(target)[1], read_own_files(target, root=self.root, hints=source_hints()))
+
+    def try_variant(self, variant: Variant, *, seconds: float) -> tuple[VariantCost, Run]:
+        with ExitStack() as stack:
+            changed = self._build_variant(variant) if variant.files else self._set_variant(variant, stack)
+            with changed.active():
+                recorder = open_recorder(changed.step, names=changed.step, root=self.root, source=False, cpp=False)
+                if recorder is None:
+                    raise JoulediffError("the changed program uses no framework that is recorded")
+                begin = changed.begin or stack.enter_context(recorder.seeded(ran=False))
+                empty = Run(self.run.label, self.run.program, self.run.created, self.run.tool)
+                run = recorder.capture(replace(empty, settings=self.run.settings), begin)
+            cost = VariantCost(
+                difference=result_distance(self.run, run, is_read=is_read), settings=tuple(changed.settings)
+            )
+            if seconds > 0:
+                cost = self._measure_in_turns(cost, changed, begin, seconds)
+            return cost, run
+
+    def _build_variant(self, variant: Variant) -> _Changed:
+        left: dict[str, Setting] = {}
+
+        def build(make: Callable[[], Step]) -> Step:
+            step, settings = self.trial_runner.build_again(make, variant.first)
+            left.update(settings)
+            return step
+
+        built = build_variant(self._target(), variant.files, root=self.root, hints=source_hints(), build=build)
+
+        @contextmanager
+        def active() -> Iterator[None]:
+            with built.active(), self.change(left):
+                yield
+
+        return _Changed(built.step, active, None, left)
+
+    def _set_variant(self, variant: Variant, stack: ExitStack) -> _Changed:
+        set_all: Callable[[], None] = _do_nothing
+
+        @contextmanager
+        def active() -> Iterator[None]:
+            nonlocal set_all
+            with leaves_set(self.step, variant.state) as set_all, self.change(variant.settings):
+                yield
+
+        def begin() -> None:
+            self.begin()
+            set_all()
+
+        stack.callback(self.begin)
+        return _Changed(self.step, active, begin, variant.settings)
+
+    def _measure_in_turns(
+        self, cost: VariantCost, changed: _Changed, begin: Callable[[], None], seconds: float
+    ) -> VariantCost:
+        def measure_changed() -> Measurement:
+            with changed.active():
+                begin()
+                return self._measure_at_once(changed.step, seconds)
+
+        def measure_own() -> Measurement:
+            self.begin()
+            return self._measure_at_once(self.step, seconds)
+
+        turns = [measure() for measure in (measure_own, measure_changed, measure_changed, measure_own)]
+        before, after = combine(turns[0], turns[3]), combine(turns[1], turns[2])
+        return replace(
+            cost,
+            before=before.energy,
+            after=after.energy,
+            before_s=before.step_s,
+            after_s=after.step_s,
+            is_measured=True,
+        )
+
+    def _measure_at_once(self, step: Step, seconds: float) -> Measurement:
+        """Measure a step with the idle power of the recording, without a wait."""
+        found = self.run.measurement
+        return measure(
+            step,
+            label=self.run.label,
+            seconds=seconds,
+            meter=self.meter,
+            idle=None if found is None else resting(found),
+            clock=self.clock,
+            listener=self.listener,
+        )
+
+    def _target(self) -> str:
+        """Return the program with a full path: it may have changed the current folder."""
+        if self.run.program is None:
+            raise JoulediffError("the program is a function, which cannot be built again from its file")
+        place, name = split_target(self.run.program)
+        return f"{self.root / place}:{name}" if is_file(place) else f"{place}:{name}"
 
     def trace_lines(self, target: Target) -> LineTrace | None:
         return watch_lines(self.step, target, begin=self.begin, root=self.root, hints=source_hints())

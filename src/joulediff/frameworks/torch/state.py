@@ -421,6 +421,17 @@ def seed() -> None:
     torch.manual_seed(SEED)
 
 
+# The seed of PyTorch's generators in a new process.
+_FIRST_SEED = 67280421310721
+
+
+def seed_as_at_first() -> None:
+    """Seed PyTorch's generators as in a new process: a program without a seed of its own draws the same numbers."""
+    import torch
+
+    torch.manual_seed(_FIRST_SEED)
+
+
 def find_generators(step: object) -> list[Any]:
     """Return the random generators in variables of a step, or of a function that it calls."""
     import torch

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
@@ -49,6 +49,37 @@ def changed(settings: Mapping[str, Setting]) -> Iterator[None]:
             for name, access in accesses.items():
                 _check(name, access, settings[name])
         yield
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """Restore every switch that can be changed at the end, whatever the code within the context sets."""
+    import torch
+
+    with ExitStack() as undo:
+        with _quiet():
+            undo.callback(_put_back, precision.put_precision, precision.read_precision())
+            for name in BY_NAME:
+                access = None if name in _ORDER else _find_access(name)
+                if access is not None:
+                    with suppress(*UNREADABLE):
+                        undo.callback(_put_back, access.put or access.write, (access.keep or access.read)())
+            chosen = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)  # noqa: SLF001
+            undo.callback(_put_back_device, None if chosen is None else chosen.device)
+        yield
+
+
+def can_change(name: str) -> bool:
+    """Return whether a setting can be changed while the program runs."""
+    return _find_access(name) is not None
+
+
+def _put_back_device(device: Any) -> None:
+    import torch
+
+    chosen = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)  # noqa: SLF001
+    if (None if chosen is None else chosen.device) != device:
+        torch.set_default_device(device)
 
 
 def _change(name: str, access: _Access, value: Setting, undo: ExitStack) -> None:

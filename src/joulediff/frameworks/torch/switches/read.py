@@ -28,6 +28,13 @@ _GETTERS = re.compile(r"is_\w+|\w+_(enabled|allowed)|get_cpu_capability")
 _GIB = 2**30
 
 
+def read_torch() -> dict[str, Setting]:
+    """Return the settings of PyTorch."""
+    found: dict[str, Setting] = {}
+    put_torch(found)
+    return found
+
+
 def put_torch(found: dict[str, Setting]) -> None:
     """Add the settings of PyTorch, under `torch.` and, once CUDA is started, `device.`."""
     import torch

@@ -26,7 +26,9 @@ from joulediff.frameworks.torch.replay.bursts import (
 )
 from joulediff.frameworks.torch.replay.inputs import KeptInputs, collect_inputs
 from joulediff.frameworks.torch.replay.replayer import CACHE_FILLS, HOST_CACHE_BYTES
-from joulediff.frameworks.torch.switches.change import changed
+from joulediff.frameworks.torch.state import seed_as_at_first, seeded
+from joulediff.frameworks.torch.switches.change import can_change, changed, kept
+from joulediff.frameworks.torch.switches.read import read_torch
 from joulediff.frameworks.torch.trials.sequence import OpSequence, Tensors, differ, kernel_names, to_form
 from joulediff.frameworks.torch.trials.skip_sync import without_sync
 from joulediff.frameworks.torch.trials.tensor_transfer import read_tensors, write_tensors
@@ -97,6 +99,14 @@ class TorchTrialRunner:
             if is_out_of_memory(error):
                 raise JoulediffError("its inputs and outputs do not fit into memory a second time") from error
             raise
+
+    def build_again(self, build: Callable[[], Step], first: Mapping[str, Setting]) -> tuple[Step, dict[str, Setting]]:
+        now = read_torch()
+        with kept(), seeded(), changed({name: value for name, value in first.items() if can_change(name)}):
+            seed_as_at_first()
+            step = build()
+            after = read_torch()
+        return step, {name: value for name, value in after.items() if now.get(name) != value and can_change(name)}
 
     def close(self) -> None:
         """Free all kept tensors."""

@@ -1,0 +1,70 @@
+"""What a step leaves: the tensors that it returns, the named tensors that it changes, and the numbers that it reads.
+
+They are compared by signature, so two recordings suffice. Unknown is no agreement: a result that one step lacks, or
+that has another number of elements, differs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from joulediff.model.run import Run
+from joulediff.model.signature import SKETCH_STEP, Signature, difference
+
+OUTPUT = "output"
+_OTHER = 1.0
+
+
+def returned_distance(a: Run, b: Run) -> float | None:
+    """Return the largest distance between the values that two steps returned, paired by name."""
+    left, right = _returned(a), _returned(b)
+    distances = [
+        difference(a.signature_of(left[name]), b.signature_of(right[name])) for name in left.keys() & right.keys()
+    ]
+    return max((distance for distance in distances if distance is not None), default=None)
+
+
+def result_distance(a: Run, b: Run, *, is_read: Callable[[str], bool]) -> float | None:
+    """Return the largest distance between all results of two steps; None if they have none, or it is not known.
+
+    Steps that return no tensor and change no named one are compared by the numbers that they read: `is_read` says
+    whether an operator of that name reads one.
+    """
+    left, right = _results(a), _results(b)
+    if not left and not right:
+        left, right = _reads(a, is_read), _reads(b, is_read)
+    if left.keys() != right.keys():
+        return _OTHER if left and right else None
+    pairs = [(a.signature_of(left[name]), b.signature_of(right[name])) for name in left]
+    distances = [_distance(x, y) for x, y in pairs]
+    known = [each for each in distances if each is not None]
+    return max(known) if known and len(known) == len(distances) else None
+
+
+def _distance(a: Signature | None, b: Signature | None) -> float | None:
+    if a is None or b is None:
+        return None
+    found = difference(a, b)
+    if found is None:
+        return _OTHER
+    if a.sketch is None or b.sketch is None or not a.sum_x2:
+        return found
+    apart = math.sqrt(sum((x - y) ** 2 for x, y in zip(a.sketch, b.sketch, strict=True))) * SKETCH_STEP
+    return max(found, apart)
+
+
+def _returned(run: Run) -> dict[str, int]:
+    return {value.name: value.id for value in run.values if value.name is not None and value.name.startswith(OUTPUT)}
+
+
+def _results(run: Run) -> dict[str, int]:
+    """Return the returned tensors, and the last value of each named tensor that an operator changed."""
+    found = {v.name: v.id for v in run.values if v.name is not None and v.previous is not None}
+    return {**found, **_returned(run)}
+
+
+def _reads(run: Run, is_read: Callable[[str], bool]) -> dict[str, int]:
+    """Return the tensors that were read as numbers, in order."""
+    found = [op.inputs[0] for op in run.ops if is_read(op.name) and op.inputs]
+    return {str(number): value for number, value in enumerate(found)}
