@@ -70,6 +70,8 @@ def runs(draw: st.DrawFn) -> Run:
         notes=draw(st.lists(TEXT, max_size=3).map(tuple)),
         settings=draw(st.dictionaries(TEXT, st.none() | st.booleans() | INT64 | FLOAT | TEXT, max_size=4)),
         set_places=draw(st.dictionaries(TEXT, TEXT, max_size=2)),
+        state=draw(st.dictionaries(TEXT, st.none() | st.booleans() | INT64 | FLOAT | TEXT, max_size=3)),
+        state_places=draw(st.dictionaries(TEXT, TEXT, max_size=2)),
         spans=spans(draw, some["ops"]),
         ops=each(
             "ops",

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from joulediff.frameworks import state_leaves
-from joulediff.frameworks.state_leaves import leaves_set, read_leaves, steady_leaves
+from joulediff.frameworks.state_leaves import fitting_leaves, leaves_set, read_leaves, steady_leaves
 from joulediff.model.errors import JoulediffError
 
 SCALE = 2.0
@@ -287,3 +287,10 @@ def test_a_leaf_that_cannot_be_set_is_refused(path: str, value: Any, why: str) -
     with pytest.raises(JoulediffError, match=why), leaves_set(step, {"args.batch": 4, path: value}):
         raise AssertionError("it was set")
     assert read_leaves(step) == before
+
+
+def test_a_recording_takes_the_nearest_leaves_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    leaves = {f"m.{n:04}": n for n in range(100)}
+    assert fitting_leaves(leaves) == leaves
+    monkeypatch.setattr(state_leaves, "MAX_RECORDED_CHARS", 50)
+    assert list(fitting_leaves(leaves)) == ["m.0000", "m.0001", "m.0002", "m.0003", "m.0004"]

@@ -44,6 +44,30 @@ def test_four_passes_and_a_file_after_each(tmp_path: Path) -> None:
     assert run.settings["package.torch"] == torch.__version__
 
 
+def test_the_state_that_the_step_can_reach_is_recorded_with_its_lines(tmp_path: Path) -> None:
+    layer = torch.nn.Linear(8, 8)
+    opt = torch.optim.SGD(layer.parameters(), lr=0.5, foreach=False)
+    calls = 0
+
+    def step() -> Any:
+        nonlocal calls
+        calls += 1
+        layer(torch.ones(8)).sum().backward()
+        opt.step()
+        opt.zero_grad()
+
+    run = record(step, **QUICK, path=tmp_path / "run.jd")
+    assert run.state["opt.param_groups[0]['foreach']"] is False
+    assert run.state["layer.training"] is True
+    assert "calls" not in run.state, "the step changes it"
+    assert not set(run.state) & set(run.settings)
+    file, line, function = run.state_places["opt.param_groups[0]['foreach']"].rsplit(":", 2)
+    assert "foreach=False" in (run.line_text(file, int(line)) or "")
+    assert function.endswith("recorded_with_its_lines")
+    assert run.state_places["opt"].endswith(f":{line}:{function}")
+    assert load(tmp_path / "run.jd").state == run.state
+
+
 def test_without_replay_there_are_three_passes() -> None:
     x = torch.ones(8, 8)
     run = record(lambda: x + 1, **QUICK, replay_seconds=0.0)

@@ -11,6 +11,7 @@ import ast
 import contextlib
 import enum
 import inspect
+import json
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from functools import reduce
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from joulediff.frameworks.framework import loaded_frameworks, source_hints
 from joulediff.frameworks.references import (
@@ -39,6 +40,8 @@ from joulediff.pysource.code_owner import is_ours
 
 MAX_LEAVES = 5000
 MAX_OBJECTS = 20_000
+# A recording stores leaves beside its settings and notes, in a manifest of at most a MiB.
+MAX_RECORDED_CHARS = 250_000
 # A module inside a model of several parts, in an attribute of an object in a closure.
 MAX_DEPTH = 16
 # Longer lists are data.
@@ -54,6 +57,8 @@ _NO_OPTIONS = frozenset(
 )
 # They run when the program is built, and not in the step.
 _BUILDERS = ("__init__", "__new__", "__post_init__", "__init_subclass__", "__set_name__")
+
+_Recorded = TypeVar("_Recorded", bound=Setting)
 
 _SCALARS = (bool, int, float, str)
 _CONSTANTS = ("dtype", "device", "layout", "memory_format")
@@ -72,6 +77,17 @@ def read_leaves(step: object) -> dict[str, Setting]:
 def steady_leaves(before: Mapping[str, Setting], after: Mapping[str, Setting]) -> dict[str, Setting]:
     """Return the leaves that are the same after the step has run: a leaf that it changes is no configuration."""
     return {path: value for path, value in before.items() if path in after and after[path] == value}
+
+
+def fitting_leaves(leaves: Mapping[str, _Recorded]) -> dict[str, _Recorded]:
+    """Return the leaves, or their places, that a recording has room for, the nearest first."""
+    found, left = {}, MAX_RECORDED_CHARS
+    for path, value in leaves.items():
+        left -= len(json.dumps(path)) + len(json.dumps(value))
+        if left < 0:
+            break
+        found[path] = value
+    return found
 
 
 @contextmanager

@@ -313,6 +313,10 @@ class Run:
     """The settings outside of the step."""
     set_places: Mapping[str, str] = field(default_factory=dict)
     """Where the user's own code sets a setting: `file:line:function`."""
+    state: Mapping[str, Setting] = field(default_factory=dict)
+    """The plain values that the step can reach and does not change, by path: `model.config.use_cache`."""
+    state_places: Mapping[str, str] = field(default_factory=dict)
+    """Where the user's own code sets a value of `state`, or makes the object at the begin of its path."""
     spans: tuple[SettingSpan, ...] = ()
     """Spans in which the step changed settings, in order and without overlap."""
     ops: tuple[Op, ...] = ()

@@ -92,9 +92,9 @@ def find_places(settings: Mapping[str, Setting], files: Mapping[str, Path], sett
     entries = _entries(settings)
     best: dict[str, _Found] = {}
     for number, (shown, path) in enumerate(files.items()):
-        lines = _read(path)
-        for write in find_writes(_parse("\n".join(lines)), setters):
-            place = Place(shown, write.line, write.function, _line(lines, write.line))
+        lines = read_lines(path)
+        for write in find_writes(parse_text("\n".join(lines)), setters):
+            place = Place(shown, write.line, write.function, line_at(lines, write.line))
             for name in _settings_of(write, settings, entries, setters):
                 rank = _rank(write, settings[name], is_entry=name.startswith("model."))
                 found = _Found(rank, (number, write.line, write.column), place)
@@ -136,7 +136,8 @@ def _affordable(files: Mapping[str, str]) -> dict[str, Path]:
     return found
 
 
-def _read(path: Path) -> list[str]:
+def read_lines(path: Path) -> list[str]:
+    """Return the lines of a source file; none if it cannot be read."""
     try:
         with tokenize.open(path) as stream:
             return stream.read().splitlines()
@@ -144,14 +145,16 @@ def _read(path: Path) -> list[str]:
         return []
 
 
-def _parse(text: str) -> ast.Module:
+def parse_text(text: str) -> ast.Module:
+    """Return the tree of source text; an empty one if it cannot be parsed."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ast.Module(body=[], type_ignores=[])
 
 
-def _line(lines: list[str], number: int) -> str | None:
+def line_at(lines: list[str], number: int) -> str | None:
+    """Return a line by its number, without its indentation."""
     return lines[number - 1].strip()[:MAX_TEXT_CHARS] if 1 <= number <= len(lines) else None
 
 
@@ -214,13 +217,14 @@ Set = tuple[WriteKind, str, object, ast.AST]
 
 def find_writes(tree: ast.Module, setters: Setters) -> Iterator[Write]:
     """Yield the writes of a file, in no order; a decorator belongs to the function it decorates."""
-    names = _Names(tree, setters)
-    for node, function in _walk(tree):
+    names = SourceNames(tree, setters)
+    for node, function in walk_in_functions(tree):
         for kind, name, value, at in _sets(node, names):
             yield Write(kind, name, value, getattr(at, "lineno", 0), getattr(at, "col_offset", 0), function)
 
 
-def _walk(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
+def walk_in_functions(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
+    """Yield the nodes of a file, each with the name of the function around it."""
     stack: list[tuple[ast.AST, str]] = [(tree, MODULE)]
     while stack:
         node, function = stack.pop()
@@ -229,7 +233,7 @@ def _walk(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
         stack.extend((child, inside) for child in ast.iter_child_nodes(node))
 
 
-class _Names:
+class SourceNames:
     """Resolves the names of a file to full names."""
 
     def __init__(self, tree: ast.Module, setters: Setters) -> None:
@@ -279,7 +283,7 @@ def _dotted(node: ast.AST) -> str | None:
     return ".".join([node.id, *reversed(words)]) if isinstance(node, ast.Name) else None
 
 
-def _sets(node: ast.AST, names: _Names) -> Iterator[Set]:
+def _sets(node: ast.AST, names: SourceNames) -> Iterator[Set]:
     if isinstance(node, ast.Assign):
         for target in node.targets:
             yield from _assignment(target, node.value, names)
@@ -299,7 +303,7 @@ def _sets(node: ast.AST, names: _Names) -> Iterator[Set]:
                 yield from (("setting", name, value, decorator) for name, value in effects)
 
 
-def _assignment(target: ast.expr, given: ast.expr | None, names: _Names) -> Iterator[Set]:
+def _assignment(target: ast.expr, given: ast.expr | None, names: SourceNames) -> Iterator[Set]:
     if isinstance(target, ast.Tuple | ast.List):
         for each in target.elts:
             yield from _assignment(each, None, names)
@@ -311,11 +315,11 @@ def _assignment(target: ast.expr, given: ast.expr | None, names: _Names) -> Iter
         word = str(target.slice.value)
         if names.resolve(target.value) == "os.environ":
             yield "setting", f"env.{word}", value, target
-        elif _CONFIG.search(_last_word(target.value)):
+        elif _CONFIG.search(last_word(target.value)):
             yield "entry", word, value, target
 
 
-def _attribute(target: ast.Attribute, value: object, names: _Names) -> Iterator[Set]:
+def _attribute(target: ast.Attribute, value: object, names: SourceNames) -> Iterator[Set]:
     full, dotted = names.resolve(target), _dotted(target) or ""
     if full is not None:
         yield "setting", names.setters.renamed.get(full, full), value, target
@@ -323,11 +327,11 @@ def _attribute(target: ast.Attribute, value: object, names: _Names) -> Iterator[
         yield "setting", package[1:] + dotted.partition(package)[2], value, target
     elif dotted:
         yield "tail", dotted, value, target
-    if _CONFIG.search(_last_word(target.value)):
+    if _CONFIG.search(last_word(target.value)):
         yield "entry", target.attr, value, target
 
 
-def _call(call: ast.Call, names: _Names) -> Iterator[Set]:
+def _call(call: ast.Call, names: SourceNames) -> Iterator[Set]:
     function = names.resolve(call.func)
     if function is not None and function.startswith("os."):
         yield from _environment(function, call, names)
@@ -335,7 +339,7 @@ def _call(call: ast.Call, names: _Names) -> Iterator[Set]:
     if function is not None and names.is_framework(function):
         yield from (("setting", name, value, call) for name, value in _effects_of(function, call, names))
         return
-    kind: WriteKind = "entry" if _CONFIG_CALL.fullmatch(_last_word(call.func)) else "word"
+    kind: WriteKind = "entry" if _CONFIG_CALL.fullmatch(last_word(call.func)) else "word"
     for each in call.keywords:
         if each.arg is not None:
             yield kind, each.arg, names.value_of(each.value), each
@@ -343,7 +347,7 @@ def _call(call: ast.Call, names: _Names) -> Iterator[Set]:
         yield from _method(call, call.func, names)
 
 
-def _environment(function: str, call: ast.Call, names: _Names) -> Iterator[Set]:
+def _environment(function: str, call: ast.Call, names: SourceNames) -> Iterator[Set]:
     first = call.args[0] if call.args else None
     if function in ("os.environ.setdefault", "os.putenv") and isinstance(first, ast.Constant) and len(call.args) > 1:
         yield "setting", f"env.{first.value!s}", names.value_of(call.args[1]), call
@@ -353,7 +357,7 @@ def _environment(function: str, call: ast.Call, names: _Names) -> Iterator[Set]:
             yield from _table(first, "setting", "env.", names)
 
 
-def _method(call: ast.Call, function: ast.Attribute, names: _Names) -> Iterator[Set]:
+def _method(call: ast.Call, function: ast.Attribute, names: SourceNames) -> Iterator[Set]:
     if not _MODEL.fullmatch(_root_word(function.value)):
         return
     effect = names.setters.methods.get(function.attr)
@@ -365,13 +369,13 @@ def _method(call: ast.Call, function: ast.Attribute, names: _Names) -> Iterator[
         yield from (("entry", "dtype", value, call) for value in values if value is not UNKNOWN)
 
 
-def _table(table: ast.Dict, kind: WriteKind, prefix: str, names: _Names) -> Iterator[Set]:
+def _table(table: ast.Dict, kind: WriteKind, prefix: str, names: SourceNames) -> Iterator[Set]:
     for key, value in zip(table.keys, table.values, strict=True):
         if isinstance(key, ast.Constant) and isinstance(key.value, str):
             yield kind, prefix + key.value, names.value_of(value), key
 
 
-def _defaults(config: ast.ClassDef, names: _Names) -> Iterator[Set]:
+def _defaults(config: ast.ClassDef, names: SourceNames) -> Iterator[Set]:
     for node in config.body:
         if isinstance(node, ast.AnnAssign | ast.Assign):
             target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
@@ -379,7 +383,8 @@ def _defaults(config: ast.ClassDef, names: _Names) -> Iterator[Set]:
                 yield "entry", target.id, names.value_of(node.value), node
 
 
-def _last_word(node: ast.AST) -> str:
+def last_word(node: ast.AST) -> str:
+    """Return the last name of a chain: `Model` of `models.Model`."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
@@ -391,7 +396,7 @@ def _root_word(node: ast.AST) -> str:
         node = inner.value if is_step and isinstance(inner, ast.Attribute) else inner
         if not is_step:
             break
-    return _last_word(node)
+    return last_word(node)
 
 
 def value_in(call: ast.Call | None, effect: Effect, value_of: ValueOf) -> object:
@@ -402,7 +407,7 @@ def value_in(call: ast.Call | None, effect: Effect, value_of: ValueOf) -> object
     return value_of(given[0]) if given else effect.value
 
 
-def _effects_of(function: str, call: ast.Call | None, names: _Names) -> Iterator[tuple[str, object]]:
+def _effects_of(function: str, call: ast.Call | None, names: SourceNames) -> Iterator[tuple[str, object]]:
     """Yield the settings that a call sets, each with its value; `call` is None for a decorator without brackets."""
     for effect in names.setters.functions.get(function, ()):
         yield effect.setting, value_in(call, effect, names.value_of)

@@ -21,6 +21,7 @@ from joulediff.energy.load_energy import BurstMeter, LoadMeter
 from joulediff.energy.replay import Replaying
 from joulediff.frameworks.recorder import Recorder, open_recorder
 from joulediff.frameworks.settings import collect_settings
+from joulediff.frameworks.state_leaves import fitting_leaves, read_leaves, steady_leaves
 from joulediff.measuring.meters import MeterSet, open_meters
 from joulediff.measuring.meters.meter import Clock, RealClock
 from joulediff.measuring.repeater import Step
@@ -165,11 +166,14 @@ def record_step(
                 )
             )
 
+        leaves = read_leaves(step)
         measure_for(options.seconds)
         known = between(measure_for) if between is not None else None
         if recorder is None and (recorder := open_step_recorder()) is not None:  # a step may load its framework itself
             begin = stack.enter_context(recorder.seeded(ran=True))
-        session.run = replace(session.run, settings=recorder.settings() if recorder else collect_settings())
+        state = fitting_leaves(steady_leaves(leaves, read_leaves(step)))
+        settings = recorder.settings() if recorder else collect_settings()
+        session.run = replace(session.run, settings=settings, state=state)
         if recorder is None:
             session.skip(NO_FRAMEWORK)
         else:

@@ -15,6 +15,7 @@ from joulediff.frameworks.framework import source_hints
 from joulediff.frameworks.jobs import TrialRunner
 from joulediff.frameworks.recorder import Replayer
 from joulediff.frameworks.settings import collect_settings
+from joulediff.frameworks.state_leaves import fitting_leaves
 from joulediff.frameworks.torch.capture.capture import Captured, capture_step
 from joulediff.frameworks.torch.capture.signature import sign_now
 from joulediff.frameworks.torch.models import find_holdings
@@ -28,9 +29,11 @@ from joulediff.frameworks.torch.trace.join import Joined, join
 from joulediff.frameworks.torch.trace.trace import trace_step
 from joulediff.frameworks.torch.trace.traced import Traced
 from joulediff.frameworks.torch.trials.trial_runner import TorchTrialRunner
+from joulediff.model.place import Place
 from joulediff.model.run import Run, Setting
 from joulediff.model.signature import Signature, compare
 from joulediff.pysource.call_path import read_sources
+from joulediff.pysource.leaf_sites import find_leaf_places
 from joulediff.pysource.programs import Step
 from joulediff.pysource.setting_sites import find_places, own_files
 
@@ -93,6 +96,8 @@ class TorchRecorder:
         spans, notes_on_spans = to_spans(found.flags, run.settings)
         own = own_files(found.frames, found.files, self._root, source_hints()) if self._source else {}
         places = find_places(run.settings, own, SETTERS)
+        leaf_places = find_leaf_places(run.state, own, SETTERS)
+        all_places = (*places.values(), *leaf_places.values())
         files = {**found.files, **{shown: str(path) for shown, path in own.items()}}
         run = replace(
             run,
@@ -100,8 +105,9 @@ class TorchRecorder:
             values=found.values,
             signatures=found.signatures,
             frames=found.frames,
-            sources=read_sources(found.frames, files, places.values()) if self._source else (),
-            set_places={name: f"{place.file}:{place.line}:{place.function}" for name, place in places.items()},
+            sources=read_sources(found.frames, files, all_places) if self._source else (),
+            set_places={name: _to_text(place) for name, place in places.items()},
+            state_places=fitting_leaves({path: _to_text(place) for path, place in leaf_places.items()}),
             spans=spans,
         )
         left = _left_out(found, self._state)
@@ -122,6 +128,10 @@ class TorchRecorder:
 
     def changed(self, settings: Mapping[str, Setting]) -> AbstractContextManager[None]:
         return changed(settings)
+
+
+def _to_text(place: Place) -> str:
+    return f"{place.file}:{place.line}:{place.function}"
 
 
 def _with_trace(run: Run, traced: Traced, joined: Joined) -> Run:
