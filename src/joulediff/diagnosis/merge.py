@@ -32,8 +32,8 @@ def identity(draft: Draft) -> object:
     is_local = draft.lead.kind == "unknown" or cause.type in ("call_path", "redundancy")
     if is_local and not is_configured:
         return (cause.type, cause.key, cause.locations.of(side), side, draft.name)
-    # A setting is one cause, wherever the operators run.
-    location = None if cause.type == "setting" else cause.locations.of(side)
+    # A setting or a value of the state is one cause, wherever the operators run.
+    location = None if cause.type in ("setting", "state") else cause.locations.of(side)
     return (cause.type, cause.key, cause.value_a, cause.value_b, location, side, draft.verdict)
 
 

@@ -1,7 +1,8 @@
 """The list of evidence, the strongest first.
 
-Evidence near the operator is strongest: its outputs and inputs, then the settings it runs under, then the calls that
-led to it. Each function decides by the subject whether it applies.
+State comes first: its trial changes the cause itself. Then evidence near the operator is strongest: its outputs and
+inputs, then the settings it runs under, then the calls that led to it. Each function decides by the subject whether it
+applies.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from joulediff.diagnosis.evidence.discarded_outputs import find_discarded_output
 from joulediff.diagnosis.evidence.layout import find_layout
 from joulediff.diagnosis.evidence.redundancy import find_extra_inputs, find_redundancy
 from joulediff.diagnosis.evidence.settings import find_environment, find_settings
+from joulediff.diagnosis.evidence.state import find_state
 from joulediff.diagnosis.lead import CALLS_OF_OTHER_SIDE, Lead, Subject, make_cause
 from joulediff.diagnosis.suggest import suggest_search
 from joulediff.model.pair import SIDES, Pair, SideName
@@ -22,6 +24,7 @@ from joulediff.model.run import Setting
 _PACKAGE = "package."
 
 EVIDENCE: tuple[Callable[[Subject], list[Lead]], ...] = (
+    find_state,
     find_arguments,
     find_discarded_outputs,
     find_layout,

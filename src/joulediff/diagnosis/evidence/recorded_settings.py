@@ -56,8 +56,11 @@ def _config(run: Run) -> dict[str, Setting]:
 def set_place(run: Run, name: str) -> Place | None:
     """Return the line of the user's code that sets a setting; None if it is not recorded."""
     text = run.set_places.get(name)
-    if text is None:
-        return None
+    return None if text is None else parse_place(run, text)
+
+
+def parse_place(run: Run, text: str) -> Place | None:
+    """Return a recorded `file:line:function` as a place; None for another text."""
     file, _, rest = text.partition(":")
     while rest and not rest.partition(":")[0].isdigit():  # a drive letter, or a colon in a name
         more, _, rest = rest.partition(":")
