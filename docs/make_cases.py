@@ -272,7 +272,7 @@ def _paragraphs(case: Case, found: Recorded | None) -> Iterator[str]:
     yield f"### {case.id}"
     links = [_link(link) for link in case.links]
     yield _wrap(f"**{case.title}** ({', '.join([case.system, *links])}). {case.about}")
-    told = (("Published", case.published), ("The programs", case.faithful), ("Fixed", case.fixed))
+    told = (("Expected", case.expected), ("The programs", case.differs), ("Fixed", case.fixed))
     facts = [_wrap(f"{name}: {text}", first="- ", hang="  ") for name, text in told if text]
     if facts:
         yield "\n".join(facts)
@@ -319,10 +319,9 @@ def _best_text(found: Recorded) -> str:
 def _is_shown(found: Recorded) -> bool:
     judged, energy = found.judged, found.diff.a.step.energy
     is_metered = energy is not None and energy.source == "metered"
-    is_real = not found.case.faithful  # its programs use the system of the report itself
     return (
         is_metered
-        and is_real
+        and not found.case.stand_in
         and judged.outcome == "found"
         and judged.verdict == "waste"
         and judged.saved_share is not None

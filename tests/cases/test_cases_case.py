@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from case_builders import make_case, write_case, write_toml
-from joulediff.cases.case import CaseError, Measured, read_case
+from joulediff.cases.case import Case, CaseError, Measured, read_case
 from joulediff.cases.library import choose_device, find_case, find_cases, lacks
 
 
@@ -21,12 +21,14 @@ def test_a_case_with_all_entries(tmp_path: Path) -> None:
         links = ["https://example.org/1"]
         kind = "misconfiguration"
         keys = ["allow_tf32"]
+        lines = ["y = a @ b"]
         devices = ["cuda"]
         needs = { torch = "2.4", transformers = "5" }
-        published = "12 % of a step"
+        stand_in = true
+        expected = "TF32 is off"
         about = '''One
         paragraph.'''
-        faithful = "smaller"
+        differs = "smaller"
         fixed = "since 2.7"
         processes = 2
 
@@ -50,12 +52,13 @@ def test_a_case_with_all_entries(tmp_path: Path) -> None:
     assert (case.wasteful, case.lean) == (tmp_path / "tf32" / "wasteful.py", tmp_path / "tf32" / "lean.py")
     assert case.measured[0] == Measured("NVIDIA H200", "2026-11-15", "torch 2.11.0", 6.0, 6.5)
     assert case.measured[1].time_ratio is None
-    assert (case.processes, case.fixed, case.faithful) == (2, "since 2.7", "smaller")
+    assert (case.processes, case.fixed, case.differs) == (2, "since 2.7", "smaller")
+    assert (case.expected, case.lines, case.stand_in) == ("TF32 is off", ("y = a @ b",), True)
 
 
 def test_what_may_be_left_out(tmp_path: Path) -> None:
     case = make_case(tmp_path / "tf32")
-    assert (case.links, case.needs, case.published, case.fixed, case.measured) == ((), {}, "", "", ())
+    assert (case.links, case.needs, case.expected, case.fixed, case.measured) == ((), {}, "", "", ())
     assert case.processes == 1
 
 
@@ -168,3 +171,12 @@ def test_every_case_of_the_library_is_one() -> None:
     for case in cases:
         for program in (case.wasteful, case.lean):
             compile(program.read_text(encoding="utf-8"), str(program), "exec")
+
+
+@pytest.mark.parametrize("case", find_cases(), ids=lambda case: case.id)
+def test_a_case_of_the_library_says_what_its_report_says(case: Case) -> None:
+    assert case.expected and case.differs
+    assert case.links and all(link.startswith("https://") for link in case.links)
+    programs = [path for path in case.folder.glob("*.py") if path != case.lean]
+    code = {line.strip() for path in programs for line in path.read_text(encoding="utf-8").splitlines()}
+    assert case.lines and [line for line in case.lines if line not in code] == []

@@ -28,6 +28,8 @@ KEPT = {f"{path.parent.parent.name}-{path.parent.name}": path.parent for path in
 LIVE = ("pytorch-181115", "sglang-5128")
 # The first finding is not the known waste.
 NOT_FOUND = ("diffusers-fp32-norm",)
+# The first finding names none of the expected lines.
+LINE_NOT_FOUND = ("pytorch-28224", "torchvision-frozen-batch-norm")
 TELLING = {name: folder for name, folder in KEPT.items() if folder.name not in (*LIVE, *NOT_FOUND)}
 # The argument is found only by tracing the programs line by line; the recordings have the call.
 WITHOUT_PROGRAMS = {"hf-38977": "GPT2LMHeadModel"}
@@ -57,7 +59,7 @@ def saved(folder: Path) -> Diff:
 @kept
 def test_what_was_found_beside_the_programs_is_right(folder: Path) -> None:
     judged = judge_diff(case_of(folder), folder)
-    assert (judged.outcome in GOOD) == (folder.name not in NOT_FOUND), judged.note
+    assert (judged.outcome in GOOD) == (folder.name not in (*NOT_FOUND, *LINE_NOT_FOUND)), judged.note
 
 
 @pytest.mark.parametrize("folder", TELLING.values(), ids=TELLING)

@@ -67,9 +67,12 @@ class Case:
     links: tuple[str, ...] = ()
     needs: Mapping[str, str] = field(default_factory=dict)
     """Packages, each with its minimum version."""
-    published: str = ""
-    faithful: str = ""
-    """How the programs differ from the published report."""
+    expected: str = ""
+    """The cause in the words of the report or the patch that the first link names, written before any run."""
+    differs: str = ""
+    """How the programs differ from the report: sizes, loops, layers left out."""
+    stand_in: bool = False
+    """Whether the programs use other operators or another library in place of the system of the report."""
     fixed: str = ""
     """The fix in the system itself, if there is one."""
     processes: int = 1

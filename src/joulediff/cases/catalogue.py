@@ -80,20 +80,22 @@ def _style(column: Column, at: int) -> str:
 
 def _in_lines(case: Case) -> Case:
     """Return a case with each text on one line; the terminal wraps them."""
-    names = ("title", "about", "published", "faithful", "fixed")
+    names = ("title", "about", "expected", "differs", "fixed")
     texts: dict[str, Any] = {name: " ".join(getattr(case, name).split()) for name in names}
     return replace(case, **texts)
 
 
 def _facts(case: Case) -> Iterator[tuple[str, str]]:
     yield "system", f"{case.system} ({case.origin})"
+    yield from [("expected", case.expected)] if case.expected else []
+    yield from (("link", link) for link in case.links)
     yield "kind", kinds_text(case)
     yield from (("key", key) for key in case.keys)
+    yield from (("line", line) for line in case.lines)
     yield "devices", ", ".join(case.devices)
     if case.needs:
         yield "needs", ", ".join(f"{package} {least}" for package, least in case.needs.items())
-    yield from (("link", link) for link in case.links)
-    for name, text in (("published", case.published), ("deviates", case.faithful), ("fixed", case.fixed)):
+    for name, text in (("differs", case.differs), ("fixed", case.fixed)):
         if text:
             yield name, text
     if case.processes > 1:
