@@ -59,6 +59,13 @@ def test_a_value_and_the_attribute_behind_its_property_are_one_leaf() -> None:
     assert set(found.paths) == set(a)
 
 
+def test_a_leaf_has_the_name_in_the_users_line() -> None:
+    a, b = runs({"m._kind": "x"}, {"m._kind": "y"}, {"m._kind": "p.py:2:build"})
+    named = replace(a, sources=(SourceText("p.py", 2, "m = Model(kind='x')"),))
+    assert [leaf.name for leaf in differing_leaves(comparison_of(named, b))] == ["kind"]
+    assert [leaf.name for leaf in differing_leaves(comparison_of(a, b))] == ["_kind"]
+
+
 def test_two_switches_are_two_leaves_and_copies_of_a_number_are_one() -> None:
     a: State = {"m.cache": True, "m.fused": True, "m.width": 1000, "m.head.out": 1000, "n": 4000}
     b: State = {"m.cache": False, "m.fused": False, "m.width": 1024, "m.head.out": 1024, "n": 4096}

@@ -50,6 +50,13 @@ LINES: dict[str, tuple[str, Setting, str | None]] = {
     "options = {'fast': True}": ("options['fast']", True, "options = {'fast': True}"),
     "setattr(model, 'checkpoint', True)": ("model.checkpoint", True, "setattr(model, 'checkpoint', True)"),
     "model = Net().eval()": ("model.training", False, "model = Net().eval()"),
+    "model.gradient_checkpointing_enable()": (
+        "model.gradient_checkpointing",
+        True,
+        "model.gradient_checkpointing_enable()",
+    ),
+    "pipe.vae.disable_slicing()": ("pipe.vae.slicing", False, "pipe.vae.disable_slicing()"),
+    "m.set_attn_implementation('eager')": ("m._attn_implementation", "eager", "m.set_attn_implementation('eager')"),
     "import torch\nd = torch.float16": ("d", "float16", "d = torch.float16"),
 }
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
 from joulediff.diagnosis.evidence.recorded_settings import differing_settings
 from joulediff.energy.ledger import Costs
@@ -23,6 +24,9 @@ from joulediff.model.finding import Divergence, Region
 from joulediff.model.pair import SIDES, Pair, SideName
 from joulediff.model.place import Place
 from joulediff.model.run import Frame, Run
+
+if TYPE_CHECKING:
+    from joulediff.diagnosis.evidence.state import Leaf
 
 # Limit on the operators added to a region, beside three times its own: more would no longer be about the region.
 MAX_ADDED = 200
@@ -62,6 +66,13 @@ class Comparison:
         return {
             side: frozenset(op for r in self.regions if r.kind != "equal" for op in ops_of(r, side)) for side in SIDES
         }
+
+    @cached_property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """The differences of state, the likeliest cause first."""
+        from joulediff.diagnosis.evidence.state import compare_state
+
+        return compare_state(self)
 
     def same_settings(self, a: int, b: int) -> bool:
         """Return whether two operators ran under the same settings that a program can choose."""

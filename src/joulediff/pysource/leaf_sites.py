@@ -29,6 +29,8 @@ from joulediff.pysource.setting_sites import (
 # The words of a path: `opt.param_groups[0]['foreach']` has opt, param_groups, 0, foreach.
 _WORD = re.compile(r"\w+")
 _RECEIVER = "self"
+# Methods that set the attribute in their name.
+_SWITCH = re.compile(r"(?P<verb>enable|disable|set)_(?P<after>\w+)|(?P<before>\w+)_(?P<end>enable|disable)")
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -202,9 +204,19 @@ def _arguments(call: ast.Call, names: SourceNames, parameters: Mapping[str, list
             yield name, _given(each_arg, names), ()
     if called == "setattr" and len(call.args) == 3 and isinstance(call.args[1], ast.Constant):
         yield str(call.args[1].value), _given(call.args[2], names), ()
+    if isinstance(call.func, ast.Attribute) and (switched := _SWITCH.fullmatch(called)) is not None:
+        yield switched["after"] or switched["before"], _switched(call, switched, names), ()
     effect = names.setters.methods.get(called) if isinstance(call.func, ast.Attribute) else None
     if effect is not None and (effect.position is not None or not call.args):
         yield effect.setting, _Given(call, value_in(call, effect, names.value_of)), ()
+
+
+def _switched(call: ast.Call, switched: re.Match[str], names: SourceNames) -> _Given:
+    """Return the value that a method such as `enable_slicing` or `set_slicing` gives."""
+    verb = switched["verb"] or switched["end"]
+    if verb == "set":
+        return _given(call.args[0] if call.args else None, names)._replace(node=call)
+    return _Given(call, verb == "enable")
 
 
 def _parameters_in(tree: ast.Module) -> Iterator[tuple[str, list[str]]]:

@@ -73,6 +73,11 @@ def differing_leaves(comparison: Comparison) -> tuple[Leaf, ...]:
     Values that a line of the user's sets come first, then those that a line on the way to an operator reads; switches
     before numbers, and numbers that follow from another one last.
     """
+    return comparison.leaves
+
+
+def compare_state(comparison: Comparison) -> tuple[Leaf, ...]:
+    """Compute what `differing_leaves` returns."""
     a, b = comparison.a, comparison.b
     apart = [pair for pair in pair_paths(a.state, b.state) if not _is_equal(a.state[pair.a], b.state[pair.b])]
     leaves = [_leaf(a, b, pairs) for pairs in _group(a, b, apart)]
@@ -235,16 +240,23 @@ def _leaf(a: Run, b: Run, pairs: Sequence[Pair[str]]) -> Leaf:
     """Return the leaf of one difference, under the name that a user's line has for it."""
     ordered = sorted(pairs, key=lambda pair: (not _is_written(a, b, pair), len(pair.a)))
     first = ordered[0]
+    places = _place(a, first.a), _place(b, first.b)
     return Leaf(
-        name=_name(first.a),
+        name=_written_name(_name(first.a), places),
         paths=tuple(pair.a for pair in ordered),
         paths_b=tuple(pair.b for pair in ordered),
         value_a=a.state[first.a],
         value_b=b.state[first.b],
-        place_a=_place(a, first.a),
-        place_b=_place(b, first.b),
+        place_a=places[0],
+        place_b=places[1],
         is_written=_is_written(a, b, first),
     )
+
+
+def _written_name(name: str, places: Iterable[Place | None]) -> str:
+    """Return the name as the user's line has it: `attn_implementation` sets `_attn_implementation`."""
+    words = {word for place in places if place is not None for word in words_of(place.text or "")}
+    return _plain(name) if name not in words and _plain(name) in words else name
 
 
 def _is_written(a: Run, b: Run, pair: Pair[str]) -> bool:
