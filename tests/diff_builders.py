@@ -17,6 +17,7 @@ from joulediff.model.diff import (
     Ledger,
     NamedDivergence,
     NotExplained,
+    OtherDifference,
     Row,
     RowVerdict,
     StepCost,
@@ -351,6 +352,12 @@ def open_diff() -> Diff:
         rows=(found.rows[1], row("mm", 455.0, 454.9), host),
         explained_share=0.186,
         not_explained=rest,
+        also_differs=(
+            OtherDifference(
+                "torch.backends.cuda.flash_sdp_enabled", False, True, Place("/code/hf.py", 12, "build"), None
+            ),
+            OtherDifference("env.OMP_NUM_THREADS", None, "1", None, None),
+        ),
     )
 
 

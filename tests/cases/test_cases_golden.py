@@ -65,6 +65,11 @@ def test_what_was_found_beside_the_programs_is_right(folder: Path) -> None:
 @pytest.mark.parametrize("folder", TELLING.values(), ids=TELLING)
 def test_the_recordings_alone_give_the_same_kind_and_key(folder: Path) -> None:
     before = judge_diff(case_of(folder), folder)
+    first = saved(folder).findings[0]
+    if first.cause.type == "setting" and first.regions:  # without the programs no setting of operators can be tried
+        also = {each.name for each in offline(folder).also_differs}
+        assert before.key_right == bool(also.intersection(case_of(folder).keys))
+        return
     judged = judge(case_of(folder), offline(folder), run_of(folder, "a"), None)
     key_right = judged.key_right or judged.told_key == WITHOUT_PROGRAMS.get(folder.name, "")
     assert (judged.detected, judged.kind_right, key_right) == (

@@ -302,8 +302,7 @@ def test_findings_without_operators_have_no_place() -> None:
 
 def test_a_recording_of_a_gpu_has_places_by_energy_and_by_time(case: Case) -> None:
     a, b = (load(paths.GOLDEN / "pairs" / f"tf32-{side}.jd") for side in "ab")
-    judged = judge(replace(case, keys=("torch.backends.cuda.matmul.allow_tf32",)), diagnose(a, b), a, None)
-    assert judged.kind_right and judged.key_right
-    assert (judged.outcome, judged.note) == ("partly", "not confirmed"), "there is no program left to try"
+    judged = judge(case, diagnose(a, b), a, None)
+    assert (judged.outcome, judged.told_kind) == ("partly", "unknown"), "there is no program left to try"
     assert (judged.rank_energy, judged.rank_time) == (1, 1)
     assert judged.device == "NVIDIA H200" and judged.versions.startswith("torch 2.")

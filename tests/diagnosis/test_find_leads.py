@@ -362,7 +362,7 @@ def test_evidence_is_one_list_of_functions_of_a_subject() -> None:
 
 def test_a_kind_of_evidence_is_one_function_in_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
     def find_moon_phase(subject: Subject) -> list[Lead]:
-        cause = make_cause("setting", "moon", Pair("full", "new"), subject.places, ("the moon is full in A",))
+        cause = make_cause("state", "moon", Pair("full", "new"), subject.places, ("the moon is full in A",))
         return [Lead("misconfiguration", cause, (), "Wait for the new moon.")]
 
     monkeypatch.setattr("joulediff.diagnosis.evidence.find_leads.EVIDENCE", (*EVIDENCE, find_moon_phase))

@@ -19,6 +19,7 @@ from joulediff.diagnosis.draft import Investigation
 from joulediff.diagnosis.evidence.only_difference import find_only_difference
 from joulediff.diagnosis.merge import merge_same_causes
 from joulediff.diagnosis.significance import SPREAD, compare_rows
+from joulediff.diagnosis.summary.also_differs import set_aside_settings
 from joulediff.diagnosis.summary.assemble import assemble
 from joulediff.diagnosis.trials.verify_matches import verify_matches
 from joulediff.frameworks.jobs import LiveProgram
@@ -33,6 +34,7 @@ PASSES: tuple[Callable[[Investigation], None], ...] = (
     diagnose_rows,
     diagnose_host,
     diagnose_busy_wait,
+    set_aside_settings,
     merge_same_causes,
 )
 

@@ -15,7 +15,7 @@ from joulediff.diagnosis.lead import Lead, Subject
 from joulediff.diagnosis.significance import RowComparison
 from joulediff.diagnosis.trials.region_trials import RegionTrials
 from joulediff.frameworks.jobs import LiveProgram
-from joulediff.model.diff import RowVerdict, Thresholds
+from joulediff.model.diff import OtherDifference, RowVerdict, Thresholds
 from joulediff.model.finding import Cost, Proof, Trial, Verdict, Work
 from joulediff.model.pair import SideName
 from joulediff.model.progress import ProgressListener
@@ -66,6 +66,8 @@ class Draft:
     """Set if the cause is a host that spins while it waits."""
     call_key: object = None
     """Rows with the same key do more of the same work in one pair of calls, for one reason; None for other rows."""
+    set_aside: tuple[str, ...] = ()
+    """Settings that differ where its operators run, and that no trial confirmed."""
     proof_key: object = None
     """Rows with the same key have the same cause once it is proven; None if no other row can."""
 
@@ -88,6 +90,8 @@ class Investigation:
     drafts: list[Draft] = field(default_factory=list)
     settled: dict[int, RowVerdict] = field(default_factory=dict)
     """Verdicts on rows without a finding, by the number of the row."""
+    also_differs: list[OtherDifference] = field(default_factory=list)
+    """Settings that differ where operators run; those that a finding names as its cause are left out at the end."""
     notes: list[str] = field(default_factory=list)
     tried: int = 0
     """Number of rows that were tried by running a program."""

@@ -11,7 +11,7 @@ from joulediff.model.finding import Cost, Proof, ProofWord, weakest_proof
 from joulediff.model.pair import SIDES, Pair
 
 # A merged finding is confirmed if at least this share of its extra energy is.
-_MOST = 0.9
+CONFIRMED_SHARE = 0.9
 
 
 def merge_same_causes(work: Investigation) -> None:
@@ -28,6 +28,8 @@ def identity(draft: Draft) -> object:
     cause, side = draft.lead.cause, draft.expensive
     if draft.call_key is not None:
         return (draft.call_key, side, draft.verdict)
+    if draft.lead.kind == "unknown" and draft.set_aside:  # one of these settings may be the cause of all such rows
+        return ("setting", draft.set_aside, side, draft.verdict)
     is_configured = cause.type == "call_path" and draft.lead.kind == "misconfiguration"
     is_local = draft.lead.kind == "unknown" or cause.type in ("call_path", "redundancy")
     if is_local and not is_configured:
@@ -45,7 +47,7 @@ def merge(drafts: Sequence[Draft]) -> Draft:
     first = ordered[0]
     confirmed_j = sum(draft.cost.delta_j for draft in ordered if draft.confirmed)
     total_j = sum(draft.cost.delta_j for draft in ordered)
-    is_confirmed = first.confirmed and confirmed_j >= _MOST * total_j
+    is_confirmed = first.confirmed and confirmed_j >= CONFIRMED_SHARE * total_j
     return _join(first, ordered, name=f"{first.name}, {len(ordered) - 1} more", is_confirmed=is_confirmed)
 
 

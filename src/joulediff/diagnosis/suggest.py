@@ -9,10 +9,11 @@ from joulediff.model.place import Place
 from joulediff.model.run import Setting
 
 
-def suggest_search(cause: Cause, expensive: SideName) -> str:
+def suggest_search(cause: Cause, expensive: SideName, *, settings_differ: bool = False) -> str:
     """Return the sentence on where to search if no cause is known."""
     here = cause.locations.of(expensive)
-    return f"No cause was found. The costly call is {_at(here)}; compare the kernels of the two sides."
+    look = ", and the settings under 'also differs'" if settings_differ else ""
+    return f"No cause was found. The costly call is {_at(here)}; compare the kernels of the two sides{look}."
 
 
 def suggest_setting(cause: Cause, expensive: SideName) -> str:

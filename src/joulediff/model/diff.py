@@ -134,6 +134,18 @@ class ConditionDifference:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherDifference:
+    """A setting that differs between the programs and was not confirmed as the cause of a finding."""
+
+    name: str
+    a: Setting
+    b: Setting
+    location_a: Place | None
+    """The line of the user's code that sets it; None if it is not recorded."""
+    location_b: Place | None
+
+
+@dataclass(frozen=True, slots=True)
 class NotExplained:
     """The part of a significant difference between the steps that no finding explains."""
 
@@ -189,6 +201,8 @@ class Diff:
     notes: tuple[str, ...] = ()
     not_explained: NotExplained | None = None
     """Set if the ratio is significant and findings leave a significant part of the difference."""
+    also_differs: tuple[OtherDifference, ...] = ()
+    """Settings that can act on the operators of a side, and that no trial confirmed as a cause."""
     same_work: bool = False
     """Both sides ran the same operators and kernels on the same shapes; their energy may still differ."""
     divergences: tuple[NamedDivergence, ...] = ()

@@ -26,7 +26,13 @@ from joulediff.report.views.diff_sentences import (
 )
 from joulediff.report.views.diff_table import DiffLine, DiffTable, diff_table
 from joulediff.report.views.finding_sentences import Fact, file_names, finding_facts, mark_text, region_text
-from joulediff.report.views.other_differences import not_explained_facts, not_explained_title, places_of
+from joulediff.report.views.other_differences import (
+    ALSO_DIFFERS,
+    also_differs_texts,
+    not_explained_facts,
+    not_explained_title,
+    places_of,
+)
 from joulediff.report.views.short_texts import shorten
 
 # A comment on GitHub holds 65,536 characters.
@@ -57,6 +63,7 @@ def diff_to_markdown(diff: Diff, *, top: int = TOP_FINDINGS, every: bool = False
         ),
         [f"{len(plain.findings) - len(shown):,} more findings"] if len(shown) < len(plain.findings) else [],
         _not_explained(plain, files),
+        _also_differs(plain, files),
         _list(note_texts(plain)),
         [f"<sub>{escape(books_text(plain))}</sub>"],
         [f"next: {code(plain.next)}"] if plain.next is not None else [],
@@ -136,6 +143,12 @@ def _not_explained(diff: Diff, files: Mapping[str, str]) -> Iterator[str]:
     yield f"**{escape(not_explained_title(diff.not_explained))}**"
     yield ""
     yield from _fact_lines(not_explained_facts(diff.not_explained, files))
+
+
+def _also_differs(diff: Diff, files: Mapping[str, str]) -> Iterator[str]:
+    texts = also_differs_texts(diff, files)
+    if texts:
+        yield from (f"**{ALSO_DIFFERS}**", "", *_list(texts))
 
 
 def _fact_lines(facts: Iterable[Fact]) -> Iterator[str]:

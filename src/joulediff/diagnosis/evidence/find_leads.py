@@ -22,6 +22,7 @@ from joulediff.model.pair import SIDES, Pair, SideName
 from joulediff.model.run import Setting
 
 _PACKAGE = "package."
+_SAME_CALL = "the same call with the same inputs and settings ran other kernels, or the same ones at another cost"
 
 EVIDENCE: tuple[Callable[[Subject], list[Lead]], ...] = (
     find_state,
@@ -40,18 +41,19 @@ EVIDENCE: tuple[Callable[[Subject], list[Lead]], ...] = (
 def find_leads(subject: Subject) -> list[Lead]:
     """Return the causes that the evidence points to, the strongest first; at least one, which may be unknown."""
     leads = [lead for find in EVIDENCE for lead in find(subject)]
-    return leads or [_unknown_lead(subject)]
+    return leads or [unknown_lead(subject, _SAME_CALL)]
 
 
-def _unknown_lead(subject: Subject) -> Lead:
-    """Return the lead without a key: the kernels of both sides, and versions that differ."""
+def unknown_lead(subject: Subject, observation: str, *, settings_differ: bool = False) -> Lead:
+    """Return the lead without a key: an observation, the kernels of both sides, and versions that differ."""
     values: Pair[Setting] = Pair(*(_first_kernel(subject, side) for side in SIDES))
     evidence = (
-        "the same call with the same inputs and settings ran other kernels, or the same ones at another cost",
+        observation,
         *_differing_versions(subject),
     )
     cause = make_cause("kernel", None, values, subject.places, evidence)
-    return Lead("unknown", cause, (CALLS_OF_OTHER_SIDE,), suggest_search(cause, subject.expensive))
+    suggestion = suggest_search(cause, subject.expensive, settings_differ=settings_differ)
+    return Lead("unknown", cause, (CALLS_OF_OTHER_SIDE,), suggestion)
 
 
 def _first_kernel(subject: Subject, side: SideName) -> str | None:

@@ -17,7 +17,7 @@ from joulediff.model.finding import NOT_TRIED
 from joulediff.model.pair import SIDES, Pair, SideName
 from joulediff.model.run import Op, Setting
 
-_ENVIRONMENT = "env."
+ENVIRONMENT = "env."
 
 
 def find_settings(subject: Subject) -> list[Lead]:
@@ -41,7 +41,7 @@ def find_environment(subject: Subject) -> list[Lead]:
     differing = {key: values for key, values in _differing(subject).items() if _is_variable(key) and can_act(key, ops)}
     why = "the environment cannot be changed at run time"
     return [
-        _lead(subject, key, values, name=key.removeprefix(_ENVIRONMENT), not_tried=why)
+        _lead(subject, key, values, name=key.removeprefix(ENVIRONMENT), not_tried=why)
         for key, values in differing.items()
     ]
 
@@ -64,7 +64,7 @@ def _acting_switches(subject: Subject, differing: Mapping[str, object]) -> list[
 
 
 def _is_variable(key: str) -> bool:
-    return key.startswith(_ENVIRONMENT)
+    return key.startswith(ENVIRONMENT)
 
 
 def _ops_of(subject: Subject) -> list[Op]:

@@ -12,6 +12,7 @@ from joulediff.diagnosis.comparison import Comparison, name_divergence, ops_of
 from joulediff.diagnosis.draft import Draft, Investigation
 from joulediff.diagnosis.evidence.host import part_energy
 from joulediff.diagnosis.significance import RowComparison
+from joulediff.diagnosis.summary.also_differs import find_also_differs
 from joulediff.diagnosis.summary.not_explained import Remainder, explained_j, find_remainder
 from joulediff.model.diff import (
     SCHEMA,
@@ -82,6 +83,7 @@ def assemble(work: Investigation, conditions: tuple[ConditionDifference, ...], *
         thresholds=work.limits,
         notes=tuple(_notes(work)),
         not_explained=None if rest is None else rest.found,
+        also_differs=find_also_differs(work, numbered.findings),
         same_work=is_same,
         divergences=tuple(name_divergence(comparison.a, comparison.b, each) for each in comparison.divergences),
         outputs_agree=comparison.outputs_agree,

@@ -34,11 +34,18 @@ from joulediff.report.views.diff_sentences import (
 )
 from joulediff.report.views.diff_table import DiffLine, DiffTable, Part, diff_table
 from joulediff.report.views.finding_sentences import Fact, file_names, finding_facts, mark_text, region_text, short_mark
-from joulediff.report.views.other_differences import not_explained_facts, not_explained_title, places_of
+from joulediff.report.views.other_differences import (
+    ALSO_DIFFERS,
+    also_differs_texts,
+    not_explained_facts,
+    not_explained_title,
+    places_of,
+)
 
-# More warnings or notes than this are counted instead, so that the result stays on the screen.
+# More warnings, notes or other differences than this are counted instead, so that the result stays on the screen.
 _MAX_WARNINGS = 4
 _MAX_NOTES = 3
+_MAX_ALSO = 5
 _REST = "--all shows them"
 # With less room than this for texts, causes are only in the details under the table.
 _LEAST_TEXT = 56
@@ -178,6 +185,10 @@ def _details(diff: Diff, shown: Sequence[Finding], width: int, *, every: bool) -
         yield Text()
         yield Text(cut_end(not_explained_title(diff.not_explained), width), style="bold")
         yield _facts(list(not_explained_facts(diff.not_explained, files)), width)
+    also = also_differs_texts(diff, files)
+    if also:
+        yield from (Text(), Text(ALSO_DIFFERS, style="bold"))
+        yield from bullets(also, "-", "default", most=None if every else _MAX_ALSO, rest=_REST)
 
 
 def _title(number: int, finding: Finding, width: int) -> Text:

@@ -1,16 +1,17 @@
-"""What a diff shows beside its findings: the part of the difference that nothing explains, in sentences."""
+"""What a diff shows beside its findings: the part that nothing explains, and settings that also differ."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from joulediff.model.diff import Diff, NotExplained
+from joulediff.model.diff import Diff, NotExplained, OtherDifference
 from joulediff.model.place import Place
 from joulediff.model.units import format_energy
 from joulediff.report.views.finding_sentences import Fact, line_text, place_text
-from joulediff.report.views.short_texts import in_one_unit
+from joulediff.report.views.short_texts import in_one_unit, value_text
 
 NOT_EXPLAINED = "not explained"
+ALSO_DIFFERS = "also differs, not confirmed as a cause"
 
 
 def not_explained_title(found: NotExplained) -> str:
@@ -49,4 +50,20 @@ def not_explained_place(found: NotExplained, files: Mapping[str, str]) -> str:
 def places_of(diff: Diff) -> tuple[Place, ...]:
     """Return all places beside those of findings."""
     found = diff.not_explained
-    return () if found is None else (*found.functions_a, *found.functions_b)
+    open_places = () if found is None else (*found.functions_a, *found.functions_b)
+    set_places = (place for each in diff.also_differs for place in (each.location_a, each.location_b))
+    return (*open_places, *(place for place in set_places if place is not None))
+
+
+def also_differs_texts(diff: Diff, files: Mapping[str, str]) -> list[str]:
+    """Return each setting that also differs: `allow_tf32: False ↔ True (A hf.py:3)`; none if no energy differs."""
+    if not diff.findings and diff.not_explained is None:
+        return []
+    return [_difference_text(each, files) for each in diff.also_differs]
+
+
+def _difference_text(found: OtherDifference, files: Mapping[str, str]) -> str:
+    places = (("A", found.location_a), ("B", found.location_b))
+    known = ", ".join(f"{side} {line_text(place, files)}" for side, place in places if place is not None)
+    values = f"{found.name}: {value_text(found.a)} ↔ {value_text(found.b)}"
+    return f"{values} ({known})" if known else values
