@@ -60,6 +60,7 @@ $ joulediff cases show {id:<29}# one case; --programs shows both programs
 $ joulediff cases run {id:<30}# record both programs, compare, judge
 $ joulediff cases run --all --keep kept             # all that can run here, half a minute each
 $ joulediff cases judge kept                        # judge the kept results again, without the device
+$ joulediff cases recompute kept                    # the same, and store the judgements that changed
 ```
 
 | option of `run` | meaning |

@@ -13,7 +13,8 @@ from joulediff.archive.reader import load
 from joulediff.cases.case import Case
 from joulediff.cases.judge import GOOD, judge
 from joulediff.cases.library import find_cases
-from joulediff.cases.results import judge_diff
+from joulediff.cases.recorded import find_edited
+from joulediff.cases.results import judge_diff, read_results
 from joulediff.cases.run import DIFF, RUNS
 from joulediff.diagnosis.compare import diagnose
 from joulediff.model.diff import Diff, Ledger
@@ -54,6 +55,12 @@ def offline(folder: Path) -> Diff:
 @cache
 def saved(folder: Path) -> Diff:
     return diff_from_json((folder / DIFF).read_bytes())
+
+
+@pytest.mark.parametrize("folder", sorted({folder.parent for folder in KEPT.values()}), ids=lambda folder: folder.name)
+def test_what_was_measured_is_as_it_was_recorded(folder: Path) -> None:
+    judgements = {each.case: each for each in read_results(folder)}
+    assert list(find_edited(folder, judgements)) == [], "record the case again, or restore its files"
 
 
 @kept

@@ -16,7 +16,8 @@ from case_builders import GELU, write_case, write_copies, write_toml
 from diff_builders import gpt2_diff, side
 from joulediff.archive.reader import load
 from joulediff.archive.writer import save
-from joulediff.cases.results import read_results
+from joulediff.cases.case import read_case
+from joulediff.cases.results import judge_diff, open_results, read_results
 from joulediff.cases.run import SAME_LABEL
 from joulediff.cli import main
 from joulediff.report.json.diff import diff_from_json, diff_to_json
@@ -233,6 +234,19 @@ def test_what_was_kept_and_is_damaged(cases: Cases) -> None:
     assert "tf32: cannot read kept/tf32/diff.json: it holds no diff" in out
     assert "- cut: " in out and "unknown: the library has no such case" in out
     assert "1 of 4 found and confirmed (1 replacement confirmed), 3 failed" in out
+
+
+def test_judgements_are_computed_anew(cases: Cases) -> None:
+    folder = write_case(Path("lib/tf32"), **GELU)
+    keep(Path("kept/tf32"), a="wasteful", b="lean")
+    with open_results(Path("kept")) as results:
+        results.add(judge_diff(read_case(folder), Path("kept/tf32")))
+    assert cases("recompute", "kept") == (0, "0 judgements changed\n", "")
+    write_case(Path("lib/tf32"), **GELU, lines=["no such line"])
+    assert cases("recompute", "kept", "tf32") == (0, "tf32: outcome, line_right, note\n1 judgement changed\n", "")
+    Path("kept/tf32/a.jd").unlink()
+    code, _, err = cases("recompute", "kept")
+    assert code == 1 and "kept is not as it was recorded: tf32/a.jd" in err
 
 
 def test_a_broken_case_is_no_matter_of_the_others(cases: Cases) -> None:

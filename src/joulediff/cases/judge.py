@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from joulediff.cases.answer import Answer, first_against
@@ -25,6 +25,15 @@ Outcome = Literal["found", "partly", "missed", "failed", "fixed upstream", "not 
 GOOD: tuple[Outcome, ...] = ("found", "fixed upstream", "clean")
 STILL_THERE = "the case is marked as fixed, but the waste is still there"
 _KINDS: dict[FindingKind, str] = {"api_misuse": "API misuse"}
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """The fields of a stored result that were computed anew, from which files, and with which version."""
+
+    fields: tuple[str, ...]
+    sources: tuple[str, ...] = field(metadata={"name": "from"})
+    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +76,8 @@ class Judgement:
     note: str = ""
     device: str = ""
     versions: str = ""
+    recomputed: Recomputed | None = None
+    """Set if `joulediff cases recompute` changed fields after the recording."""
 
     @property
     def confirmed(self) -> bool:

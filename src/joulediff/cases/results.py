@@ -1,4 +1,4 @@
-"""A folder with the results of cases: `results.json`, and for each case its recordings and its diff.
+"""A folder with the results of cases: `results.json`, `recorded.json`, and for each case its recordings and its diff.
 
 `results.json` is written after each case and keeps other cases, so that a library that takes hours can run in parts.
 """
@@ -16,6 +16,7 @@ from joulediff.archive.reader import load
 from joulediff.archive.writer import open_folder
 from joulediff.cases.case import Case
 from joulediff.cases.judge import Judgement, judge, judge_same
+from joulediff.cases.recorded import write_recorded
 from joulediff.cases.run import DIFF, RUNS, is_same
 from joulediff.model.diff import Diff
 from joulediff.model.errors import ArchiveError, JoulediffError
@@ -87,6 +88,7 @@ class ResultsFolder:
         self.judged.append(judgement)
         if self.is_kept:
             write_results(self.folder, self.judged, self.before)
+            write_recorded(self.folder, judgement)
 
 
 @contextmanager

@@ -156,6 +156,30 @@ def judge_command(library: Path | None, folder: str, json_to: str | None, markdo
     return 0 if all_good(judgements) else NOT_FOUND
 
 
+@command.command("recompute")
+@click.argument("folder", metavar="FOLDER")
+@click.argument("names", metavar="[ID...]", nargs=-1)
+@verbose_option
+@click.pass_obj
+def recompute_command(library: Path | None, folder: str, names: tuple[str, ...]) -> int:
+    """Judge kept results again, and store what changed.
+
+    FOLDER is that of `joulediff cases run --keep FOLDER`. Judgements follow from the stored diffs and recordings and
+    from case.toml. results.json notes which fields changed, from what and with which version. Nothing that was measured
+    changes; a folder that was edited after the recording is refused.
+    """
+    from joulediff.cases.library import find_cases
+    from joulediff.cases.recompute import recompute
+    from joulediff.report.views.short_texts import count_text
+
+    changes = 0
+    for change in recompute(Path(folder), find_cases(library), names):
+        click.echo(f"{change.case}: {', '.join(change.fields)}")
+        changes += 1
+    click.echo(f"{count_text(changes, 'judgement')} changed")
+    return 0
+
+
 def _lacking(cases: list[Case] | tuple[Case, ...]) -> dict[str, str | None]:
     from joulediff.cases.library import choose_device, has_nvidia, lacks
 
