@@ -63,6 +63,15 @@ def suggest_leaving_out(cause: Cause, expensive: SideName) -> str:
     return f"Leave out {cause.key}{_where(cause.locations.of(expensive))}: the other side does without it."
 
 
+def suggest_keeping(cause: Cause, expensive: SideName) -> str:
+    """Return that a call is made once and its result kept."""
+    count = cause.values.of(expensive)
+    return (
+        f"Call {cause.key} once and keep its result{_where(cause.locations.of(expensive))}: "
+        f"it computes the same values {count} times in a step."
+    )
+
+
 def suggest_no_wait(cause: Cause, expensive: SideName) -> str:
     """Return that a line does not wait for the device."""
     here = cause.locations.of(expensive)

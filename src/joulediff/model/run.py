@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 from joulediff.model.energy import Energy, Source, to_energy
 from joulediff.model.measurement import Measurement
-from joulediff.model.signature import Signature
+from joulediff.model.signature import Signature, compare
 
 Phase = Literal["forward", "backward", "optimizer"]
 
@@ -364,13 +364,17 @@ class Run:
 _MAX_KEPT_PATH = 256
 
 
+# Kernels that add in varying order round differently.
+_SAME_RESULT = 1e-5
+
+
 class RunIndex:
     """Tables over the tuples of a run, each built at its first use."""
 
     def __init__(self, run: Run) -> None:
         # Not the run itself, which holds its index: a cycle would keep both until the next garbage collection.
         self._ops, self._values, self._frames = run.ops, run.values, run.frames
-        self._kernels, self._sources = run.kernels, run.sources
+        self._kernels, self._sources, self._signatures = run.kernels, run.sources, run.signatures
         self._paths: dict[int | None, tuple[Frame, ...]] = {None: ()}
 
     @cached_property
@@ -390,6 +394,46 @@ class RunIndex:
             for value in dict.fromkeys(op.inputs):
                 found[value].append(op.id)
         return found
+
+    @cached_property
+    def same_before(self) -> Sequence[int]:
+        """By operator: the first operator of the run that did the same on the same values; itself if none did.
+
+        The same operator with the same arguments on equal inputs, whose outputs are equal too: random numbers differ.
+        """
+        found: list[int] = []
+        values: dict[int, object] = {}
+        first_of: dict[object, list[int]] = {}
+        for op in self._ops:
+            inputs = tuple(self._value_class(values, value) for value in op.inputs)
+            known = first_of.setdefault((op.name, op.overload, op.arguments, inputs), [])
+            first = next((each for each in known if self._has_same_results(each, op.id)), op.id)
+            if first == op.id:
+                known.append(first)
+            found.append(first)
+            for at, value in enumerate((*op.outputs, *op.writes)):
+                values.setdefault(value, (first, at))
+        return found
+
+    def _value_class(self, known: dict[int, object], value: int) -> object:
+        """Return a key of a value: the operator that made it, or the content of a tensor that the step was given."""
+        if value not in known:
+            found = self._values[value]
+            content = None if found.signature is None else self._signatures[found.signature]
+            known[value] = ("given", value) if content is None else (content, found.shape, found.dtype)
+        return known[value]
+
+    def _has_same_results(self, one: int, other: int) -> bool:
+        a, b = ([*self._ops[op].outputs, *self._ops[op].writes] for op in (one, other))
+        return len(a) == len(b) and all(self._is_same_result(x, y) for x, y in zip(a, b, strict=True))
+
+    def _is_same_result(self, x: int, y: int) -> bool:
+        if self._values[x].form != self._values[y].form:
+            return False
+        a, b = self._values[x].signature, self._values[y].signature
+        if a is None or b is None:
+            return a is b
+        return compare(self._signatures[a], self._signatures[b], tolerance=_SAME_RESULT, extremes=True)
 
     @cached_property
     def ops_by_frame(self) -> Mapping[int | None, Sequence[int]]:

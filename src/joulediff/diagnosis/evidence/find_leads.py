@@ -14,6 +14,7 @@ from joulediff.diagnosis.evidence.calls.call_path import find_call_path
 from joulediff.diagnosis.evidence.discarded_outputs import find_discarded_outputs
 from joulediff.diagnosis.evidence.layout import find_layout
 from joulediff.diagnosis.evidence.redundancy import find_extra_inputs, find_redundancy
+from joulediff.diagnosis.evidence.repetition import find_repetition
 from joulediff.diagnosis.evidence.settings import find_environment, find_settings
 from joulediff.diagnosis.evidence.state import find_state
 from joulediff.diagnosis.lead import CALLS_OF_OTHER_SIDE, Lead, Subject, make_cause
@@ -27,6 +28,7 @@ _SAME_CALL = "the same call with the same inputs and settings ran other kernels,
 EVIDENCE: tuple[Callable[[Subject], list[Lead]], ...] = (
     find_state,
     find_arguments,
+    find_repetition,
     find_discarded_outputs,
     find_layout,
     find_settings,

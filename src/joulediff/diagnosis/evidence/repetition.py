@@ -1,0 +1,144 @@
+"""Evidence: the expensive side does the same work on the same values several times in one step.
+
+Two operators do the same if they have the same name, arguments and results, and their inputs are equal. The cheap side
+must do it less often: work that both programs repeat is no cause of a difference.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from joulediff.diagnosis.comparison import Comparison, ops_of, to_place
+from joulediff.diagnosis.evidence.calls.source_calls import call_behind, calls_in
+from joulediff.diagnosis.lead import Change, Lead, Subject, make_cause
+from joulediff.diagnosis.suggest import suggest_keeping
+from joulediff.frameworks.framework import outer_path, place_of
+from joulediff.model.energy import joules_of
+from joulediff.model.pair import Pair, SideName, pair_from
+from joulediff.model.place import Place
+from joulediff.model.run import Frame, Run, Setting, work_of
+
+# Operators with this share of a region's energy must be repeated: the rest may differ from one time to the next.
+_MOST = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """Work that a run repeats: the operators of one time, how often they run, and the call that runs them."""
+
+    ops: int
+    times: int
+    times_other: int
+    key: str
+    place: Place | None
+
+
+def find_repetition(subject: Subject) -> list[Lead]:
+    """Return the call that is repeated, if most of the region's energy is in operators that ran before alike."""
+    found = _find(subject)
+    if found is None:
+        return []
+    side = subject.expensive
+    values: Pair[Setting] = pair_from(side, found.times, found.times_other)
+    locations = pair_from(side, found.place or subject.place(side), subject.place(subject.cheap))
+    operators = "operator" if found.ops == 1 else f"{found.ops} operators"
+    evidence = (
+        f"the same {operators} on the same values, {found.times} times in a step; "
+        f"the other side runs them {_times(found.times_other)}"
+    )
+    cause = make_cause("repetition", found.key, values, locations, (evidence,))
+    changes = () if subject.region.basis == "call" else (Change(f"{found.key} left out", calls=True),)
+    return [Lead("redundant", cause, changes, suggest_keeping(cause, side))]
+
+
+def _times(count: int) -> str:
+    words = {0: "never", 1: "once", 2: "twice"}
+    return words.get(count, f"{count} times")
+
+
+def _find(subject: Subject) -> Repetition | None:
+    comparison, side, op = subject.comparison, subject.expensive, subject.op(subject.expensive)
+    run = comparison.run(side)
+    # A copy that the cheap side does without is better left out than kept.
+    if op is None or not run.index.kernels[op] or subject.region.kind == "movement":
+        return None
+    first = run.index.same_before
+    sizes = Counter(first)
+    if sizes[first[op]] < 2 or not _is_mostly_repeated(comparison, side, ops_of(subject.region, side), sizes):
+        return None
+    same = [each for each, kind in enumerate(first) if kind == first[op]]
+    others = _times_on_cheap_side(subject, same)
+    if others >= len(same):
+        return None
+    function = _repeated_function(run, op, sizes)
+    if function is None:
+        frame = place_of(run, op)
+        return Repetition(1, len(same), others, call_behind(run, op, frame), to_place(run, frame))
+    inside = [each for each in _ops_in(run, function) if run.index.kernels[each]]
+    kinds = len({first[each] for each in inside})
+    return Repetition(kinds, len(same), others, *_name_call(run, function))
+
+
+def _is_mostly_repeated(comparison: Comparison, side: SideName, ops: Iterable[int], sizes: Counter[int]) -> bool:
+    costs, first = comparison.costs[side], comparison.run(side).index.same_before
+    each_j = {op: joules_of(costs.of([op])) for op in ops if costs.kernels[op]}
+    repeated_j = sum(own_j for op, own_j in each_j.items() if sizes[first[op]] > 1)
+    return repeated_j >= _MOST * sum(each_j.values())
+
+
+def _times_on_cheap_side(subject: Subject, same: Sequence[int]) -> int:
+    """Return how often the cheap side does the same work, in the regions of the repeated operators."""
+    comparison, side = subject.comparison, subject.expensive
+    run, other = comparison.run(side), comparison.run(subject.cheap)
+    wanted = work_of(run, same[0], device=False, alignment=False, kernels=False)
+    members = set(same)
+    regions = [each for each in comparison.regions if members.intersection(ops_of(each, side))]
+    like = [
+        op
+        for region in regions
+        for op in ops_of(region, subject.cheap)
+        if work_of(other, op, device=False, alignment=False, kernels=False) == wanted
+    ]
+    first = other.index.same_before
+    sizes = Counter(first)
+    return max((sizes[first[op]] for op in like), default=0)
+
+
+def _repeated_function(run: Run, op: int, sizes: Counter[int]) -> Frame | None:
+    """Return the outermost function on the way to an operator whose work is all repeated; None if there is none."""
+    first = run.index.same_before
+    for frame in outer_path(run, op):
+        inside = [each for each in _ops_in(run, frame) if run.index.kernels[each]]
+        if frame.parent is not None and all(sizes[first[each]] > 1 for each in inside):
+            return frame
+    return None
+
+
+def _ops_in(run: Run, frame: Frame) -> list[int]:
+    """Return the operators of a function that was called where a frame was: any line of it counts."""
+    return [
+        op
+        for number, ops in run.index.ops_by_frame.items()
+        if any((each.parent, each.function) == (frame.parent, frame.function) for each in run.index.path_to(number))
+        for op in ops
+    ]
+
+
+def _name_call(run: Run, function: Frame) -> tuple[str, Place | None]:
+    """Return the call of a repeated function in the nearest line of the user's, and that line."""
+    assert function.parent is not None
+    callers = run.index.path_to(function.parent)
+    own = [frame for frame in callers if frame.owner is None]
+    line = own[-1] if own else callers[-1]
+    words = [word for word in function.function.split(".") if not word.startswith("<")]
+    text = run.line_text(line.file, line.line) or ""
+    called = next((word for word in reversed(words) if word in calls_in(text)), None)
+    return called or _call_at(run, line) or ".".join(words[-2:]), to_place(run, line)
+
+
+def _call_at(run: Run, line: Frame) -> str | None:
+    """Return the only call of a line."""
+    calls = calls_in(run.line_text(line.file, line.line) or "")
+    return calls[0] if len(calls) == 1 else None
