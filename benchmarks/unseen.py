@@ -3,10 +3,12 @@
     python benchmarks/unseen.py                                    # all pairs that waste on this machine's device
     python benchmarks/unseen.py --only stft-two-sided --timings    # one, and where its time goes
     python benchmarks/unseen.py --aa --same-work-counts            # each program with itself: any finding is false
+    python benchmarks/unseen.py --device cuda --store tests/unseen/results/final-h200.json --skip-done --budget 480
 
 Each pair is a folder of `tests/unseen` with `wasteful.py`, `lean.py` and `expect.toml`, which has the accepted kinds,
-keys and lines of the first finding. `--json` adds a line to a file after each pair; a pair that is there and ran again
-counts with its last line. Recordings and diffs are kept in `.unseen`.
+keys and lines of the first finding. `--store` adds a line to a file after each pair, and `--skip-done` continues such a
+file; a pair that ran again counts with its last line. A pair that fails, or takes longer than `--limit`, counts as
+failed. Recordings and diffs are kept in `.unseen`. docs/make_unseen.py makes docs/unseen.md from the stored files.
 """
 
 from __future__ import annotations
@@ -15,12 +17,12 @@ import argparse
 import json
 import os
 import re
-import signal
+import subprocess
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -28,15 +30,14 @@ from typing import get_args
 
 from joulediff.cases import library
 from joulediff.cases.case import Case, DeviceName
-from joulediff.cases.judge import Judgement
 from joulediff.cases.judgement_report import step_text
-from joulediff.cases.run import Job, JobOptions, JobResult, ProgramName, run_jobs
+from joulediff.cases.run import Job, JobOptions, JobResult, ProgramName
+from joulediff.cases.run_all import LIMIT_S, run_all
 from joulediff.model.diff import Diff
 from joulediff.model.energy import Ratio
 from joulediff.model.finding import Finding, FindingKind
 from joulediff.model.options import CASE_OPTIONS
 from joulediff.model.progress import ProgressListener
-from joulediff.process.exit_reasons import Stopped
 from joulediff.version import __version__
 
 if sys.version_info >= (3, 11):
@@ -51,8 +52,6 @@ CLASSES = (
     *("argument", "shape", "state", "host", "repetition", "setting", "layout", "call", "redundancy"),
     *("optimizer", "training", "systems"),
 )
-# A pair that takes longer hangs.
-LIMIT_S = 400
 _NUMBER = re.compile(r"\d+")
 
 
@@ -137,6 +136,8 @@ class Record:
     versions: str
     machine: str
     timings: Mapping[str, float]
+    commit: str = ""
+    """The commit of the code that ran, if it is known."""
 
     @property
     def right(self) -> bool:
@@ -233,7 +234,7 @@ def read_records(path: Path) -> list[Record]:
     return list(found.values())
 
 
-def make_record(pair: Pair, job: Job, result: JobResult, timings: Mapping[str, float]) -> Record:
+def make_record(pair: Pair, job: Job, result: JobResult, timings: Mapping[str, float], commit: str = "") -> Record:
     """Return the result of a job as a record."""
     judged, ratio = result.judgement, result.judgement.end_to_end
     return Record(
@@ -261,6 +262,7 @@ def make_record(pair: Pair, job: Job, result: JobResult, timings: Mapping[str, f
         versions=judged.versions,
         machine=judged.device,
         timings=dict(timings),
+        commit=commit,
     )
 
 
@@ -294,55 +296,6 @@ class Stopwatch(ProgressListener):
         now_s = time.monotonic()
         self.seconds[self._stage] += now_s - self._since_s
         self._since_s = now_s
-
-
-class TookTooLong(Exception):
-    """A pair did not end in time."""
-
-
-@contextmanager
-def limited(seconds: int) -> Iterator[None]:
-    """Raise TookTooLong when the seconds are over."""
-
-    def stop(*_: object) -> None:
-        raise TookTooLong(f"it did not end in {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def run_all(jobs: Sequence[Job], *, limit_s: int) -> Iterator[tuple[Job, JobResult, Stopwatch]]:
-    """Yield each job with its result and its times. A pair that fails, in whatever way, stops no other."""
-    left, watches = list(jobs), {}
-
-    def open_listener(_: int, job: Job) -> Stopwatch:
-        watches[id(job)] = Stopwatch()
-        signal.alarm(limit_s)
-        return watches[id(job)]
-
-    while left:
-        try:
-            with limited(limit_s), closing(run_jobs(tuple(left), open_listener)) as running:
-                for job, result in running:
-                    signal.alarm(0)
-                    left.remove(job)
-                    watch = watches.get(id(job)) or Stopwatch()
-                    watch.stop()
-                    yield job, result, watch
-        except (Stopped, GeneratorExit):
-            raise
-        except Exception as error:  # noqa: BLE001 (an error of the diagnosis itself is a result)
-            job = left.pop(0)
-            watch = watches.get(id(job)) or Stopwatch()
-            watch.stop()
-            note = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            failed = Judgement(job.case.id, "failed", note=note, seconds=sum(watch.seconds.values()))
-            yield job, JobResult(failed), watch
 
 
 def show(record: Record) -> None:
@@ -379,8 +332,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=get_args(DeviceName), help="[cuda if there is a GPU, else cpu]")
     parser.add_argument("--only", metavar="NAME,...", help="Run only these pairs.")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="Add a line with each result to this file.")
-    parser.add_argument("--missing", action="store_true", help="Leave out pairs that have a line in OUT.")
+    parser.add_argument("--store", "--json", type=Path, metavar="OUT", help="Add a line with each result to this file.")
+    parser.add_argument("--skip-done", action="store_true", help="Leave out pairs that have a line in OUT.")
     parser.add_argument("--aa", action="store_true", help="Compare each program with itself instead.")
     parser.add_argument("--same-work-counts", action="store_true", help="Test rows with the same work as well.")
     parser.add_argument("--timings", action="store_true", help="Print the seconds of each stage.")
@@ -390,6 +343,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--limit", type=int, default=LIMIT_S, help="Seconds after which a pair fails.")
     parser.add_argument("--budget", type=float, default=float("inf"), help="Seconds after which no pair is begun.")
     parser.add_argument("--keep", type=Path, default=Path(".unseen"), help="Folder for recordings and diffs.")
+    parser.add_argument("--commit", default=None, help="The commit of this code.  [that of the checkout]")
     parser.add_argument("--pairs", type=Path, default=PAIRS, help="Folder of the pairs.")
     chosen = parser.parse_args(words)
     device: DeviceName = chosen.device or ("cuda" if library.has_nvidia() else "cpu")
@@ -399,36 +353,56 @@ def main(words: Sequence[str] | None = None) -> int:
     names = chosen.only.split(",") if chosen.only else list(pairs)
     if unknown := [name for name in names if name not in pairs]:
         parser.error(f"no pair is called {unknown[0]}")
-    before = read_records(chosen.json) if chosen.json is not None else []
+    before = read_records(chosen.store) if chosen.store is not None else []
     jobs = list(make_jobs([pairs[name] for name in names], device, chosen))
-    if chosen.missing:
-        done = {(each.pair, each.mode, each.same_work_counts) for each in before if each.outcome != "failed"}
+    if chosen.skip_done:
+        done = {(each.pair, each.mode, each.same_work_counts) for each in before}
         jobs = [
             job for job in jobs if (job.case.id, job.options.same or "pair", job.options.same_work_counts) not in done
         ]
-    records, begin_s = [], time.monotonic()
-    for job, result, watch in run_all(jobs, limit_s=chosen.limit):
-        if result.judgement.outcome == "not run":
-            continue
-        record = make_record(pairs[job.case.id], job, result, watch.seconds)
-        records.append(record)
-        show(record)
-        if chosen.timings:
-            for stage, seconds in sorted(watch.seconds.items(), key=lambda each: -each[1])[:12]:
-                print(f"    {seconds:6.1f} s  {stage}")
-        if chosen.json is not None:
-            chosen.json.parent.mkdir(parents=True, exist_ok=True)
-            with chosen.json.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(asdict(record), ensure_ascii=False) + "\n")
-        if time.monotonic() - begin_s > chosen.budget:
-            print("the budget is spent: the other pairs are not run")
-            break
+    commit = find_commit() if chosen.commit is None else chosen.commit
+    records, begin_s, watches = [], time.monotonic(), {}
+
+    def open_listener(_: int, job: Job) -> Stopwatch:
+        return watches.setdefault(id(job), Stopwatch())
+
+    with closing(run_all(jobs, open_listener, limit_s=chosen.limit)) as running:
+        for job, result in running:
+            if result.judgement.outcome == "not run":
+                continue
+            watch = watches.setdefault(id(job), Stopwatch())
+            watch.stop()
+            record = make_record(pairs[job.case.id], job, result, watch.seconds, commit)
+            records.append(record)
+            show(record)
+            if chosen.timings:
+                for stage, seconds in sorted(watch.seconds.items(), key=lambda each: -each[1])[:12]:
+                    print(f"    {seconds:6.1f} s  {stage}")
+            if chosen.store is not None:
+                chosen.store.parent.mkdir(parents=True, exist_ok=True)
+                with chosen.store.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(asdict(record), ensure_ascii=False) + "\n")
+            if time.monotonic() - begin_s > chosen.budget:
+                print("the budget is spent: the other pairs are not run")
+                break
     print(score_text(records))
-    everything = read_records(chosen.json) if chosen.json is not None else []
+    everything = read_records(chosen.store) if chosen.store is not None else []
     if len(everything) > len(records):
-        print(f"in {chosen.json}:\n{score_text(everything)}")
+        print(f"in {chosen.store}:\n{score_text(everything)}")
     is_good = all(each.right or each.outcome == "clean" for each in records)
     return 0 if is_good and not any(each.false_confirmed for each in records) else 1
+
+
+def find_commit() -> str:
+    """Return the commit of the checkout, with a + if files changed since; empty where there is none."""
+    try:
+        found = [
+            subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+            for words in (("rev-parse", "--short", "HEAD"), ("status", "--porcelain", "--untracked-files=no", "src"))
+        ]
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return f"{found[0]}{'+' if found[1] else ''}"
 
 
 def make_jobs(pairs: Sequence[Pair], device: DeviceName, chosen: argparse.Namespace) -> Iterator[Job]:

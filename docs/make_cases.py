@@ -70,7 +70,10 @@ $ joulediff cases recompute kept                    # the same, and store the ju
 | `--size small` or `large` | how much work; by default `large` on a GPU, `small` on a CPU |
 | `--lean` | run the lean program on both sides; a finding is an error |
 | `--confirm` | also measure the whole program with each fix that can be applied from outside |
-| `--keep FOLDER` | keep recordings, diffs and `results.json` |
+| `--keep FOLDER` | keep recordings, diffs and `results.json`, written after each case |
+| `--skip-done` | leave out cases that have a result in FOLDER: continues a run that was stopped |
+| `--limit SECONDS` | a case that takes longer fails, and the next one runs; by default 400 |
+| `--budget SECONDS` | begin no case after that time |
 | `--json FILE`, `--markdown FILE` | write the table to FILE |
 
 Exit code 0: every case that ran is found or fixed upstream; 3: one is not; 1: an error before any case.

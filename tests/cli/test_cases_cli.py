@@ -188,6 +188,26 @@ def test_stopping_keeps_what_was_judged(cases: Cases, monkeypatch: pytest.Monkey
     assert len(json.loads(Path("report.json").read_text())["judgements"]) == 1
 
 
+def test_a_run_that_reached_its_budget_is_continued(cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b", "c"):
+        write_case(Path("lib") / name, **GELU)
+    begun = []
+
+    def run_case(case: Any, **_: Any) -> Any:
+        begun.append(case.id)
+        keep(Path("kept") / case.id, a="wasteful", b="lean")
+        return gpt2_diff(), {"a": Path("kept") / case.id / "a.jd"}
+
+    monkeypatch.setattr("joulediff.cases.run.run_case", run_case)
+    code, out, _ = cases("run", "--all", *SHORT, "--keep", "kept", "--budget", "0")
+    assert code == 0 and "the budget is spent; not begun: 2 of 3\n" in out
+    code, out, _ = cases("run", "--all", *SHORT, "--keep", "kept", "--skip-done")
+    assert (code, begun) == (0, ["a", "b", "c"])
+    assert [each.case for each in read_results(Path("kept"))] == ["a", "b", "c"]
+    assert "2 of 2 found and confirmed" in out
+    assert "--skip-done needs a folder" in cases("run", "--all", "--skip-done")[2]
+
+
 def test_a_stop_while_fixes_are_tried_is_one(cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
     """A diagnosis continues after Ctrl-C has ended the programs; such a diff must not be judged."""
     write_case(Path("lib/tf32"))

@@ -125,31 +125,11 @@ def test_the_last_record_of_a_pair_counts(tmp_path: Path) -> None:
     assert unseen.read_records(tmp_path / "none.json") == []
 
 
-def test_a_pair_that_fails_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    pairs = unseen.find_pairs()[:3]
-    chosen = unseen.argparse.Namespace(
-        seconds=1.0, replay_seconds=1.0, wait=0.0, aa=False, same_work_counts=False, keep=Path("kept")
-    )
-    jobs = list(unseen.make_jobs(pairs, "cpu", chosen))
-
-    def run_jobs(jobs: Any, open_listener: Any) -> Any:
-        for number, job in enumerate(jobs):
-            open_listener(number, job)
-            if job.case.id == pairs[1].folder.name:
-                raise ZeroDivisionError("in the diagnosis")
-            yield job, unseen.JobResult(unseen.Judgement(job.case.id, "missed"))
-
-    monkeypatch.setattr(unseen, "run_jobs", run_jobs)
-    found = [result.judgement for _, result, _ in unseen.run_all(jobs, limit_s=60)]
-    assert [each.outcome for each in found] == ["missed", "failed", "missed"]
-    assert found[1].note == "ZeroDivisionError: in the diagnosis"
-
-
 @pytest.mark.live
 def test_quick_pairs_run_to_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     file = tmp_path / "records.json"
-    words = ["--device", "cpu", "--only", ",".join(QUICK), "--json", str(file), "--keep", str(tmp_path / "kept")]
+    words = ["--device", "cpu", "--only", ",".join(QUICK), "--store", str(file), "--keep", str(tmp_path / "kept")]
     unseen.main([*words, "--seconds", "0.5", "--replay-seconds", "2", "--wait", "0"])
     records = unseen.read_records(file)
     assert [each.pair for each in records] == list(QUICK)

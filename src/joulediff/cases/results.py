@@ -83,6 +83,10 @@ class ResultsFolder:
     before: Sequence[Judgement] = ()
     judged: list[Judgement] = field(default_factory=list)
 
+    def has(self, case: str) -> bool:
+        """Return whether an earlier call has run a case."""
+        return any(each.case == case and each.outcome != "not run" for each in self.before)
+
     def add(self, judgement: Judgement) -> None:
         """Add a judgement; a kept folder stores it at once."""
         self.judged.append(judgement)

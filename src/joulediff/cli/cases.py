@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Sequence
 from contextlib import closing
@@ -88,6 +89,9 @@ def show_command(library: Path | None, name: str, programs: bool) -> int:  # noq
 @click.option("--lean", is_flag=True, help="Compare the lean program with itself; a finding is an error.")
 @click.option("--confirm", is_flag=True, help="Run the whole program again with each fix that can be applied.")
 @click.option("--keep", metavar="FOLDER", help="Keep recordings, diffs and results.json there.")
+@click.option("--skip-done", is_flag=True, help="Leave out cases that have a result in the folder of --keep.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="SECONDS", help="Time after which a case fails.  [400]")
+@click.option("--budget", type=click.FloatRange(min=0), metavar="SECONDS", help="Time after which no case begins.")
 @json_option
 @markdown_option
 @recording_options(CASE_OPTIONS)
@@ -103,11 +107,16 @@ def run_command(
     lean: bool,  # noqa: FBT001
     confirm: bool,  # noqa: FBT001
     keep: str | None,
+    skip_done: bool,  # noqa: FBT001
+    limit: int | None,
+    budget: float | None,
     json_to: str | None,
     markdown_to: str | None,
     options: RecordOptions,
 ) -> int:
     """Run cases, and judge the findings of each diff.
+
+    With --keep, results are stored after each case: --skip-done continues a run that was stopped or reached its budget.
 
     Exit code 0: every case that ran is found, or fixed upstream; 3: one is not.
     """
@@ -115,8 +124,11 @@ def run_command(
     from joulediff.cases.results import open_results
     from joulediff.cases.run import JobOptions
     from joulediff.cli.output import ReportFiles, stdout_kept_clean
+    from joulediff.model.errors import JoulediffError
 
     cases = _choose(library, names, every=every, only=only)
+    if skip_done and keep is None:
+        raise JoulediffError("--skip-done needs a folder with results", fix="name it with --keep FOLDER")
     files = ReportFiles({"--json": json_to, "--markdown": markdown_to})
     files.refuse()
     how = JobOptions(options, device, size, confirm=confirm, same="lean" if lean else None)
@@ -126,7 +138,8 @@ def run_command(
     with open_results(folder) as results:
         try:
             with stdout_kept_clean(files.takes_stdout):
-                _run_all(cases, how, results, is_quiet=files.takes_stdout)
+                left = [case for case in cases if not (skip_done and results.has(case.id))]
+                _run_all(left, how, results, times=(limit, budget), is_quiet=files.takes_stdout)
         finally:  # Ctrl-C ends the running case, and keeps those before it
             _write_reports(files, results.judged, is_single=len(cases) == 1)
     return 0 if all_good(results.judged) else NOT_FOUND
@@ -216,9 +229,21 @@ def _choose(library: Path | None, names: Sequence[str], *, every: bool, only: st
     return chosen
 
 
-def _run_all(cases: Sequence[Case], options: JobOptions, results: ResultsFolder, *, is_quiet: bool) -> None:
-    from joulediff.cases.run import make_jobs, run_jobs
+def _run_all(
+    cases: Sequence[Case],
+    options: JobOptions,
+    results: ResultsFolder,
+    *,
+    times: tuple[int | None, float | None],
+    is_quiet: bool,
+) -> None:
+    """Run cases; `times` are the limit of one and the budget of all."""
+    from joulediff.cases.run import make_jobs
+    from joulediff.cases.run_all import LIMIT_S, run_all
     from joulediff.cli.output import StageLines
+
+    limit, budget = times
+    begin_s = time.monotonic()
 
     jobs = make_jobs(cases, options, results.folder)
     is_single = len(jobs) == 1
@@ -226,10 +251,13 @@ def _run_all(cases: Sequence[Case], options: JobOptions, results: ResultsFolder,
     def open_listener(number: int, job: Job) -> StageLines:
         return StageLines("" if is_single else f"{job.case.id} ({number} of {len(jobs)}): ")
 
-    with closing(run_jobs(jobs, open_listener)) as running:
-        for job, result in running:
+    with closing(run_all(jobs, open_listener, limit_s=limit or LIMIT_S)) as running:
+        for number, (job, result) in enumerate(running, start=1):
             results.add(result.judgement)
             _print_result(job, result, with_diff=is_single and not is_quiet, is_quiet=is_quiet)
+            if budget is not None and time.monotonic() - begin_s > budget and number < len(jobs):
+                click.echo(f"the budget is spent; not begun: {len(jobs) - number} of {len(jobs)}", err=is_quiet)
+                return
 
 
 def _print_result(job: Job, result: JobResult, *, with_diff: bool, is_quiet: bool) -> None:
