@@ -24,7 +24,7 @@ from joulediff.model.diff import (
     Thresholds,
 )
 from joulediff.model.energy import Energy, Ratio, Source
-from joulediff.model.finding import Cause, Confirmation, Cost, Finding, Proof, Trial, WholeRun, Work
+from joulediff.model.finding import Cause, Confirmation, Cost, Finding, Function, Proof, Trial, WholeRun, Work
 from joulediff.model.measurement import Account
 from joulediff.model.place import Place
 
@@ -86,6 +86,8 @@ def finding(number: int, a_j: float | None, b_j: float | None, **changes: Any) -
         "kernels_b": ("sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32_warpgroupsize1x1x1",),
         "path_a": (Place("/code/hf.py", 12, "build"), Place(MODEL, 310, "forward")),
         "path_b": (Place("/code/lean.py", 14, "build"), Place(MODEL, 310, "forward")),
+        "function_a": Function(Place(MODEL, 310, "forward"), "transformer.h.*.mlp.c_fc"),
+        "function_b": Function(Place(MODEL, 310, "forward"), "transformer.h.*.mlp.c_fc"),
         "cause": Cause("setting", "allow_tf32", False, True, None, None, ("The one setting that differs.",)),
         "word": "cause confirmed",
         "confirmation": Confirmation(
@@ -139,6 +141,7 @@ def gelu() -> Finding:
         0.117,
         1.1e-6,
     )
+    outer = (Place("/code/hf.py", 12, "build"), Place(MODEL, 310, "forward"))
     trial = Trial(
         "torch.nn.functional.gelu", energy(7.867), energy(1.781), energy(1.775), difference=0.0, explains=True
     )
@@ -153,6 +156,10 @@ def gelu() -> Finding:
         regions=tuple(range(100, 112)),
         kernels_a=(KERNEL, "void at::native::pow_tensor_scalar_kernel", "tanh_kernel", "add_kernel", "mul_kernel"),
         kernels_b=("void at::native::vectorized_gelu_kernel<4, float>",),
+        path_a=(*outer, Place(ACT, 48, "forward"), Place(ACT, 56, "gelu_new")),
+        path_b=(*outer, Place(ACT, 48, "forward"), Place(ACT, 141, "forward")),
+        function_a=Function(Place(ACT, 56, "gelu_new"), "transformer.h.*.mlp.act"),
+        function_b=Function(Place(ACT, 141, "forward"), "transformer.h.*.mlp.act"),
         cause=Cause(
             "call_path",
             "activation_function",
@@ -190,6 +197,8 @@ def host_wait() -> Finding:
         regions=(),
         kernels_a=(),
         kernels_b=(),
+        function_a=None,
+        function_b=None,
         cause=cause,
         word="observed",
         confirmation=None,

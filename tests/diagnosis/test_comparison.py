@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from diagnosis_builders import comparison_of, costs, draw, record, region_of
-from invented import Tensor, softmax, tanh
-from joulediff.diagnosis.comparison import costliest, to_place
+from dataclasses import replace
+
+from diagnosis_builders import comparison_of, costs, draw, frames, record, region_of
+from invented import Tensor, sigmoid, silu, softmax, tanh
+from joulediff.diagnosis.compare import diagnose
+from joulediff.diagnosis.comparison import costliest, function_of, to_place
+from joulediff.matching.rows import common_module
 from joulediff.model.place import Place
 from joulediff.model.run import Run, SourceText
 from run_builders import RunBuilder
@@ -52,3 +56,68 @@ def test_runnable_operators_reach_from_shared_tensors_to_the_outputs() -> None:
     assert [sides.b.ops[op].name for op in sides.runnable_ops(region, "b")] == ["aten::t", "aten::_softmax"]
     copy = region_of(sides, "clone", "movement")
     assert region in sides.readers_of(copy.a, "a")
+
+
+PATH = (("mine.py", 3, "step"), ("lib/model.py", 9, "Model.forward", "lib"), ("lib/norm.py", 5, "Norm.forward", "lib"))
+NORM, MODEL = Place("lib/norm.py", 5, "Norm.forward"), Place("lib/model.py", 9, "Model.forward")
+
+
+def placed(run: Run, at: dict[str, int], modules: dict[str, str] | None = None) -> Run:
+    """Return a run whose operators are called at a frame of `PATH`, and in a module."""
+    ops = tuple(
+        replace(op, frame=at.get(name := op.name.removeprefix("aten::"), 2), module=(modules or {}).get(name))
+        for op in run.ops
+    )
+    return replace(run, frames=frames(*PATH), ops=ops)
+
+
+def normed() -> Tensor:
+    return tanh(softmax(X) @ W)
+
+
+def test_the_narrowest_function_contains_the_operators() -> None:
+    run = placed(record(normed, costs({})), {"tanh": 1})
+    sides = comparison_of(run, run)
+    inner = [op_named(run, name) for name in ("_softmax", "mm")]
+    assert function_of(sides, "a", inner) == NORM
+    assert function_of(sides, "a", [*inner, op_named(run, "tanh")]) == MODEL
+    assert function_of(sides, "a", []) is None
+
+
+def test_an_operator_with_little_energy_does_not_widen_the_function() -> None:
+    run = placed(record(normed, costs({"tanh": 0.01})), {"tanh": 1})
+    sides = comparison_of(run, run)
+    assert function_of(sides, "a", [op.id for op in run.ops]) == NORM
+
+
+def test_the_module_is_the_narrowest_one_with_stars_for_numbers() -> None:
+    run = placed(record(normed, costs({})), {}, {"_softmax": "layers.3.norm.a", "mm": "layers.3.norm"})
+    ops = [op.id for op in run.ops]
+    assert common_module(run, ops) == "layers.*.norm"
+    assert common_module(run, ops[:0]) == ""
+
+
+def test_a_finding_has_the_functions_of_both_sides() -> None:
+    a = placed(record(normed, costs({"mm": 9.0}), kernel=lambda op: f"slow_{op.name}"), {}, {"mm": "layers.1.norm"})
+    (found,) = diagnose(a, record(normed, costs({"mm": 2.0}))).findings
+    assert found.work.function_a is not None and found.work.function_b is not None
+    assert (found.work.function_a.place, found.work.function_a.module) == (NORM, "layers.*.norm")
+    assert found.work.function_b.place.function == "normed"
+
+
+def test_two_systems_are_compared_by_the_functions_that_do_the_work() -> None:
+    def gated() -> Tensor:
+        return X * sigmoid(X)
+
+    def fused() -> Tensor:
+        return silu(X)
+
+    a = placed(record(gated, costs({"mul": 5.0, "sigmoid": 5.0})), {})
+    path = (("mine.py", 7, "step"), ("fast/run.py", 2, "run", "fast"), ("fast/act.py", 4, "act", "fast"))
+    b = record(fused, costs({"silu": 2.0}))
+    b = replace(b, frames=frames(*path), ops=tuple(replace(op, frame=2) for op in b.ops))
+    (found,) = diagnose(a, b).findings
+    assert (found.cause.type, found.cause.key) == ("call_path", "Norm.forward")
+    assert (found.cause.value_a, found.cause.value_b) == ("Norm.forward", "act")
+    assert (found.cause.location_a, found.cause.location_b) == (NORM, Place("fast/act.py", 4, "act"))
+    assert "lib/norm.py:5" in found.suggestion and "fast/act.py:4" in found.suggestion

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from joulediff.diagnosis.comparison import Comparison, costliest, ops_of, to_place
+from joulediff.diagnosis.comparison import Comparison, costliest, function_of, ops_of, to_place
 from joulediff.diagnosis.draft import NO_WORK, Draft, Investigation
 from joulediff.diagnosis.evidence.busy_wait import BusyWait, busy_wait_lead, whole_step
 from joulediff.diagnosis.evidence.host import Around, Waits, launch_energy, wait_lead
 from joulediff.diagnosis.lead import Lead
 from joulediff.diagnosis.significance import RowComparison
 from joulediff.diagnosis.trials.region_trials import RegionTrials
+from joulediff.matching.rows import common_module
 from joulediff.model.energy import (
     Energy,
     add_known,
@@ -25,7 +26,7 @@ from joulediff.model.energy import (
     scale,
     share_of,
 )
-from joulediff.model.finding import Confirmation, Cost, Finding, Proof, Region, Trial, Verdict, Work
+from joulediff.model.finding import Confirmation, Cost, Finding, Function, Proof, Region, Trial, Verdict, Work
 from joulediff.model.pair import SIDES, Pair, SideName, other_side, pair_from
 from joulediff.model.place import Place
 from joulediff.model.signature import difference
@@ -287,6 +288,8 @@ def _work_of(comparison: Comparison, region: Region) -> Work:
         kernels_b=b.names(region.b),
         path_a=_path(comparison, "a", region),
         path_b=_path(comparison, "b", region),
+        function_a=_function(comparison, "a", region),
+        function_b=_function(comparison, "b", region),
     )
 
 
@@ -295,6 +298,12 @@ def _path(comparison: Comparison, side: SideName, region: Region) -> tuple[Place
     if op is None:
         return ()
     return tuple(place for frame in run.call_path(op) if (place := to_place(run, frame)) is not None)
+
+
+def _function(comparison: Comparison, side: SideName, region: Region) -> Function | None:
+    ops = ops_of(region, side)
+    place = function_of(comparison, side, ops)
+    return None if place is None else Function(place, common_module(comparison.run(side), ops))
 
 
 def _step_times_s(comparison: Comparison) -> Pair[float | None]:

@@ -28,6 +28,8 @@ from joulediff.model.run import Frame, Run
 if TYPE_CHECKING:
     from joulediff.diagnosis.evidence.state import Leaf
 
+# The operators of a region with this share of its energy decide on its function.
+_MAIN_SHARE = 0.95
 # Limit on the operators added to a region, beside three times its own: more would no longer be about the region.
 MAX_ADDED = 200
 
@@ -158,17 +160,33 @@ def to_place(run: Run, frame: Frame | None) -> Place | None:
 def function_of(comparison: Comparison, side: SideName, ops: Sequence[int]) -> Place | None:
     """Return the narrowest function that contains operators, at its line that leads to the costliest one.
 
-    Functions of a framework are left out, unless no other code called the operators.
+    Functions of a framework are left out, unless no other code called the operators. The cheapest operators, with a
+    twentieth of the energy, do not count: an index that the region needs may be made far away.
     """
     run, chief = comparison.run(side), costliest(comparison, side, ops)
     if chief is None:
         return None
     path = _known_path(run, chief)
     depth = len(path)
-    for other in {frame: op for op in ops if (frame := run.ops[op].frame) is not None}.values():
+    for other in {
+        frame: op for op in _main_ops(comparison, side, ops) if (frame := run.ops[op].frame) is not None
+    }.values():
         pairs = zip(path[:depth], _known_path(run, other), strict=False)
         depth = sum(1 for _ in takewhile(_is_same_function, pairs))
     return to_place(run, path[depth - 1]) if depth else None
+
+
+def _main_ops(comparison: Comparison, side: SideName, ops: Sequence[int]) -> list[int]:
+    """Return the operators with most of the energy; all if their energy is not known."""
+    each_j = {op: joules_of(comparison.costs[side].of([op])) for op in ops}
+    left_j = _MAIN_SHARE * sum(each_j.values())
+    found: list[int] = []
+    for op in sorted(ops, key=lambda op: -each_j[op]):
+        if found and left_j <= 0.0 < sum(each_j.values()):
+            break
+        found.append(op)
+        left_j -= each_j[op]
+    return found
 
 
 def _known_path(run: Run, op: int) -> tuple[Frame, ...]:

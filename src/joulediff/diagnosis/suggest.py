@@ -108,6 +108,13 @@ def suggest_call(cause: Cause, expensive: SideName, *, difference: str | None = 
     return f"Write the call{_where(here)} as the other side does{_where(there)}."
 
 
+def suggest_functions(cause: Cause, expensive: SideName) -> str:
+    """Return which function of the other program does the same work for less."""
+    here, there = cause.locations.of(expensive), cause.locations.of(other_side(expensive))
+    mine, other = cause.values.of(expensive), cause.values.of(other_side(expensive))
+    return f"Compare {mine}{_line(here)} with {other}{_line(there)}, which does the same work with less energy."
+
+
 def suggest_one_call(cause: Cause, expensive: SideName, *, count: int) -> str:
     """Return the one call that replaces `count` operators."""
     here, there = cause.locations.of(expensive), cause.locations.of(other_side(expensive))
@@ -165,6 +172,10 @@ def _say(value: Setting) -> str:
 
 def _where(place: Place | None) -> str:
     return "" if place is None else f" ({_at(place)})"
+
+
+def _line(place: Place | None) -> str:
+    return "" if place is None else f" ({place.file}:{place.line})"
 
 
 def _at(place: Place | None) -> str:

@@ -9,6 +9,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from joulediff.frameworks.framework import short_name
 from joulediff.model.finding import Region, RegionKind
@@ -77,8 +78,21 @@ def _where(a: Run, b: Run, region: Region) -> str:
     for run, ops in ((a, region.a), (b, region.b)):
         modules = Counter(module for op in ops if (module := _module(run, op)))
         if modules:
-            return re.sub(r"(?<![^.])\d+(?![^.])", "*", modules.most_common(1)[0][0])
+            return _with_stars(modules.most_common(1)[0][0])
     return ""
+
+
+def common_module(run: Run, ops: Sequence[int]) -> str:
+    """Return the narrowest module that contains all operators which are in one, with stars for numbers."""
+    paths = [module.split(".") for op in ops if (module := _module(run, op))]
+    if not paths:
+        return ""
+    shared = takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False))
+    return _with_stars(".".join(parts[0] for parts in shared))
+
+
+def _with_stars(module: str) -> str:
+    return re.sub(r"(?<![^.])\d+(?![^.])", "*", module)
 
 
 def _module(run: Run, op: int) -> str | None:

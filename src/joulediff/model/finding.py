@@ -135,6 +135,16 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
+class Function:
+    """The narrowest function that contains operators."""
+
+    place: Place
+    """Its line that leads to the costliest operator."""
+    module: str = ""
+    """The narrowest module that contains the operators: `transformer.h.*.attn`; empty outside of modules."""
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
     """The operators, kernels and call paths of one typical region."""
 
@@ -145,6 +155,14 @@ class Work:
     path_a: tuple[Place, ...]
     """The call path of the costliest operator, outermost first."""
     path_b: tuple[Place, ...]
+    function_a: Function | None = None
+    """The function that contains all operators of the region; None if the side runs none or it is not known."""
+    function_b: Function | None = None
+
+    @property
+    def functions(self) -> Pair[Function | None]:
+        """The function of each side."""
+        return Pair(self.function_a, self.function_b)
 
     @property
     def paths(self) -> Pair[tuple[Place, ...]]:

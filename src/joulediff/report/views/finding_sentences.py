@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from joulediff.model.diff import Thresholds
-from joulediff.model.finding import Cause, CauseType, Finding, Trial, WholeRun
-from joulediff.model.pair import other_side
+from joulediff.model.finding import Cause, CauseType, Finding, Function, Trial, WholeRun
+from joulediff.model.pair import SIDES, SideName, other_side
 from joulediff.model.place import Place
 from joulediff.model.units import format_energy, format_share
 from joulediff.report.views.short_texts import (
@@ -30,6 +30,10 @@ _KERNELS = 2
 _KERNEL_CHARS = 40
 # At most this many trials that failed are shown.
 _TRIALS = 3
+# At most this many callers of a function are named, beside the outermost one.
+_CALLERS = 2
+# In the name of a function that a decorator made.
+_WRAPPER = "<locals>"
 # A smaller difference is rounding.
 _EQUAL_SHARE = 1e-6
 _TYPES: dict[CauseType, str] = {
@@ -67,6 +71,7 @@ def file_names(findings: Iterable[Finding], more: Iterable[Place] = ()) -> dict[
     for finding in findings:
         places += [place for place in finding.cause.locations if place is not None]
         places += [place for path in finding.work.paths for place in path]
+        places += [each.place for each in finding.work.functions if each is not None]
     return short_files(place.file for place in places)
 
 
@@ -125,10 +130,7 @@ def finding_facts(
         yield Fact("price", pays_text(finding, thresholds))
     yield Fact("costs", _costs(finding))
     yield Fact("cause", _cause_in_full(finding, files))
-    for side, place in (("A", finding.cause.location_a), ("B", finding.cause.location_b)):
-        if place is not None:
-            code = f"  {place.text.strip()}" if place.text else ""
-            yield Fact(side, f"{line_text(place, files)}{code}", is_code=True)
+    yield from _places(finding, files)
     if finding.work.kernels_a or finding.work.kernels_b:
         yield Fact("kernels", f"{_kernels(finding.work.kernels_a)} ↔ {_kernels(finding.work.kernels_b)}")
     yield from _proof(finding, thresholds, every=every)
@@ -180,8 +182,65 @@ def line_text(place: Place, files: Mapping[str, str]) -> str:
 
 def place_text(place: Place, files: Mapping[str, str]) -> str:
     """Return a line with its function and its code: `layernorm.py:30 rms_norm  return fused(x)`."""
-    code = f"  {place.text.strip()}" if place.text else ""
-    return f"{line_text(place, files)} {place.function}{code}"
+    return f"{line_text(place, files)} {place.function}{_code(place)}"
+
+
+def _places(finding: Finding, files: Mapping[str, str]) -> Iterator[Fact]:
+    """Yield the lines of the cause, and the functions that do the work with their callers, where they differ."""
+    work, places = finding.work, finding.cause.locations
+    is_shared = work.function_a is not None and work.function_a == work.function_b
+    for side in SIDES:
+        place, function = places.of(side), work.functions.of(side)
+        is_there = place is not None and function is not None and _is_line(function.place, place)
+        if place is not None:
+            name = f" {_function_text(function)}" if is_there and function is not None and function.module else ""
+            yield Fact(side.upper(), f"{line_text(place, files)}{name}{_code(place)}", is_code=True)
+        if function is not None and (is_there or not is_shared):
+            key = side.upper() if is_there else f"in {side.upper()}"
+            yield from _function(finding, side, key, function, files, is_named=is_there)
+    if is_shared and work.function_a is not None and not any(_is_line(work.function_a.place, each) for each in places):
+        yield from _function(finding, finding.expensive, "in", work.function_a, files)
+
+
+def _function(
+    finding: Finding, side: SideName, key: str, function: Function, files: Mapping[str, str], *, is_named: bool = False
+) -> Iterator[Fact]:
+    """Yield a function, unless it `is_named` already, and its callers, unless it is called by the line of the cause."""
+    if not is_named:
+        text = f"{line_text(function.place, files)} {_function_text(function)}{_code(function.place)}"
+        yield Fact(key, text, is_code=True)
+    callers = callers_of(function.place, finding.work.paths.of(side))
+    is_told = len(callers) == 1 and (is_named or _is_line(callers[0], finding.cause.locations.of(side)))
+    if callers and not is_told:
+        yield Fact(key, f"called by {_way_up(callers, files)}")
+
+
+def _code(place: Place) -> str:
+    return f"  {place.text.strip()}" if place.text else ""
+
+
+def _function_text(function: Function) -> str:
+    """Return a function with its module: `LlamaMLP.forward of model.layers.*.mlp`."""
+    return f"{function.place.function} of {function.module}" if function.module else function.place.function
+
+
+def callers_of(place: Place, path: Sequence[Place]) -> list[Place]:
+    """Return the callers of a function on a call path, the nearest first, without wrappers of decorators."""
+    at = next((at for at, each in enumerate(path) if each == place), 0)
+    own, outer = path[:1], path[1:at]
+    return [*(each for each in reversed(outer) if _WRAPPER not in each.function), *own] if at else []
+
+
+def _way_up(callers: Sequence[Place], files: Mapping[str, str]) -> str:
+    """Return the nearest callers, the number of others, and the outermost one."""
+    texts = [line_text(each, files) for each in callers]
+    if len(texts) > _CALLERS + 2:
+        texts = [*texts[:_CALLERS], f"{len(texts) - _CALLERS - 1:,} more", texts[-1]]
+    return " < ".join(texts)
+
+
+def _is_line(place: Place, other: Place | None) -> bool:
+    return other is not None and (place.file, place.line) == (other.file, other.line)
 
 
 def _kernels(names: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from joulediff.diagnosis.comparison import costliest, ops_of
+from joulediff.diagnosis.comparison import costliest, function_of, ops_of
 from joulediff.diagnosis.evidence.calls.deviation import Deviation, find_deviation, library_call
 from joulediff.diagnosis.evidence.calls.key_variable import KeyVariable, find_key_variable
 from joulediff.diagnosis.evidence.calls.source_calls import calls_in
@@ -18,6 +18,7 @@ from joulediff.diagnosis.lead import CALLS_OF_OTHER_SIDE, Lead, Subject, make_ca
 from joulediff.diagnosis.suggest import (
     suggest_call,
     suggest_configuration,
+    suggest_functions,
     suggest_implementation,
     suggest_one_call,
     suggest_replacing,
@@ -69,7 +70,9 @@ def find_call_path(subject: Subject) -> list[Lead]:
     lead_of_entry = _only_config_entry(subject, deviation, evidence) or _only_gradients(subject, evidence)
     if lead_of_entry is not None:
         return [lead_of_entry]
-    return [] if is_one_sided else [call_lead(subject, evidence, deviation)]
+    if is_one_sided:
+        return []
+    return [_functions_lead(subject, evidence) or call_lead(subject, evidence, deviation)]
 
 
 def trace_both(subject: Subject, frames: tuple[Frame, Frame]) -> KeyVariable | str | None:
@@ -128,6 +131,29 @@ def call_lead(subject: Subject, evidence: tuple[str, ...], deviation: Deviation 
     cause = make_cause("call_path", str(key), values, subject.places, evidence)
     suggestion = _suggest(subject, cause, names)
     return Lead("api_misuse", cause, (CALLS_OF_OTHER_SIDE,), suggestion, is_by_call=True)
+
+
+def _functions_lead(subject: Subject, evidence: tuple[str, ...]) -> Lead | None:
+    """Return the functions that do the work as the cause, if the programs call two different libraries for it.
+
+    The calls in the user's code are then whole systems, and no name of what differs.
+    """
+    assert subject.op_a is not None and subject.op_b is not None
+    comparison = subject.comparison
+    called = library_call(comparison.a, subject.op_a), library_call(comparison.b, subject.op_b)
+    if None in called or len({frame.owner for each in called if each is not None for frame in each[1:]}) == 1:
+        return None
+    places = Pair(*(function_of(comparison, side, ops_of(subject.region, side)) for side in SIDES))
+    if places.a is None or places.b is None or places.a == subject.place("a") or places.b == subject.place("b"):
+        return None
+    key = Pair(places.a, places.b).of(subject.expensive).function
+    values: Pair[Setting] = Pair(places.a.function, places.b.function)
+    if values.a == values.b:  # functions of one name in two libraries
+        values = Pair(*(f"{_module_name(place.file)}.{place.function}" for place in (places.a, places.b)))
+    cause = make_cause("call_path", key, values, Pair(places.a, places.b), evidence)
+    return Lead(
+        "api_misuse", cause, (CALLS_OF_OTHER_SIDE,), suggest_functions(cause, subject.expensive), is_by_call=True
+    )
 
 
 def _suggest(subject: Subject, cause: Cause, names: Pair[_CallName]) -> str:
@@ -250,8 +276,11 @@ def _name_call(subject: Subject, side: SideName, *, in_full: bool = False) -> _C
         ops = name_ops(run, ops_of(subject.region, side)) or None
         return _CallName(ops, is_function=len(_computing_names(subject, side)) == 1)
     name = _function_name(called[1])
-    module = called[1].file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    return _CallName(f"{module}.{name}" if in_full else name, is_function=True)
+    return _CallName(f"{_module_name(called[1].file)}.{name}" if in_full else name, is_function=True)
+
+
+def _module_name(file: str) -> str:
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def _function_name(frame: Frame) -> str:
