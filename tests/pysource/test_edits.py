@@ -113,7 +113,7 @@ EXAMPLES = [
         "another function",
         "return torch.inverse(x) @ y",
         "return torch.linalg.solve(x, y)",
-        (("call", "torch.linalg.solve", FIRST, "torch.inverse(x) @ y", "torch.linalg.solve(x, y)"),),
+        (("call", "torch.inverse", FIRST, "torch.inverse(x) @ y", "torch.linalg.solve(x, y)"),),
     ),
     Example(
         "another function with the same arguments",
@@ -248,7 +248,7 @@ EXAMPLES = [
         (
             (
                 "code",
-                "parts",
+                "for",
                 FIRST,
                 "parts = []; for row in x: parts.append(row @ w); return torch.stack(parts)",
                 "return x @ w",
@@ -262,7 +262,7 @@ EXAMPLES = [
         (
             (
                 "code",
-                "s",
+                "F.scaled_dot_product_attention",
                 FIRST + 1,
                 "s = h @ h.T; s = s / 8; p = s.softmax(-1); return p @ h",
                 "return F.scaled_dot_product_attention(h, h, h)",

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from joulediff.pysource.edits.syntax import (
     Shapes,
@@ -27,8 +27,12 @@ from joulediff.pysource.edits.syntax import (
 _LIKE = 0.5
 # An assignment to the same variable is a version of the other one, if at least something agrees.
 _SAME_TARGET = 0.4
+# The body of a loop does other work than the same statements outside of it, unless they are nearly equal.
+_LIKE_IN_LOOP = 0.8
 # Pairing compares each statement of a gap with each of the other side.
 _MOST_PAIRS = 4_000
+# Runs are compared with a block's body in gaps of at most this many statements.
+_MOST_RUN = 20
 _AROUND = (ast.With, ast.AsyncWith, ast.For, ast.AsyncFor, ast.While, ast.If)
 
 
@@ -39,6 +43,10 @@ class Step:
     kind: Literal["pair", "unwrap", "wrap", "replace"]
     left: tuple[ast.stmt, ...]
     right: tuple[ast.stmt, ...]
+
+
+# The spans of both sides that a step is about.
+_Around: TypeAlias = tuple[tuple[int, int], tuple[int, int], Step]
 
 
 class Aligner:
@@ -84,9 +92,7 @@ class Aligner:
             last_i, last_j = i + 1, j + 1
         yield from self._rest(left[last_i:], right[last_j:])
 
-    def _find_around(
-        self, left: list[ast.stmt], right: list[ast.stmt]
-    ) -> tuple[tuple[int, int], tuple[int, int], Step] | None:
+    def _find_around(self, left: list[ast.stmt], right: list[ast.stmt]) -> _Around | None:
         """Return the first block of one side whose statements stand without it on the other side."""
         shapes_left, shapes_right = self._shapes.of_all(left), self._shapes.of_all(right)
         for i, each in enumerate(left):
@@ -137,19 +143,46 @@ class Aligner:
 
     def _rest(self, left: list[ast.stmt], right: list[ast.stmt]) -> Iterator[Step]:
         """Yield steps for statements that resemble none of the other side."""
-        if len(left) == 1 and right and _can_unwrap(left[0]) and self._is_like(body_of(left[0]), right):
-            yield Step("unwrap", tuple(left), tuple(right))
-        elif len(right) == 1 and left and _can_unwrap(right[0]) and self._is_like(left, body_of(right[0])):
-            yield Step("wrap", tuple(left), tuple(right))
+        around = self._find_similar_around(left, right)
+        if around is not None:
+            (i, i2), (j, j2), step = around
+            yield from self._rest(left[:i], right[:j])
+            yield step
+            yield from self._rest(left[i2:], right[j2:])
         elif len(left) == len(right) == 1 and self._score(left[0], right[0], is_single=True):
             yield Step("pair", tuple(left), tuple(right))
         else:
             yield from self._components(left, right)
 
-    def _is_like(self, left: list[ast.stmt], right: list[ast.stmt]) -> bool:
-        sum_left = sum((self.labels(each) for each in left), Counter[str]())
-        sum_right = sum((self.labels(each) for each in right), Counter[str]())
-        return likeness(sum_left, sum_right) >= _LIKE
+    def _find_similar_around(self, left: list[ast.stmt], right: list[ast.stmt]) -> _Around | None:
+        """Return the block of one side whose statements are most like a run of the other side."""
+        best = 0.0
+        found: _Around | None = None
+        for i, each in enumerate(left):
+            score, j, j2 = self._most_like(each, right)
+            if score > best:
+                step = Step("unwrap", (each,), tuple(right[j:j2]))
+                best, found = score, ((i, i + 1), (j, j2), step)
+        for j, each in enumerate(right):
+            score, i, i2 = self._most_like(each, left)
+            if score > best:
+                step = Step("wrap", tuple(left[i:i2]), (each,))
+                best, found = score, ((i, i2), (j, j + 1), step)
+        return found
+
+    def _most_like(self, block: ast.stmt, others: list[ast.stmt]) -> tuple[float, int, int]:
+        """Return the run of statements that is most like the body of a block, and how much; 0 if none is."""
+        if not _can_unwrap(block) or len(others) > _MOST_RUN:
+            return 0.0, 0, 0
+        body = sum((self.labels(each) for each in body_of(block)), Counter[str]())
+        best = (0.0, 0, 0)
+        for start in range(len(others)):
+            words: Counter[str] = Counter()
+            for end in range(start, len(others)):
+                words += self.labels(others[end])
+                best = max(best, (likeness(body, words), start, end + 1), key=lambda each: each[0])
+        enough = _LIKE if isinstance(block, (ast.With, ast.AsyncWith)) else _LIKE_IN_LOOP
+        return best if best[0] >= enough else (0.0, 0, 0)
 
     def _components(self, left: list[ast.stmt], right: list[ast.stmt]) -> Iterator[Step]:
         """Yield one step for the statements that depend on each other, one for each other statement."""

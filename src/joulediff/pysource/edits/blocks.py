@@ -9,7 +9,7 @@ import ast
 import io
 import tokenize
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
@@ -136,6 +136,7 @@ class Blocks:
         ignored_a: set[str],
         reached_b: set[str] | None,
         only_statements: bool,
+        parameters_of: Mapping[str, Sequence[str]],
     ) -> None:
         self.a = a
         self.b = b
@@ -145,8 +146,7 @@ class Blocks:
         self._only_statements = only_statements
         self._modules = imported_names(a.tree) | imported_names(b.tree)
         self._aligner = Aligner(shapes, self._modules)
-        self._parameters = _known_parameters(a.tree)
-        self._expressions = Expressions(a, b, shapes, lambda name: self._parameters.get(name, ()))
+        self._expressions = Expressions(a, b, shapes, parameters_of)
 
     def compare(self) -> list[Draft]:
         """Return a draft for each difference of the files."""
@@ -220,7 +220,7 @@ class Blocks:
             return False
         before = [each for step in last.steps for each in (*step.left, *step.right)]
         binds = {name for name, _ in names_bound_by(list(before))}
-        if len(last.steps) == 1:
+        if len(before) == 1:
             # `x = f(x)` before a change of x is a change of its own: either can be made alone.
             binds -= {name for name in binds if all(name in read_names([each]) for each in before)}
         uses = {name for draft in new.drafts for name in read_names([*draft.nodes_a, *draft.nodes_b])}
@@ -247,7 +247,8 @@ class Blocks:
             if same and isinstance(same[0], FUNCTIONS) == isinstance(other, FUNCTIONS):
                 steps.append(Step("pair", (same.pop(0),), (other,)))
             elif not (at_top and self._is_known(other, left)):
-                steps.append(Step("replace", (), (other,)))
+                unused = [each for each in left if at_top and isinstance(each, DEFINITIONS) and each.name == other.name]
+                steps.append(Step("replace", tuple(unused[:1]), (other,)))
         if isinstance(scope.node_a, ast.ClassDef):
             steps += [Step("replace", (each,), ()) for rest in names.values() for each in rest]
         return steps
@@ -440,24 +441,45 @@ class Blocks:
     def _name(self, step: Step) -> tuple[EditKind, str, str]:
         """Return the kind, key and call of replaced, left out or added statements."""
         main = (step.left or step.right)[0]
-        call = called(main)
-        targets = targets_of(main)
-        key = target_name(targets[0]) if targets else call
-        if call and targets and key in {name.split(".")[0] for name in read_names([getattr(main, "value", main)])}:
-            # `x = x.f()`: the function says more than the variable.
-            key = call
-        if not key:
-            key = _keyword_of(main)
+        key, call = name_statement(main)
         kind: EditKind
         if not step.right:
             kind = "left_out"
         elif not step.left:
             kind = "support" if isinstance(main, DEFINITIONS) else "added"
+        elif isinstance(main, DEFINITIONS) and main.name in self._ignored_a:
+            kind = "support"
         elif len(step.left) == len(step.right) == 1 and call and called(step.right[0]):
             return "call", call, call
         else:
             kind = "code"
+            key = self._name_rewritten(step) or key
         return kind, key, call
+
+    def _name_rewritten(self, step: Step) -> str:
+        """Return a name for rewritten statements: the loop that goes, or the one function that is new or goes."""
+        left = {name: None for node in step.left for each in ast.walk(node) if (name := self._word_of(each))}
+        right = {name: None for node in step.right for each in ast.walk(node) if (name := self._word_of(each))}
+        new = [name for name in right if name not in left]
+        old = [name for name in left if name not in right]
+        for loop in ("for", "while"):
+            if loop in old:
+                return loop
+        functions = [[name for name in names if name.split(".")[0] in self._modules] for names in (new, old)]
+        for ours, theirs in (functions, (new, old)):
+            if len(ours) == 1:
+                return ours[0]
+            if theirs:
+                return theirs[0]
+        return ""
+
+    def _word_of(self, node: ast.AST) -> str:
+        """Return the loop, the function of a module, or the method that a node is."""
+        if isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
+            return type(node).__name__.lower().removeprefix("async")
+        name = dotted(node.func) if isinstance(node, ast.Call) else ""
+        is_function = name.split(".")[0] in self._modules and "()" not in name
+        return name if is_function else name.split(".")[-1]
 
     # Added statements
 
@@ -797,6 +819,19 @@ def _function_of(decorator: ast.expr) -> ast.expr:
     return decorator.func if isinstance(decorator, ast.Call) else decorator
 
 
+def name_statement(statement: ast.AST) -> tuple[str, str]:
+    """Return the key and the call of a statement: what it sets, or the function that it calls."""
+    call = called(statement)
+    targets = targets_of(statement)
+    key = target_name(targets[0]) if targets else call
+    if call and targets and key in read_names([getattr(statement, "value", statement)]):
+        # `x = x.f()`: the function says more than the variable.
+        key = call
+    if not key:
+        key, call = _keyword_of(statement), call or _call_in(statement)
+    return key, call
+
+
 def _name_block(statement: ast.stmt) -> tuple[str, str]:
     """Return the key and the call of a block's header."""
     if isinstance(statement, (ast.With, ast.AsyncWith)):
@@ -812,9 +847,23 @@ def _keyword_of(statement: ast.AST) -> str:
         return _name_block(statement)[0]
     if isinstance(statement, IMPORTS):
         return ", ".join(alias.name for alias in statement.names)
-    if isinstance(statement, ast.Assert):
-        return "assert"
+    inside = _only_statement(statement)
+    if inside is not None:
+        targets = targets_of(inside)
+        return target_name(targets[0]) if targets else called(inside)
     return type(statement).__name__.lower().removeprefix("async")
+
+
+def _only_statement(statement: ast.AST) -> ast.AST | None:
+    """Return the assignment or call that a loop or condition is about, if it is the only one in it."""
+    while isinstance(statement, (ast.For, ast.If, ast.While)) and len(statement.body) == 1 and not statement.orelse:
+        statement = statement.body[0]
+    return statement if targets_of(statement) or called(statement) else None
+
+
+def _call_in(statement: ast.AST) -> str:
+    inside = _only_statement(statement)
+    return called(inside) if inside is not None and not targets_of(inside) else ""
 
 
 def _header_nodes(statement: ast.stmt) -> list[ast.AST]:
@@ -886,7 +935,7 @@ def _defaults_of(arguments: ast.arguments) -> list[tuple[str, ast.expr]]:
     return found
 
 
-def _known_parameters(tree: ast.Module) -> dict[str, list[str]]:
+def known_parameters(tree: ast.Module) -> dict[str, list[str]]:
     """Return the names of the parameters of the functions and classes of a file."""
     found = {}
     for each in ast.walk(tree):

@@ -10,11 +10,11 @@ import builtins
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from joulediff.pysource.edits.blocks import Draft, Scope, merge_into
+from joulediff.pysource.edits.blocks import Draft, Scope, merge_into, name_statement
 from joulediff.pysource.edits.syntax import (
     DEFINITIONS,
     Shapes,
-    bound_names,
+    bound_lines,
     dotted,
     names_bound_by,
     read_names,
@@ -29,20 +29,32 @@ def merge_moves(drafts: list[Draft], shapes: Shapes) -> list[Draft]:
     """Return the drafts with both sides of each move in one draft."""
     found = list(drafts)
     for gone in drafts:
-        if gone.kind != "left_out" or gone.statement is None or gone not in found:
+        statements = _shapes_of(gone.nodes_a, shapes)
+        if gone.kind != "left_out" or not statements:
             continue
         for new in found:
-            is_same = new.kind == "added" and new.statement is not None and new.path == gone.path
-            if is_same and shapes.of(gone.statement) == shapes.of(new.statement):  # type: ignore[arg-type]
+            is_new = new.kind == "added" and new.path == gone.path
+            if is_new and statements == _shapes_of(new.nodes_b, shapes):
                 found.remove(new)
                 merge_into(gone, new, "moved")
                 break
     for draft in [each for each in found if len(each.nodes_a) == len(each.nodes_b) == 1]:
         other = _moved_value(draft, found, shapes)
-        if other is not None:
+        if other is not None and other.statement is not None:
             found.remove(other)
             merge_into(draft, other, "moved")
+        elif other is not None:
+            # The value gets a name so that the statements after it can change it.
+            found.remove(draft)
+            merge_into(other, draft, other.kind)
+            other.key, other.call = name_statement((other.nodes_b if other.kind == "added" else other.nodes_a)[1])
     return found
+
+
+def _shapes_of(nodes: Sequence[ast.AST], shapes: Shapes) -> list[int]:
+    """Return the numbers of statements; none if one of the nodes is no statement."""
+    are_statements = all(isinstance(node, ast.stmt) for node in nodes)
+    return [shapes.of(node) for node in nodes] if are_statements else []
 
 
 def _moved_value(draft: Draft, drafts: list[Draft], shapes: Shapes) -> Draft | None:
@@ -53,7 +65,7 @@ def _moved_value(draft: Draft, drafts: list[Draft], shapes: Shapes) -> Draft | N
         if not isinstance(name, ast.Name) or draft.kind in ("added", "left_out"):
             continue
         for other in drafts:
-            statement = other.statement
+            statement = next(iter(other.nodes_b if kind == "added" else other.nodes_a), None)
             if other.kind != kind or not isinstance(statement, ast.Assign):
                 continue
             names = [dotted(each) for each in targets_of(statement)]
@@ -76,11 +88,14 @@ def find_needs(drafts: Sequence[Draft], trees: Sequence[ast.AST]) -> list[set[in
     """Return for each draft the indices of those that it needs. `trees` are the files of program a."""
     uses = [_uses_of(draft) for draft in drafts]
     attributes = set_attributes(list(trees))
-    bound: dict[ast.AST, dict[str, int]] = {}
+    # A definition that a has and does not use may be another one than that of b.
+    support = [use for draft, use in zip(drafts, uses, strict=True) if draft.kind == "support"]
+    replaced = {name for use in support for name in use.binds_a}
+    bound: dict[ast.AST, dict[str, list[int]]] = {}
     needs: list[set[int]] = [set() for _ in drafts]
     for index, draft in enumerate(drafts):
         for name in uses[index].reads_b - uses[index].binds_b:
-            if _is_available(name, draft, bound, attributes):
+            if _is_available(name, draft, uses[index], bound, attributes) and name not in replaced:
                 continue
             needs[index] |= _providers(name, index, drafts, uses)
         for name in uses[index].binds_a - uses[index].binds_b:
@@ -102,20 +117,28 @@ def _uses_of(draft: Draft) -> _Uses:
 
 def _inner_names(node: ast.AST) -> set[str]:
     is_scope = isinstance(node, (*DEFINITIONS, ast.Lambda))
-    return set(bound_names(node)) if is_scope else set()
+    return set(bound_lines(node)) if is_scope else set()
 
 
-def _is_available(name: str, draft: Draft, bound: dict[ast.AST, dict[str, int]], attributes: set[str]) -> bool:
+def _is_available(
+    name: str, draft: Draft, uses: _Uses, bound: dict[ast.AST, dict[str, list[int]]], attributes: set[str]
+) -> bool:
+    """Return whether program a has a name where the new text of a draft reads it."""
     if name.startswith("."):
         return name in attributes
     scope = draft.scope_b or draft.scope
     for each in scope.chain():
         if isinstance(each.node_a, ast.ClassDef) and each is not scope:
             continue
-        names = bound.setdefault(each.node_a, bound_names(each.node_a))
-        # A name that a binds only below the added statement is not there yet.
-        is_later = each is scope and not draft.nodes_a and names.get(name, 0) > draft.end_line
-        if name in names and not is_later:
+        if each.node_a not in bound:
+            bound[each.node_a] = bound_lines(each.node_a)
+        lines = bound[each.node_a].get(name, [])
+        if name in uses.binds_a:
+            lines = [line for line in lines if not draft.line <= line <= draft.end_line]
+        if each is scope and not draft.nodes_a:
+            # A name that a binds only below the added statement is not there yet.
+            lines = [line for line in lines if line <= draft.end_line]
+        if lines:
             return True
     return name in _BUILTINS
 

@@ -6,7 +6,7 @@ A place is the smallest part that a person would change: never part of a name or
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -91,9 +91,7 @@ class Role:
 class Expressions:
     """Compares expressions of two files."""
 
-    def __init__(
-        self, a: Parsed, b: Parsed, shapes: Shapes, parameters_of: Callable[[str], Sequence[str]] = lambda _: ()
-    ) -> None:
+    def __init__(self, a: Parsed, b: Parsed, shapes: Shapes, parameters_of: Mapping[str, Sequence[str]]) -> None:
         self.a = a
         self.b = b
         self.shapes = shapes
@@ -103,8 +101,6 @@ class Expressions:
         """Return the places that differ; None if they cannot be told apart within `x`."""
         if self.same(x, y):
             return []
-        if isinstance(x, ast.GeneratorExp) or isinstance(y, ast.GeneratorExp):
-            return None
         if isinstance(x, ast.Call) and isinstance(y, ast.Call):
             return self._compare_calls(x, y, role)
         wrapped = self._wrapped(x, y)
@@ -125,6 +121,9 @@ class Expressions:
     def _replaced(self, x: ast.AST, y: ast.AST, role: Role) -> list[Place] | None:
         if not hasattr(x, "lineno") or not hasattr(y, "lineno"):
             return None
+        if isinstance(x, ast.GeneratorExp) or isinstance(y, ast.GeneratorExp):
+            # As the only argument of a call, its parentheses are those of the call.
+            return None
         role = self._role_of_replacement(x, y, role)
         return [self._place(x, y, role, self.a.start(x), self.a.end(x), self.text_for(y))]
 
@@ -144,11 +143,11 @@ class Expressions:
         return f"({text})"
 
     def _role_of_replacement(self, x: ast.AST, y: ast.AST, role: Role) -> Role:
-        call_a, call_b = called(x), called(y)
-        is_named_argument = role.kind == "argument" and bool(role.key)
-        if (call_a and call_b) or ((call_a or call_b) and not is_named_argument):
-            return Role("call", call_a or call_b, call_a or call_b)
-        if is_named_argument:
+        is_argument = role.kind == "argument"
+        if (called(x) and called(y)) or ((called(x) or called(y)) and not is_argument):
+            name = _main_call(x, y) or _main_call(y, x) or called(x) or called(y)
+            return Role("call", name, name)
+        if is_argument:
             return role
         symbols = _operators_of(x) or _operators_of(y)
         if symbols:
@@ -245,13 +244,16 @@ class Expressions:
 
     def _compare_arguments(self, x: ast.Call, y: ast.Call) -> list[Place] | None:
         name = dotted(x.func)
-        names = self.parameters_of(name)
+        names = self.parameters_of.get(name, ())
         has_stars = any(isinstance(each, ast.Starred) for each in (*x.args, *y.args))
         if has_stars and len(x.args) != len(y.args):
             return None
         found: list[Place] = []
         for index, (left, right) in enumerate(zip(x.args, y.args, strict=False)):
-            key = names[index] if index < len(names) and not has_stars else f"argument {index + 1}"
+            key = _name_at(names, index) if not has_stars else f"argument {index + 1}"
+            if len(x.args) == len(y.args) == 1 and not x.keywords and not names and not isinstance(left, ast.Starred):
+                # `set_option(1)`: the function says what its only argument is.
+                key = name
             places = self.compare(left, right, Role("argument", key, name))
             if places is None:
                 return None
@@ -309,6 +311,8 @@ class Expressions:
         gone = [each for _, each in only_a]
         if only_b and order and len(gone) == len(order):
             return None
+        if any(isinstance(each, ast.GeneratorExp) for each in order):
+            return None
         spans = [self._argument_span(x, each) for each in order]
         leading = 0
         while leading < len(order) and order[leading] in gone:
@@ -365,6 +369,15 @@ def _value(argument: ast.expr | ast.keyword) -> ast.expr:
 
 def _name_at(names: Sequence[str], index: int) -> str:
     return names[index] if index < len(names) else f"argument {index + 1}"
+
+
+def _main_call(node: ast.AST, other: ast.AST) -> str:
+    """Return the function that an expression calls and the other one does not; functions of modules come first."""
+    theirs = {dotted(each.func) for each in ast.walk(other) if isinstance(each, ast.Call)}
+    names = [dotted(each.func) for each in ast.walk(node) if isinstance(each, ast.Call)]
+    new = [name for name in names if name and name not in theirs]
+    functions = [name for name in new if "()" not in name]
+    return next(iter([*functions, *new]), "")
 
 
 def _is_plain(node: ast.AST) -> bool:

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from joulediff.pysource.edits.blocks import Blocks, Draft, Scope, imported_names, merge_drafts
+from joulediff.pysource.edits.blocks import Blocks, Draft, Scope, imported_names, known_parameters, merge_drafts
 from joulediff.pysource.edits.couple import find_needs, merge_moves
 from joulediff.pysource.edits.edit import Edit, Patch, apply_patches
 from joulediff.pysource.edits.parsed import Parsed, parse_file
 from joulediff.pysource.edits.renames import rename_to_match
-from joulediff.pysource.edits.syntax import DEFINITIONS, FUNCTIONS, IMPORTS, Shapes
+from joulediff.pysource.edits.syntax import DEFINITIONS, FUNCTIONS, IMPORTS, Shapes, targets_of
 from joulediff.pysource.source_files import SourceFile
 
 # Each edit is a possible trial: with more of them, a function that differs is one.
@@ -46,11 +46,15 @@ def _find(a: Sequence[SourceFile], b: Sequence[SourceFile], entries: tuple[str, 
     reached_a = _reached(parsed_a, entries[0])
     reached_b = _reached(parsed_b, entries[1])
     shapes = Shapes()
+    names: dict[str, list[str]] = {}
+    for parsed in (*parsed_a.values(), *parsed_b.values()):
+        for name, found in known_parameters(parsed.tree).items():
+            names[name] = max(names.get(name, []), found, key=len)
     drafts: list[Draft] = []
     for module, left in parsed_a.items():
         right = parsed_b.get(module)
         if right is not None:
-            drafts += _compare_files(left, right, shapes, entries, reached_a, reached_b)
+            drafts += _compare_files(left, right, shapes, entries, (reached_a, reached_b), names)
     drafts += _new_files(parsed_a, a, parsed_b)
     drafts = merge_moves(drafts, shapes)
     _name_keys(drafts, parsed_a, parsed_b)
@@ -64,9 +68,10 @@ def _compare_files(
     b: Parsed,
     shapes: Shapes,
     entries: tuple[str, str],
-    reached_a: set[str] | None,
-    reached_b: set[str] | None,
+    reached: tuple[set[str] | None, set[str] | None],
+    parameters_of: Mapping[str, Sequence[str]],
 ) -> list[Draft]:
+    reached_a, reached_b = reached
     is_own = a.file.module == ""
     names = entries if is_own else ("", "")
     ignored: set[str] = set()
@@ -89,7 +94,15 @@ def _compare_files(
     for only_statements in (False, True):
         if is_large and not only_statements:
             continue
-        blocks = Blocks(a, b, shapes, ignored_a=ignored, reached_b=wanted, only_statements=only_statements)
+        blocks = Blocks(
+            a,
+            b,
+            shapes,
+            ignored_a=ignored,
+            reached_b=wanted,
+            only_statements=only_statements,
+            parameters_of=parameters_of,
+        )
         drafts = blocks.compare()
         if not _are_valid(a, drafts):
             continue
@@ -207,11 +220,31 @@ def _merge_functions(drafts: list[Draft]) -> list[Draft]:
 
 def _to_edits(drafts: list[Draft], files: Sequence[SourceFile], trees: Sequence[ast.AST]) -> tuple[Edit, ...]:
     order = {file.path: number for number, file in enumerate(files)}
-    drafts = sorted(drafts, key=lambda each: (order.get(each.path, len(order)), each.line, each.patches[0].start))
+    drafts = sorted(
+        drafts,
+        key=lambda each: (
+            order.get(each.path, len(order)),
+            each.line,
+            each.patches[0].start,
+            each.patches[0].rank,
+        ),
+    )
     needs = find_needs(drafts, trees)
+    _mark_support(drafts, needs)
     edits = [_to_edit(draft, tuple(sorted(need))) for draft, need in zip(drafts, needs, strict=True)]
     edits = _need_new_files(edits, drafts)
     return tuple(edits)
+
+
+def _mark_support(drafts: Sequence[Draft], needs: Sequence[set[int]]) -> None:
+    """Mark variables that only b has and other edits use: alone, they change nothing."""
+    needed = {index for need in needs for index in need}
+    for index, draft in enumerate(drafts):
+        statements = [each for each in draft.nodes_b if isinstance(each, ast.stmt)]
+        targets = [target for each in statements for target in targets_of(each)]
+        are_names = len(targets) >= len(statements) and all(isinstance(target, ast.Name) for target in targets)
+        if draft.kind == "added" and index in needed and targets and are_names:
+            draft.kind = "support"
 
 
 def _need_new_files(edits: list[Edit], drafts: Sequence[Draft]) -> list[Edit]:

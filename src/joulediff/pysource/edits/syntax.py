@@ -179,15 +179,14 @@ def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
         yield from own_nodes(child)
 
 
-def bound_names(scope: ast.AST) -> dict[str, int]:
-    """Return the names that a function, class or module binds, and the first line that does."""
-    found: dict[str, int] = {}
+def bound_lines(scope: ast.AST) -> dict[str, list[int]]:
+    """Return the names that a function, class or module binds, and the lines that do; 0 for a parameter."""
+    found: dict[str, list[int]] = {}
     arguments = getattr(scope, "args", None)
     if isinstance(arguments, ast.arguments):
-        for each in parameters(arguments):
-            found[each.arg] = 0
+        found = {each.arg: [0] for each in parameters(arguments)}
     for name, line in names_bound_by(list(ast.iter_child_nodes(scope))):
-        found[name] = min(line, found.get(name, line))
+        found.setdefault(name, []).append(line)
     return found
 
 
