@@ -15,7 +15,7 @@ from joulediff.archive.reader import load
 from joulediff.model.energy import Energy
 from joulediff.model.errors import ArchiveError
 from joulediff.model.measurement import Condition, DeviceState, DomainEnergy, IdlePower, Measurement
-from joulediff.model.run import Frame, Kernel, Op, Pass, Replay, Run, SourceText, Value, Wait
+from joulediff.model.run import Frame, HostSample, Kernel, Op, Pass, Replay, Run, Sampling, SourceText, Value, Wait
 from joulediff.model.signature import SKETCH, SKETCH_STEP, Signature
 
 DAMAGED = "copy it again from where it was recorded, or record the program again"
@@ -33,6 +33,7 @@ def small_run() -> Run:
         traced_s=0.25,
         passes=(
             Pass("metered", "done", 4.5),
+            Pass("sampled", "done", 1.5),
             Pass("traced", "partial", 1.0, "the profiler lost events"),
             Pass("replayed", "done", 9.0),
         ),
@@ -72,6 +73,8 @@ def small_run() -> Run:
         waits=(Wait("cudaStreamSynchronize", 0.003, 0.001, 1, 0), Wait("cudaDeviceSynchronize", 0.004, 0.001, None, 1)),
         sources=(SourceText("step.py", 1, "import torch\n\ndef step(): ...\n"),),
         replays=small_replays(),
+        sampling=Sampling(100, 0.001, 0.011, 0.01),
+        host_samples=(HostSample(1, "line", 0.002, 0.001, 200), HostSample(None, "gc", 0.0, 0.0, 3)),
     )
 
 

@@ -10,6 +10,8 @@ from joulediff.model.energy import Energy, Source
 from joulediff.model.measurement import Condition, DeviceState, DomainEnergy, IdlePower, Kind, Measurement
 from joulediff.model.run import (
     Frame,
+    HostKind,
+    HostSample,
     How,
     Inputs,
     Join,
@@ -22,6 +24,7 @@ from joulediff.model.run import (
     Phase,
     Replay,
     Run,
+    Sampling,
     SettingSpan,
     SourceText,
     Value,
@@ -35,6 +38,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 INT64 = st.integers(-(2**63), 2**63 - 1)
 COUNT = st.integers(0, 2**63 - 1)
 FLOAT = st.floats()
+TIME = st.floats(0.0, allow_infinity=False)
 SIZES = st.lists(COUNT, max_size=4).map(tuple)
 GRID = st.tuples(COUNT, COUNT, COUNT)
 
@@ -151,6 +155,10 @@ def runs(draw: st.DrawFn) -> Run:
         waits=each("waits", lambda _: st.builds(Wait, TEXT, FLOAT, FLOAT, of("ops"), INT64)),
         sources=draw(st.lists(st.builds(SourceText, TEXT, INT64, TEXT), max_size=3).map(tuple)),
         replays=measured,
+        sampling=draw(st.none() | st.builds(Sampling, COUNT, FLOAT, FLOAT, FLOAT)),
+        host_samples=draw(
+            st.lists(st.builds(HostSample, of("frames"), one(HostKind), TIME, TIME, COUNT), max_size=3).map(tuple)
+        ),
     )
 
 

@@ -143,7 +143,7 @@ def test_the_container_is_an_ordinary_zip_of_ordinary_tables(tmp_path: Path) -> 
                 table = pq.read_table(entry)
             assert table.column_names == [column.name for column in columns]
             assert manifest["tables"][name]["rows"] == table.num_rows
-    assert (manifest["schema"], manifest["format"], manifest["min_reader"]) == ("joulediff.run", 3, 2)
+    assert (manifest["schema"], manifest["format"], manifest["min_reader"]) == ("joulediff.run", 4, 4)
 
 
 def test_a_repetitive_run_is_padded_to_what_a_reader_may_spend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,12 +150,12 @@ def test_the_next_one_is_started_when_both_programs_are_metered(processes: Proce
     shown = StageListener()
     with queue_of(A, B) as queue:
         listener = StartsNext(shown, queue, A)
-        for text in ("A: metered 1/4: measuring", "B: metered 1/4: measuring"):
+        for text in ("A: metered 1/5: measuring", "B: metered 1/5: measuring"):
             listener.stage(text, 0.5)
         assert processes.log == []
         listener.metered()
         assert processes.log == [STARTED]
-        listener.stage("A: traced 2/4: running the step")
+        listener.stage("A: traced 3/5: running the step")
     assert processes.log == [STARTED, ENDED]
     assert len(shown.stages) == 3
 
@@ -229,9 +229,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: Processes) -
     def make(*words: str, breaks: Mapping[str, BaseException] | None = None) -> tuple[int, list[str]]:
         def run_case(case: Any, *, folder: Path, listener: ProgressListener, ahead: Any, **_: Any) -> Any:
             processes.log.append(f"run {case.id} with {'its own' if ahead is None else ahead['a']}")
-            listener.stage("A: metered 1/4: measuring")
+            listener.stage("A: metered 1/5: measuring")
             listener.metered()
-            listener.stage("A: traced 2/4: running the step")
+            listener.stage("A: traced 3/5: running the step")
             if breaks and case.id in breaks:
                 raise breaks[case.id]
             folder.mkdir(parents=True, exist_ok=True)

@@ -227,7 +227,7 @@ def test_a_program_that_dies_in_the_traced_pass(diff: Callable[..., Any], tmp_pa
     write_program(tmp_path / "dies.py", DIES_TRACED)
     code, _, err = diff("plain.py", "dies.py", *SHORT, "--keep", "kept")
     assert code == 1
-    assert "dies: the program ended its process with exit code 7 (traced 2/4" in err
+    assert "dies: the program ended its process with exit code 7 (traced 3/5" in err
     for name in ("plain", "dies"):
         side = "a" if name == "plain" else "b"
         assert f"the recording of {name}.py is kept: joulediff show kept/{side}-{name}.jd" in err

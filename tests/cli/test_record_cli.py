@@ -97,13 +97,13 @@ def test_a_plain_program_has_its_energy_recorded(start: Callable[..., subprocess
     assert re.search(r"^my-step-1\.jd  \S+ kB", out, re.M)
     assert out.endswith("next: joulediff show my-step-1.jd\n")
     shown = b"".join(seen).decode().splitlines()
-    assert shown[:2] == ["joulediff: building the program", "joulediff: metered 1/4: warming up"]
-    assert shown.count("joulediff: metered 1/4: measuring") == 1
+    assert shown[:2] == ["joulediff: building the program", "joulediff: metered 1/5: warming up"]
+    assert shown.count("joulediff: metered 1/5: measuring") == 1
     run = load(tmp_path / "my-step-1.jd")
     assert (run.label, run.program, run.tool) == ("my step/1", "plain.py", joulediff.__version__)
     assert run.measurement is not None
     assert run.measurement.domains["cpu"].power_w == pytest.approx(50.0)
-    assert [each.status for each in run.passes] == ["done", "skipped", "skipped"]
+    assert [each.status for each in run.passes] == ["done", "done", "skipped", "skipped"]
     assert any("no framework" in note for note in run.notes)
 
 
@@ -217,10 +217,10 @@ def test_an_unruly_program_is_recorded(record: Callable[..., Ended], tmp_path: P
             "import sys; return lambda: sys.exit(4)",
             r"the step raised SystemExit: 4 \(bad\.py:3\) in call number 1 of the metered pass\n  -vv shows",
         ),
-        ("return lambda: os._exit(5)", r"the program ended its process with exit code 5 \(metered 1/4: warming up\)"),
+        ("return lambda: os._exit(5)", r"the program ended its process with exit code 5 \(metered 1/5: warming up\)"),
         (
             "return lambda: os.kill(os.getpid(), 9)",
-            r"killed by SIGKILL \(metered 1/4: .*\n  it may have run out of mem",
+            r"killed by SIGKILL \(metered 1/5: .*\n  it may have run out of mem",
         ),
         ("return lambda: bytearray(1 << 60)", r"the step raised MemoryError .*\n  it ran out of memory"),
         ("return lambda: os.closerange(3, 256)", r"lost contact with the program"),
@@ -326,6 +326,7 @@ def test_operators_and_kernels_are_counted(record: Callable[..., Ended], tmp_pat
     run = load(tmp_path / "linear.jd")
     assert [(each.name, each.status) for each in run.passes] == [
         ("metered", "done"),
+        ("sampled", "done"),
         ("traced", "done"),
         ("captured", "done"),
     ]
@@ -377,11 +378,11 @@ def test_a_replay_shows_its_progress(start: Callable[..., subprocess.Popen[str]]
         process.communicate("", timeout=60)
     assert process.returncode in (0, 2)
     shown = b"".join(seen).decode().splitlines()
-    assert "joulediff: replayed 4/4: running the step for the inputs of its operators" in shown
-    assert re.fullmatch(r"joulediff: replayed 4/4: 0 of 2 operators, \d+ s left", shown[-3])
-    assert re.fullmatch(r"joulediff: replayed 4/4: 1 of 2 operators, \d+ s left", shown[-2])
+    assert "joulediff: replayed 5/5: running the step for the inputs of its operators" in shown
+    assert re.fullmatch(r"joulediff: replayed 5/5: 0 of 2 operators, \d+ s left", shown[-3])
+    assert re.fullmatch(r"joulediff: replayed 5/5: 1 of 2 operators, \d+ s left", shown[-2])
     run = load(tmp_path / "pair.jd")
-    assert [each.status for each in run.passes] == ["done"] * 4
+    assert [each.status for each in run.passes] == ["done"] * 5
     assert [run.ops[row.op].name for row in run.replays] == ["aten::mm", "cli_tests::small"]
     assert all(row.inputs == "real" for row in run.replays)
 
@@ -392,7 +393,7 @@ def test_a_replay_whose_time_is_spent_notes_the_rest(record: Callable[..., Ended
     ended = record("pair.py", "--replay-seconds", "1")
     assert ended.code in (0, 2), ended.err
     run = load(tmp_path / "pair.jd")
-    assert [each.status for each in run.passes] == ["done"] * 4
+    assert [each.status for each in run.passes] == ["done"] * 5
     done, left = run.replays
     assert done.energy_j is not None
     assert (left.energy_j, left.note) == (None, "the 1.000 s for replay were spent")
@@ -418,10 +419,10 @@ def test_ctrl_c_keeps_what_was_replayed(start: Callable[..., subprocess.Popen[st
         os.killpg(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    kept = "metered, traced, captured, part of replayed"
+    kept = "metered, sampled, traced, captured, part of replayed"
     assert err == f"joulediff: stopped\n  pair.jd holds the recording so far ({kept}): joulediff show pair.jd\n"
     run = load(tmp_path / "pair.jd")
-    assert [each.status for each in run.passes] == ["done", "done", "done", "partial"]
+    assert [each.status for each in run.passes] == ["done", "done", "done", "done", "partial"]
     row, left = run.replays
     assert run.ops[row.op].name == "aten::mm"
     assert row.energy_j is not None
@@ -436,7 +437,7 @@ def test_ctrl_c_keeps_what_was_replayed(start: Callable[..., subprocess.Popen[st
             "raise ValueError('seen')",
             r"the step raised ValueError: seen \(pair\.py:\d+\) in call number 1 of the replayed p",
         ),
-        ("__import__('os')._exit(5)", r"ended its process with exit code 5 \(replayed 4/4: running the step"),
+        ("__import__('os')._exit(5)", r"ended its process with exit code 5 \(replayed 5/5: running the step"),
     ],
 )
 def test_a_step_that_fails_while_inputs_are_collected_keeps_the_rest(
@@ -446,9 +447,11 @@ def test_a_step_that_fails_while_inputs_are_collected_keeps_the_rest(
     ended = record("pair.py")
     assert ended.code == 1
     assert re.search(said, ended.err)
-    assert "pair.jd holds the recording so far (metered, traced, captured): joulediff show pair.jd" in ended.err
+    assert (
+        "pair.jd holds the recording so far (metered, sampled, traced, captured): joulediff show pair.jd" in ended.err
+    )
     run = load(tmp_path / "pair.jd")
-    assert [each.status for each in run.passes] == ["done", "done", "done", "failed"]
+    assert [each.status for each in run.passes] == ["done", "done", "done", "done", "failed"]
     assert all(row.energy_j is None for row in run.replays)
 
 
@@ -488,15 +491,16 @@ def test_a_program_that_is_killed_late_leaves_the_passes_before(record: Callable
     write_program(tmp_path / "dies.py", LINEAR.format(die=True))
     ended = record("dies.py")
     assert ended.code == 1
-    assert "killed by SIGKILL (captured 3/4: " in ended.err
-    assert "dies.jd holds the recording so far (metered, traced): joulediff show dies.jd" in ended.err
+    assert "killed by SIGKILL (captured 4/5: " in ended.err
+    assert "dies.jd holds the recording so far (metered, sampled, traced): joulediff show dies.jd" in ended.err
     run = load(tmp_path / "dies.jd")
     assert [(each.name, each.status) for each in run.passes] == [
         ("metered", "done"),
+        ("sampled", "done"),
         ("traced", "done"),
         ("captured", "failed"),
     ]
-    assert run.passes[-1].note == "the program was killed by SIGKILL (captured 3/4: running the step)"
+    assert run.passes[-1].note == "the program was killed by SIGKILL (captured 4/5: running the step)"
 
 
 @needs_torch
@@ -509,7 +513,7 @@ def test_a_step_that_fails_late_says_in_which_call_of_which_pass(record: Callabl
         r"the step raised ValueError: seen \(late\.py:\d+\) in call number 1 of the captured pass\n  -vv shows the tr"
     )
     assert re.search(message, ended.err)
-    assert [each.status for each in load(tmp_path / "late.jd").passes] == ["done", "done", "failed"]
+    assert [each.status for each in load(tmp_path / "late.jd").passes] == ["done", "done", "done", "failed"]
 
 
 FOREIGN = """

@@ -356,7 +356,7 @@ open(f"{folder}/pid" + str(os.getpid()), "w").close()
 def record():
     s.answer({{"built": True}})
     commands.next()
-    s.stage("metered 1/4: measuring")
+    s.stage("metered 1/5: measuring")
     s.answer({{"metered": True}})
     commands.next()
     s.run(recorded)
@@ -452,7 +452,7 @@ def test_a_command_raises_the_failure_that_the_program_reported(child: Callable[
 
 def test_a_pass_that_dies_is_kept_as_failed(child: Callable[[str], Interpreter]) -> None:
     first, last = "s.answer({'built': 1}); commands.next(); s.run(recorded)", "os._exit(3)"
-    body = f"{first}; s.stage('traced 2/4: running', None, 'traced'); {last}"
+    body = f"{first}; s.stage('traced 3/5: running', None, 'traced'); {last}"
     kept: list[Run] = []
     with RemoteProgram(REQUEST, interpreter=child(body), keep=lambda each: kept.append(each.run)) as program:
         program.wait_built()
@@ -473,7 +473,7 @@ def test_ctrl_c_ends_both_programs(
         except KeyboardInterrupt:
             s.failed(Failure("stopped", "stopped"))
     """
-    listener = StageListener("metered 1/4: measuring", lambda: os.kill(os.getpid(), signal.SIGINT))
+    listener = StageListener("metered 1/5: measuring", lambda: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(Stopped) as caught, ExitStack() as stack:
         interpreter = child(body)
         first = stack.enter_context(
@@ -573,7 +573,7 @@ def test_another_listener_can_be_set(child: Callable[[str], Interpreter]) -> Non
         program.set_listener(second)
         program.wait_built()
         program.record()
-    assert (first.stages, second.stages) == (["importing"], ["building", "metered 1/4: measuring"])
+    assert (first.stages, second.stages) == (["importing"], ["building", "metered 1/5: measuring"])
 
 
 def test_a_held_program_that_is_not_wanted_is_ended(child: Callable[[str], Interpreter], tmp_path: Path) -> None:

@@ -51,15 +51,15 @@ def raised(error: BaseException) -> BaseException:
 def test_a_stage_has_its_pass(ends: tuple[int, int], progress: ProgressSender) -> None:
     progress.stage("building the program")
     progress.pass_begins("metered")
-    progress.stage("metered 1/4: measuring", 0.4)
+    progress.stage("metered 1/5: measuring", 0.4)
     progress.pass_begins("captured")
-    progress.stage("captured 3/4: running the step")
+    progress.stage("captured 4/5: running the step")
     progress.stage("something else: now")
     found: list[Message] = list(Inbox().feed(os.read(ends[0], 4096)))
     assert found == [
         Stage("building the program"),
-        Stage("metered 1/4: measuring", 0.4, "metered"),
-        Stage("captured 3/4: running the step", None, "captured"),
+        Stage("metered 1/5: measuring", 0.4, "metered"),
+        Stage("captured 4/5: running the step", None, "captured"),
         Stage("something else: now", None, "captured"),
     ]
 

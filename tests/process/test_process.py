@@ -159,7 +159,7 @@ def test_a_child_that_hangs_without_a_pipe_is_ended(
     monkeypatch.setattr("joulediff.process.process.END_S", 0.2)
     error, kept = ended(child("s = Sender(fd); s.run(wire); os.close(fd); time.sleep(60)"))
     assert "lost contact" in error.what
-    assert kept == [METERED, broken("traced", error.what)]
+    assert kept == [METERED, broken("sampled", error.what)]
 
 
 def test_a_program_that_does_not_end_after_its_recording_is_ended(
@@ -191,7 +191,7 @@ def test_a_copy_that_holds_the_pipe_does_not_hold_the_parent(
 def test_half_a_message_is_none(child: Callable[[str], Interpreter]) -> None:
     error, kept = ended(child("s = Sender(fd); s.run(wire); os.write(fd, b'jd\\x02\\0\\0\\1\\0half'); os._exit(3)"))
     assert "exit code 3" in error.what
-    assert kept == [METERED, broken("traced", error.what)]
+    assert kept == [METERED, broken("sampled", error.what)]
 
 
 def test_a_run_that_cannot_be_read_ends_the_child(child: Callable[[str], Interpreter], tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_ctrl_c_stops_the_child_and_keeps_what_it_sends(
     error, kept = ended(child(body), StageListener("measuring", send_to_myself(signal.SIGINT)))
     assert isinstance(error, Stopped)
     assert error.exit_code == 130
-    assert kept == [METERED, broken("traced", "stopped")]
+    assert kept == [METERED, broken("sampled", "stopped")]
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -277,7 +277,7 @@ def test_a_second_ctrl_c_kills(child: Callable[[str], Interpreter], monkeypatch:
     error, kept = ended(child(body), Impatient())
     assert isinstance(error, Stopped)
     assert error.exit_code == 130
-    assert kept == [METERED, broken("traced", "stopped")]
+    assert kept == [METERED, broken("sampled", "stopped")]
 
 
 @pytest.mark.parametrize("stubborn", [False, True])

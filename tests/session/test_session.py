@@ -30,15 +30,21 @@ def statuses(run: Run) -> list[tuple[str, str]]:
     return [(each.name, each.status) for each in run.passes]
 
 
-def test_four_passes_and_a_file_after_each(tmp_path: Path) -> None:
+def test_five_passes_and_a_file_after_each(tmp_path: Path) -> None:
     x, seen = torch.ones(8, 8), []
     run = record(lambda: (x @ x).relu(), **REPLAYED, label="mine", path=tmp_path / "run.jd", checkpoint=seen.append)
-    assert statuses(run) == [("metered", "done"), ("traced", "done"), ("captured", "done"), ("replayed", "done")]
-    assert [len(each.passes) for each in seen] == [1, 2, 3, 4]
+    assert statuses(run) == [
+        ("metered", "done"),
+        ("sampled", "done"),
+        ("traced", "done"),
+        ("captured", "done"),
+        ("replayed", "done"),
+    ]
+    assert [len(each.passes) for each in seen] == [1, 2, 3, 4, 5]
     assert [op.name for op in run.ops] == ["aten::mm", "aten::relu"]
     assert [kernel.op for kernel in run.kernels] == [0, 1]
     assert {row.op for row in run.replays if row.energy_j is not None} == {0, 1}
-    assert seen[2].replays == ()
+    assert seen[3].replays == ()
     assert run.notes == ()
     assert load(tmp_path / "run.jd") == run == seen[-1]
     assert run.settings["package.torch"] == torch.__version__
@@ -68,10 +74,10 @@ def test_the_state_that_the_step_can_reach_is_recorded_with_its_lines(tmp_path: 
     assert load(tmp_path / "run.jd").state == run.state
 
 
-def test_without_replay_there_are_three_passes() -> None:
+def test_without_replay_there_are_four_passes() -> None:
     x = torch.ones(8, 8)
     run = record(lambda: x + 1, **QUICK, replay_seconds=0.0)
-    assert statuses(run) == [("metered", "done"), ("traced", "done"), ("captured", "done")]
+    assert statuses(run) == [("metered", "done"), ("sampled", "done"), ("traced", "done"), ("captured", "done")]
     assert run.replays == ()
     assert {op.replay for op in run.ops} == {None}
 
@@ -86,7 +92,7 @@ def test_measurements_before_the_first_instrumented_pass_are_combined() -> None:
 
     run = record(lambda: x + 1, **QUICK, between=between, checkpoint=seen.append)
     first, second, third = (each.measurement for each in seen[:3])
-    assert statuses(run) == [("metered", "done"), ("traced", "done"), ("captured", "done")]
+    assert statuses(run) == [("metered", "done"), ("sampled", "done"), ("traced", "done"), ("captured", "done")]
     assert first.steps < second.steps < third.steps == run.measurement.steps
     assert run.passes[0].seconds > seen[0].passes[0].seconds
     assert first.repeats < run.measurement.repeats
@@ -100,8 +106,8 @@ def test_the_resting_power_is_looked_for_once() -> None:
             stages.append(text)
 
     run = record(lambda: x + 1, **QUICK, between=lambda measure_for: measure_for(0.1), listener=Told())
-    assert stages.count("metered 1/4: warming up") == 2
-    assert stages.count("metered 1/4: looking for a quiet second") == 1
+    assert stages.count("metered 1/5: warming up") == 2
+    assert stages.count("metered 1/5: looking for a quiet second") == 1
     assert run.measurement is not None
     assert run.measurement.domains
     assert all(domain.idle is not None for domain in run.measurement.domains.values())
@@ -136,7 +142,7 @@ def test_a_meter_that_fails_the_second_time_leaves_the_first(monkeypatch: pytest
         measure_for(0.1)
 
     run = record(lambda: x + 1, **QUICK, between=between)
-    assert statuses(run) == [("metered", "done"), ("traced", "done"), ("captured", "done")]
+    assert statuses(run) == [("metered", "done"), ("sampled", "done"), ("traced", "done"), ("captured", "done")]
     assert run.measurement is not None and not run.measurement.trustworthy
     assert run.measurement.warnings[-1] == "the second measurement failed: no meter gave a number"
 
@@ -207,7 +213,7 @@ def test_an_exception_in_the_captured_pass_passes_through_and_earlier_passes_are
         record(step, **QUICK, checkpoint=seen.append, listener=told)
     assert raised.value is error
     assert told.failure == (error, 1)
-    assert statuses(seen[-1]) == [("metered", "done"), ("traced", "done"), ("captured", "failed")]
+    assert statuses(seen[-1]) == [("metered", "done"), ("sampled", "done"), ("traced", "done"), ("captured", "failed")]
     assert "ValueError: no" in (seen[-1].passes[-1].note or "")
     assert [kernel.name for kernel in seen[-1].kernels] == ["aten::ones", "aten::add"]
     assert {kernel.join for kernel in seen[-1].kernels} == {"none"}
@@ -219,9 +225,15 @@ def test_a_pass_that_cannot_be_had_does_not_keep_the_others_from_running(monkeyp
 
     monkeypatch.setattr(trace, "_profiling", refuse)
     run = record(lambda: torch.ones(2) + 1, **REPLAYED)
-    assert statuses(run) == [("metered", "done"), ("traced", "failed"), ("captured", "done"), ("replayed", "skipped")]
-    assert run.passes[3].note == "operators, kernels and the energy of the step are needed first"
-    assert run.passes[1].note == "no profiler here use another build"
+    assert statuses(run) == [
+        ("metered", "done"),
+        ("sampled", "done"),
+        ("traced", "failed"),
+        ("captured", "done"),
+        ("replayed", "skipped"),
+    ]
+    assert run.passes[4].note == "operators, kernels and the energy of the step are needed first"
+    assert run.passes[2].note == "no profiler here use another build"
     assert [op.name for op in run.ops] == ["aten::ones", "aten::add"]
     assert run.kernels == ()
     assert run.traced_s is None
@@ -258,7 +270,7 @@ def test_ctrl_c_keeps_what_was_found() -> None:
     seen: list[Run] = []
     with pytest.raises(KeyboardInterrupt):
         record(step, **QUICK, checkpoint=seen.append)
-    assert statuses(seen[-1]) == [("metered", "done"), ("traced", "failed")]
+    assert statuses(seen[-1]) == [("metered", "done"), ("sampled", "done"), ("traced", "failed")]
     assert seen[-1].measurement is not None
     assert not torch.autograd._profiler_enabled()
 
@@ -288,18 +300,18 @@ def test_the_stages_of_a_replay_report_its_progress() -> None:
     told = Told()
     record(three_operators, **REPLAYED, listener=told)
     stages = [(text, share) for text, share in told.stages if text.startswith("replayed")]
-    assert stages[0] == ("replayed 4/4: running the step for the inputs of its operators", None)
+    assert stages[0] == ("replayed 5/5: running the step for the inputs of its operators", None)
     assert [share for _, share in stages[1:]] == [0, 1 / 3, 2 / 3]
     for number, (text, _) in enumerate(stages[1:]):
-        assert re.fullmatch(rf"replayed 4/4: {number} of 3 operators, \d+ s left", text)
+        assert re.fullmatch(rf"replayed 5/5: {number} of 3 operators, \d+ s left", text)
 
 
 @pytest.mark.parametrize(
     ("until", "status", "measured"),
     [
-        ("replayed 4/4: 2 of 3", "partial", 2),
-        ("replayed 4/4: 0 of 3", "failed", 0),
-        ("replayed 4/4: running the step", "failed", 0),
+        ("replayed 5/5: 2 of 3", "partial", 2),
+        ("replayed 5/5: 0 of 3", "failed", 0),
+        ("replayed 5/5: running the step", "failed", 0),
     ],
 )
 def test_ctrl_c_keeps_what_was_replayed(tmp_path: Path, until: str, status: str, measured: int) -> None:
@@ -307,7 +319,7 @@ def test_ctrl_c_keeps_what_was_replayed(tmp_path: Path, until: str, status: str,
     listener, place = Told(until), tmp_path / "run.jd"
     with pytest.raises(KeyboardInterrupt):
         record(three_operators, **REPLAYED, listener=listener, checkpoint=seen.append, path=place)
-    assert statuses(seen[-1])[2:] == [("captured", "done"), ("replayed", status)]
+    assert statuses(seen[-1])[3:] == [("captured", "done"), ("replayed", status)]
     assert sum(row.energy_j is not None for row in seen[-1].replays) == measured
     assert all(op.replay is not None for op in seen[-1].ops)
     assert {row.note for row in seen[-1].replays if row.energy_j is None} == {"replay ended before its turn"}
@@ -320,7 +332,7 @@ def test_an_exception_while_inputs_are_collected_passes_through() -> None:
     error, seen, told = ValueError("no"), [], Told()
 
     def step() -> torch.Tensor:
-        if seen and len(seen[-1].passes) == 3:
+        if seen and len(seen[-1].passes) == 4:
             raise error
         return three_operators()
 
@@ -328,7 +340,7 @@ def test_an_exception_while_inputs_are_collected_passes_through() -> None:
         record(step, **REPLAYED, checkpoint=seen.append, listener=told)
     assert raised.value is error
     assert told.failure == (error, 1)
-    assert statuses(seen[-1])[2:] == [("captured", "done"), ("replayed", "failed")]
+    assert statuses(seen[-1])[3:] == [("captured", "done"), ("replayed", "failed")]
     assert "ValueError: no" in (seen[-1].passes[-1].note or "")
     assert len(seen[-1].ops) == 3
     assert torch._C._len_torch_dispatch_stack() == 0

@@ -63,6 +63,8 @@ def sound(manifest: Any, rows: Mapping[str, int], read: Callable[[str, str], Any
 
     found = {n: {c.name: cells_of(n, c) for c in columns} for n, columns in TABLES.items()}
     check_replays(found["replays"], found["ops"]["replay"])
+    for column in ("time_s", "cpu_s"):
+        _check_times("host_samples", found["host_samples"][column])
     return Tables(manifest, found)
 
 
@@ -141,6 +143,12 @@ def check_replays(columns: Mapping[str, Sequence[Any]], referred: Sequence[int |
     for op, first in enumerate(referred):
         if first is not None and not _is_first(ops, first):
             raise ArchiveError(f"its operator {op} refers to row {first} in replays, which is not its first row")
+
+
+def _check_times(table: str, times_s: Sequence[float]) -> None:
+    for row, time_s in enumerate(times_s):
+        if not 0.0 <= time_s < math.inf:
+            raise ArchiveError(f"its table {table}, row {row} has the impossible time {time_s} s")
 
 
 def _check_energy(row: int, energy_j: float | None, low_j: float | None, high_j: float | None) -> None:

@@ -19,7 +19,7 @@ from joulediff.archive.codec import shown
 from joulediff.model.errors import ArchiveError
 
 BEGIN = b"PK\x03\x04"
-# Ten tables and a manifest, with room for later versions.
+# Eleven tables and a manifest, with room for later versions.
 MAX_ENTRIES = 64
 # Entries of a .jd file have this fixed time, so that equal runs make equal files.
 NO_TIME = (1980, 1, 1, 0, 0, 0)

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from joulediff.model.energy import Source
-from joulediff.model.run import How, Inputs, Join, KernelKind, Phase, ValueKind
+from joulediff.model.run import HostKind, How, Inputs, Join, KernelKind, Phase, ValueKind
 from joulediff.model.signature import SKETCH, SKETCH_LIMIT
 
 SCHEMA = "joulediff.run"
-FORMAT = 3
+FORMAT = 4
 """The format this version writes, and the newest one it reads."""
-MIN_READER = 2
-"""The oldest format whose readers understand files of this version: format 1 has no pass `replayed`."""
+MIN_READER = 4
+"""The oldest format whose readers understand files of this version: format 3 has no pass `sampled`."""
 
 Role = Literal["in", "out", "write"]
 
@@ -156,5 +156,12 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("inputs", "text", optional=True, among=get_args(Inputs), since=2),
         Column("copies", "int", least=1, since=2),
         Column("note", "text", optional=True, since=2),
+    ),
+    "host_samples": (
+        Column("frame", "int", optional=True, refers="frames", since=4),
+        Column("kind", "text", among=get_args(HostKind), since=4),
+        Column("time_s", "float", since=4),
+        Column("cpu_s", "float", since=4),
+        Column("count", "int", least=0, since=4),
     ),
 }

@@ -16,7 +16,7 @@ from joulediff.archive.check import TYPES, parse_sizes, sound
 from joulediff.archive.codec import from_plain, to_scalar
 from joulediff.archive.schema import TABLES, Column, Tables
 from joulediff.model.errors import ArchiveError
-from joulediff.model.run import Frame, Kernel, Op, Replay, Run, SettingSpan, SourceText, Value, Wait
+from joulediff.model.run import Frame, HostSample, Kernel, Op, Replay, Run, SettingSpan, SourceText, Value, Wait
 from joulediff.model.signature import Signature
 
 RECORDS: dict[str, type] = {
@@ -28,6 +28,7 @@ RECORDS: dict[str, type] = {
     "waits": Wait,
     "sources": SourceText,
     "replays": Replay,
+    "host_samples": HostSample,
 }
 HEAD = tuple(field.name for field in fields(Run) if field.name not in RECORDS)
 ROLES = {"in": "inputs", "out": "outputs", "write": "writes"}

@@ -29,7 +29,7 @@ KernelKind = Literal["kernel", "memcpy", "memset", "cpu"]
 Join = Literal["op", "module", "none"]
 
 
-PassName = Literal["metered", "traced", "captured", "replayed"]
+PassName = Literal["metered", "sampled", "traced", "captured", "replayed"]
 PASSES: tuple[PassName, ...] = get_args(PassName)
 
 
@@ -37,6 +37,9 @@ How = Literal["graph", "launches", "calls"]
 
 
 Inputs = Literal["real", "drawn"]
+
+
+HostKind = Literal["line", "gc"]
 
 
 PassStatus = Literal["done", "partial", "failed", "skipped"]
@@ -218,6 +221,38 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
+class HostSample:
+    """Time per step that the thread of the step spent in one line, by one call path, in the sampled pass."""
+
+    frame: int | None
+    """The innermost frame; a function of C counts in the line that calls it."""
+    kind: HostKind
+    """`gc` is garbage collection that began in that line."""
+    time_s: float
+    cpu_s: float
+    """The part of it in which the thread ran; in the rest it waited, or other programs had the CPU."""
+    count: int
+    """Number of samples; for `gc`, of collections."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the host was sampled, and the step time with and without it."""
+
+    steps: int
+    period_s: float
+    step_s: float
+    """Time of a step while it was sampled."""
+    plain_step_s: float
+    """Time of a step without sampling, measured in alternation."""
+
+    @property
+    def overhead_share(self) -> float:
+        """Return the extra time of a sampled step as a share; below 0 by noise."""
+        return self.step_s / self.plain_step_s - 1 if self.plain_step_s > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Replay:
     """The energy of one call of a distinct operator, run again alone, above the energy of the idle device.
 
@@ -327,6 +362,8 @@ class Run:
     waits: tuple[Wait, ...] = ()
     sources: tuple[SourceText, ...] = ()
     replays: tuple[Replay, ...] = ()
+    sampling: Sampling | None = None
+    host_samples: tuple[HostSample, ...] = ()
 
     def signature_of(self, value: int) -> Signature | None:
         """Return the signature of a value, expanded as the value is."""

@@ -1,8 +1,9 @@
 """Records a program in several passes.
 
 Instrumentation changes the energy and the time of a program. So energy and time are measured in a pass without any,
-kernels are recorded under the framework's profiler, operators in a pass that captures every tensor, and joules per
-operator by running each again alone. Each pass ends with a call of `checkpoint`, however it ends.
+the host's time by line is sampled, kernels are recorded under the framework's profiler, operators in a pass that
+captures every tensor, and joules per operator by running each again alone. Each pass ends with a call of `checkpoint`,
+however it ends.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from joulediff.measuring.meters.meter import Clock, RealClock
 from joulediff.measuring.repeater import Step
 from joulediff.measuring.result import combine
 from joulediff.measuring.sensor_cache import SensorCache
+from joulediff.measuring.stack_sampler import why_not_sampled
 from joulediff.measuring.step import measure, resting
 from joulediff.model.errors import JoulediffError, MeterFailed
 from joulediff.model.measurement import Measurement, Quiet
@@ -34,6 +36,7 @@ from joulediff.model.options import RecordOptions
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import PASSES, Pass, PassName, PassStatus, Run
 from joulediff.pysource.programs import describe
+from joulediff.session.sample_host import SHARE_OF_METERED, HostTimes, add_samples, sample_host
 from joulediff.version import __version__
 
 if TYPE_CHECKING:
@@ -171,13 +174,14 @@ def record_step(
         known = between(measure_for) if between is not None else None
         if recorder is None and (recorder := open_step_recorder()) is not None:  # a step may load its framework itself
             begin = stack.enter_context(recorder.seeded(ran=True))
+        session.sample(begin, root=folder, seconds=SHARE_OF_METERED * options.seconds, source=options.source)
         state = fitting_leaves(steady_leaves(leaves, read_leaves(step)))
         settings = recorder.settings() if recorder else collect_settings()
         session.run = replace(session.run, settings=settings, state=state)
         if recorder is None:
             session.skip(NO_FRAMEWORK)
         else:
-            session.trace_and_capture(recorder, begin)
+            session.trace_and_capture(recorder, begin, source=options.source)
             if options.replay:
                 burst_meter = BurstMeter(meters.meters, clock=clock)
                 session.replay(recorder, begin, burst_meter, known, clock=clock, seconds=options.replay_seconds)
@@ -282,6 +286,7 @@ class _Session:
     step: _CountedStep
     listener: ProgressListener
     checkpoint: Checkpoint
+    host_times: HostTimes | None = None
 
     def seed(self, recorder: Recorder, stack: ExitStack) -> Callable[[], None]:
         """Return a function that restores seeds and state before a pass. The step may have to run once for it."""
@@ -313,11 +318,30 @@ class _Session:
         self.run = replace(self.run, measurement=found if before is None else combine(before, found), passes=())
         self._end(Pass("metered", "done", time.perf_counter() - begin_s + sum(each.seconds for each in done)))
 
-    def trace_and_capture(self, recorder: Recorder, begin: Callable[[], None]) -> None:
+    def sample(self, begin: Callable[[], None], *, root: Path, seconds: float, source: bool) -> None:
+        """Sample the host's time, before a profiler can slow the host down."""
+        if (why := why_not_sampled()) is not None:
+            self._end(Pass("sampled", "skipped", 0.0, why))
+            return
+        _PassListener(self.listener, "sampled").stage("running the step")
+
+        def sample(run: Run) -> Run:
+            begin()
+            self.host_times = sample_host(self.step, root=root, seconds=seconds)
+            return add_samples(run, self.host_times, source=source)
+
+        self._pass("sampled", sample)
+
+    def trace_and_capture(self, recorder: Recorder, begin: Callable[[], None], *, source: bool) -> None:
         _PassListener(self.listener, "traced").stage("running the step")
         self._pass("traced", lambda run: recorder.trace(run, begin))
         _PassListener(self.listener, "captured").stage("running the step")
-        self._pass("captured", lambda run: recorder.capture(run, begin))
+        self._pass("captured", lambda run: self._capture(recorder, run, begin, source=source))
+
+    def _capture(self, recorder: Recorder, run: Run, begin: Callable[[], None], *, source: bool) -> Run:
+        """Return the run with its operators. A recorder replaces frames and source lines, so samples are added last."""
+        captured = recorder.capture(replace(run, host_samples=()), begin)
+        return captured if self.host_times is None else add_samples(captured, self.host_times, source=source)
 
     def replay(
         self,

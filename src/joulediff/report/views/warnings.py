@@ -73,7 +73,8 @@ def _missing(run: Run) -> list[PassName]:
         "metered": run.measurement is not None,
         "traced": has_trace(run),
         "captured": bool(run.ops),
-        # Older recordings do not have this pass.
+        # Older recordings do not have these passes.
+        "sampled": True,
         "replayed": True,
     }
     names: Sequence[PassName] = get_args(PassName)
