@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from joulediff.diagnosis.interleaved_recording import Program
     from joulediff.model.diff import Diff
     from joulediff.model.pair import SideName
+    from joulediff.model.progress import ProgressListener
     from joulediff.model.run import Run
 
 TOO_MUCH = 3
@@ -58,6 +59,7 @@ TOO_MUCH = 3
     tolerance=tolerance_option("Largest relative difference of equal tensors."),
 )
 @share_option("--fail-above", None, "Exit with 3 if B uses more energy than A by more than this.")
+@click.option("--timings", is_flag=True, help="Print the seconds of each stage on standard error.")
 @click.option("--keep", metavar="FOLDER", help="Keep the recordings of both programs there.")
 @click.option("--python-a", metavar="PATH", help="Python of the environment to run A in.  [this one]")
 @click.option("--python-b", metavar="PATH", help="Python of the environment to run B in.  [this one]")
@@ -78,6 +80,7 @@ def command(
     how: DiffOptions,
     options: RecordOptions,
     fail_above: float | None,
+    timings: bool,  # noqa: FBT001
     keep: str | None,
     python_a: str | None,
     python_b: str | None,
@@ -94,7 +97,8 @@ def command(
     A and B are .jd files, or programs: FILE.py[:name] or module:name. Programs are recorded first, each in a separate
     process. Then the fix of each finding is applied and measured. Words after -- are the sys.argv of both.
     """
-    from joulediff.cli.output import ReportFiles, open_console, stdout_kept_clean
+    from joulediff.cli.output import ReportFiles, StageLines, open_console, print_timings, stdout_kept_clean
+    from joulediff.model.progress import StageTimes
     from joulediff.report.terminal.diff import print_diff
 
     files = ReportFiles({"-o": output, "--json": json_to, "--markdown": markdown_to})
@@ -103,8 +107,11 @@ def command(
         "a": _Side("a", first, label_a, python_a),
         "b": _Side("b", second, label_b, python_b),
     }
+    times = StageTimes(StageLines())
     with stdout_kept_clean(files.takes_stdout):
-        diff = _compare(sides, how, options, program_arguments(ctx), keep)
+        diff = _compare(sides, how, options, program_arguments(ctx), keep, times)
+    if timings:
+        print_timings(times)
     diff = replace(diff, next=_next(diff, sides, is_written=files.any))
     if not files.takes_stdout:
         print_diff(diff, open_console(), top=top, every=every)
@@ -169,17 +176,18 @@ def _compare(
     options: RecordOptions,
     arguments: tuple[str, ...],
     keep: str | None,
+    listener: ProgressListener,
 ) -> Diff:
     from joulediff.archive.writer import open_folder
-    from joulediff.cli.output import StageLines, show_matching
+    from joulediff.cli.output import show_matching
     from joulediff.diagnosis.compare import diagnose
     from joulediff.model.diff import Thresholds
     from joulediff.model.errors import JoulediffError
 
     if all(side.is_archive for side in sides.values()):
         a, b = sides["a"].load(), sides["b"].load()
-        with show_matching(a, b) as listener:
-            return diagnose(a, b, thresholds=Thresholds.of(how), tolerance=how.tolerance, listener=listener)
+        with show_matching(a, b) as shown:
+            return diagnose(a, b, thresholds=Thresholds.of(how), tolerance=how.tolerance, listener=shown)
     from joulediff.diagnosis.compare_programs import compare_programs
 
     with open_folder(keep, "recordings") as folder:
@@ -188,7 +196,7 @@ def _compare(
         }
         runs = {name: side.load() for name, side in sides.items() if side.is_archive}
         try:
-            return compare_programs(programs, runs, how, listener=StageLines())
+            return compare_programs(programs, runs, how, listener=listener)
         except JoulediffError as error:
             error.fix = "\n  ".join(filter(None, [error.fix, *_rescue(sides, keep)]))
             raise

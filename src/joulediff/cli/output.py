@@ -11,13 +11,14 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
 from rich.console import Console
 from rich.live import Live
 from rich.spinner import Spinner
 
 from joulediff.model.errors import JoulediffError
 from joulediff.model.measurement import Measurement
-from joulediff.model.progress import ProgressListener
+from joulediff.model.progress import ProgressListener, StageTimes
 from joulediff.model.run import Run
 from joulediff.model.units import format_share
 from joulediff.report.limits import WIDTH
@@ -26,6 +27,8 @@ from joulediff.report.limits import WIDTH
 REFRESH_HZ = 4.0
 # A stage is printed again after this share of it: often enough to show progress.
 STAGE_SHARE = 0.25
+# Shorter stages are left out of the timings.
+LEAST_STAGE_S = 0.05
 # Runs with as many operators in all take a second to match.
 LONG_OPS = 10_000
 # File systems allow 255 bytes, and a letter may take four.
@@ -94,6 +97,15 @@ class StageLines(ProgressListener):
         with suppress(OSError):  # a closed terminal must not end a recording
             sys.stderr.write(f"joulediff: {self._name}{text}\n")
             sys.stderr.flush()
+
+
+def print_timings(times: StageTimes) -> None:
+    """Print the seconds of each stage on standard error, in the order of their first report, and their sum."""
+    times.stop()
+    rows = [(stage, seconds) for stage, seconds in times.seconds.items() if seconds >= LEAST_STAGE_S]
+    rows.append(("all stages", sum(times.seconds.values())))
+    for stage, seconds in rows:
+        click.echo(f"{seconds:7.1f} s  {stage}", err=True)
 
 
 @contextmanager

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import time
+
 from joulediff.model.measurement import Measurement
 from joulediff.model.run import PassName
 
@@ -23,3 +26,39 @@ class ProgressListener:
 
     def kept(self, measurement: Measurement) -> None:
         """Work broke off; `measurement` is of the part before that."""
+
+
+_NUMBER = re.compile(r"\d+")
+
+
+class StageTimes(ProgressListener):
+    """Adds up the seconds of each stage, and passes every report on. Stages that differ in numbers are one."""
+
+    def __init__(self, listener: ProgressListener | None = None) -> None:
+        self._listener = listener or ProgressListener()
+        self._since_s = time.perf_counter()
+        self._stage = "starting the programs"
+        self.seconds: dict[str, float] = {}
+
+    def pass_begins(self, name: PassName) -> None:
+        self._listener.pass_begins(name)
+
+    def stage(self, text: str, share: float | None = None) -> None:
+        self.stop()
+        self._stage = _NUMBER.sub("#", text)
+        self._listener.stage(text, share)
+
+    def failed(self, error: BaseException, call: int) -> None:
+        self._listener.failed(error, call)
+
+    def metered(self) -> None:
+        self._listener.metered()
+
+    def kept(self, measurement: Measurement) -> None:
+        self._listener.kept(measurement)
+
+    def stop(self) -> None:
+        """End the stage under way."""
+        now_s = time.perf_counter()
+        self.seconds[self._stage] = self.seconds.get(self._stage, 0.0) + now_s - self._since_s
+        self._since_s = now_s
