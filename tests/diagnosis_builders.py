@@ -21,7 +21,7 @@ from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.significance import RowComparison
 from joulediff.energy.ledger import Costs
-from joulediff.frameworks.jobs import OTHER, Job, JobCost
+from joulediff.frameworks.jobs import OTHER, Job, JobCost, Variant, VariantCost
 from joulediff.matching.match_runs import match_regions
 from joulediff.matching.rows import RegionGroup
 from joulediff.model.diff import Diff
@@ -31,6 +31,7 @@ from joulediff.model.finding import Region
 from joulediff.model.measurement import Measurement
 from joulediff.model.run import Frame, Kernel, Op, Replay, Run, Setting, SourceText
 from joulediff.pysource.line_trace import LineTrace, Target
+from joulediff.pysource.source_files import ProgramSource
 from run_builders import domain_energy, energy, measurement
 
 STEP_S = 10e-3
@@ -249,6 +250,12 @@ class LiveProgram:
 
     def import_tensors(self, path: Path) -> None:
         self.asked.append(f"import what was {path.read_text()}")
+
+    def read_source(self) -> ProgramSource:
+        raise JoulediffError("its source cannot be read")
+
+    def try_variant(self, variant: Variant, *, seconds: float) -> tuple[VariantCost, Run]:
+        raise JoulediffError("it cannot be changed")
 
     def trace_lines(self, target: Target) -> LineTrace | None:
         return self.traces.get(target.function)

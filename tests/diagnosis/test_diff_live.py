@@ -19,10 +19,10 @@ from joulediff.archive.snapshot import to_wire
 from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.evidence.recorded_settings import differing_settings
 from joulediff.diagnosis.interleaved_recording import Program, recorded, started
-from joulediff.frameworks.jobs import Job, JobCost
+from joulediff.frameworks.jobs import Job, JobCost, Variant, VariantCost
 from joulediff.frameworks.torch.switches.change import changed
 from joulediff.model.diff import Diff
-from joulediff.model.errors import ProgramError
+from joulediff.model.errors import JoulediffError, ProgramError
 from joulediff.model.finding import Finding
 from joulediff.model.measurement import Measurement
 from joulediff.model.options import RecordOptions
@@ -32,6 +32,7 @@ from joulediff.process.exit_reasons import Stopped
 from joulediff.process.interpreter import Interpreter
 from joulediff.process.request import Request
 from joulediff.pysource.line_trace import LineTrace, Target
+from joulediff.pysource.source_files import ProgramSource
 from joulediff.session.live_program import LocalProgram
 from joulediff.session.record import record
 from pairs.common import marked_line
@@ -73,6 +74,12 @@ class Here:
 
     def import_tensors(self, path: Path) -> None:
         self.bench.import_tensors(path)
+
+    def read_source(self) -> ProgramSource:
+        raise JoulediffError("its source cannot be read")
+
+    def try_variant(self, variant: Variant, *, seconds: float) -> tuple[VariantCost, Run]:
+        raise JoulediffError("it cannot be changed")
 
     def trace_lines(self, target: Target) -> LineTrace | None:
         with changed(self.settings):

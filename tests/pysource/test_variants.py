@@ -96,6 +96,16 @@ def test_a_variant_that_cannot_be_built_leaves_nothing_behind(program: str, tmp_
     assert step() == 21
 
 
+def test_a_module_that_only_the_variant_has_can_be_imported(program: str, tmp_path: Path) -> None:
+    load_step(program)
+    files = _changed(program, tmp_path, "from variant_helper import scale", "from variant_extra import scale")
+    extra = SourceFile("variant_extra", "variant_extra.py", "def scale(x):\n    return 100 * x\n")
+    variant = build_variant(program, [*files, extra], root=tmp_path)
+    with variant.active():
+        assert variant.step() == 201
+    assert "variant_extra" not in sys.modules
+
+
 def test_a_file_of_another_program_is_refused(program: str, tmp_path: Path) -> None:
     load_step(program)
     with pytest.raises(JoulediffError, match="no file of this program"):

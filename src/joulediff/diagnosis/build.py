@@ -73,7 +73,7 @@ def draft_row(work: Investigation, row: RowComparison, region: Region, lead: Lea
         lead,
         where=row.group.where,
         verdict=_judge(cost, row.expensive, None, work),
-        work=_work_of(comparison, region),
+        work=describe_work(comparison, region),
         regions=row.group.regions,
         count=len(row.group.regions),
     )
@@ -172,6 +172,15 @@ def make_confirmation(draft: Draft, trials: Sequence[Trial], saved_j: float | No
     """Return the record of trials, with their saving as a share of the expensive side's step."""
     total = draft.comparison.costs[draft.expensive].total
     return Confirmation(tuple(trials), saved_j, None if saved_j is None else share_of(saved_j, total))
+
+
+def make_confirmation_of_step(
+    comparison: Comparison, side: SideName, trials: Sequence[Trial], saved_j: float
+) -> Confirmation:
+    """Return the record of trials of the whole step, with the saving if there is one."""
+    if saved_j <= 0:
+        return Confirmation(tuple(trials))
+    return Confirmation(tuple(trials), saved_j, share_of(saved_j, comparison.costs[side].total))
 
 
 def add_around(draft: Draft, around: Around, why: str) -> Draft:
@@ -279,7 +288,8 @@ def _saves_operators(proof: Proof) -> bool:
     return not any(trial.of_step for trial in confirmation.trials)
 
 
-def _work_of(comparison: Comparison, region: Region) -> Work:
+def describe_work(comparison: Comparison, region: Region) -> Work:
+    """Return the operators, kernels and call paths of a region."""
     a, b = comparison.costs["a"], comparison.costs["b"]
     return Work(
         ops_a=tuple(comparison.a.ops[op].name for op in region.a),

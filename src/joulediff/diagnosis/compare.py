@@ -21,6 +21,7 @@ from joulediff.diagnosis.merge import merge_same_causes
 from joulediff.diagnosis.significance import SPREAD, compare_rows
 from joulediff.diagnosis.summary.also_differs import set_aside_settings
 from joulediff.diagnosis.summary.assemble import assemble
+from joulediff.diagnosis.suspects.diagnose_suspects import diagnose_suspects
 from joulediff.diagnosis.trials.verify_matches import verify_matches
 from joulediff.frameworks.jobs import LiveProgram
 from joulediff.matching.match_runs import TOLERANCE, match_runs
@@ -31,6 +32,7 @@ from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run
 
 PASSES: tuple[Callable[[Investigation], None], ...] = (
+    diagnose_suspects,
     diagnose_rows,
     diagnose_host,
     diagnose_busy_wait,

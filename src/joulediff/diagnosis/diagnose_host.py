@@ -16,7 +16,7 @@ from joulediff.diagnosis.trials.run_trials import run_trials
 def diagnose_host(work: Investigation) -> None:
     """Explain the energy around operators by waits, by a host that works within an operator, or by launches."""
     around = find_around(work.comparison, work.limits.threshold)
-    if around is None:
+    if around is None or any(draft.holds_around for draft in work.drafts):
         return
     waits = find_waits(work.comparison, around)
     if waits is None:

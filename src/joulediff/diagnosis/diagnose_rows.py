@@ -38,7 +38,10 @@ def diagnose_rows(work: Investigation) -> None:
     """Diagnose every row that may differ, those with the most energy first."""
     comparison = work.comparison
     total_j = max(joules_of(comparison.costs[side].total) for side in SIDES)
-    rows = [(at, row) for at, row in enumerate(work.rows) if may_differ(row, work.limits, total_j)]
+    explained = {at for draft in work.drafts for at in draft.rows}
+    rows = [
+        (at, row) for at, row in enumerate(work.rows) if at not in explained and may_differ(row, work.limits, total_j)
+    ]
     # Work that one side lacks may be part of a finding on the region that reads it, so it comes second.
     rows.sort(key=lambda each: (_is_one_sided(each[1]), -abs(each[1].delta_j)))
     around = find_around(comparison, work.limits.threshold)

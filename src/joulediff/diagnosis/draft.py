@@ -64,6 +64,8 @@ class Draft:
     """Trials of larger regions that explained nothing."""
     busy_wait: BusyWait | None = None
     """Set if the cause is a host that spins while it waits."""
+    is_whole_cause: bool = False
+    """The cause was changed in the program itself, and the draft holds all rows that follow from it."""
     call_key: object = None
     """Rows with the same key do more of the same work in one pair of calls, for one reason; None for other rows."""
     set_aside: tuple[str, ...] = ()

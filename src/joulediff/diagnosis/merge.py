@@ -18,7 +18,8 @@ def merge_same_causes(work: Investigation) -> None:
     """Replace the drafts of one cause by one draft, and sort all drafts by their extra energy."""
     groups: dict[object, list[Draft]] = {}
     for draft in work.drafts:
-        key = identity(draft) if draft.rows else id(draft)
+        is_single = draft.is_whole_cause or not draft.rows
+        key = id(draft) if is_single else identity(draft)
         groups.setdefault(key, []).append(draft)
     work.drafts = sorted(map(merge, groups.values()), key=lambda draft: -draft.cost.delta_j)
 

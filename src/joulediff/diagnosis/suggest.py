@@ -7,6 +7,7 @@ from joulediff.model.finding import Cause, Finding
 from joulediff.model.pair import SideName, other_side
 from joulediff.model.place import Place
 from joulediff.model.run import Setting
+from joulediff.pysource.edits.edit import Edit
 
 
 def suggest_search(cause: Cause, expensive: SideName, *, settings_differ: bool = False) -> str:
@@ -138,6 +139,37 @@ def suggest_implementation(cause: Cause, expensive: SideName, *, difference: str
     if there is None:
         return f"Use the other program's implementation instead of {_at(here)}."
     return f"Use the implementation at {_at(there)} of the other program instead of {_at(here)}."
+
+
+def suggest_change(cause: Cause, expensive: SideName, edit: Edit) -> str:
+    """Return the change of the source that was tried."""
+    here, there = cause.locations.of(expensive), cause.locations.of(other_side(expensive))
+    mine, other = _one_line(edit.value_a), _one_line(edit.value_b)
+    if edit.kind == "argument" and edit.value_b is None:
+        return f"Leave out {edit.key}={mine}{_where(here)}: the other side does without it."
+    if edit.kind == "argument":
+        return f"Pass {edit.key}={other}{_where(here)}{_as_other(here, there)}."
+    if edit.kind == "left_out":
+        return suggest_leaving_out(cause, expensive)
+    if edit.kind == "moved":
+        return f"Compute {cause.key} once, outside of the step or the loop{_where(here)}{_as_other(here, there)}."
+    if edit.kind == "added":
+        return f"Add `{other}` at {_at(here)}{_as_other(here, there)}."
+    if edit.value_a and edit.value_b and edit.line == edit.end_line:
+        return f"Write `{other}` instead of `{mine}`{_where_only(here)}."
+    return suggest_implementation(cause, expensive)
+
+
+_CODE_CHARS = 100
+
+
+def _one_line(text: str | None) -> str:
+    line = " ".join((text or "").split())
+    return line if len(line) <= _CODE_CHARS else f"{line[: _CODE_CHARS - 1]}…"
+
+
+def _where_only(place: Place | None) -> str:
+    return "" if place is None else f" ({place.file}:{place.line})"
 
 
 def find_fix(finding: Finding) -> dict[str, Setting] | None:

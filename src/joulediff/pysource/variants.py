@@ -17,7 +17,9 @@ import tokenize
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.abc import InspectLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_loader
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -84,13 +86,13 @@ def build_variant(
     """
     own = _own_modules(target, root, hints)
     by_shown = {module.shown: module for module in own}
-    unknown = [file.path for file in files if file.path not in by_shown]
-    if unknown:
-        raise JoulediffError(f"{unknown[0]} is no file of this program")
-    texts = {by_shown[file.path].real: file.text for file in files}
+    new = {file.module: file for file in files if file.path not in by_shown}
+    if "" in new:
+        raise JoulediffError(f"{new[''].path} is no file of this program")
+    texts = {by_shown[file.path].real: file.text for file in files if file.path in by_shown}
     changed = {real: text for real, text in texts.items() if text != _read(real)}
-    names = frozenset(name for module in own for name in module.names)
-    with _own_names_restored(names), _served(changed), _path_restored():
+    names = frozenset((*new, *(name for module in own for name in module.names)))
+    with _own_names_restored(names), _served(changed), _found(new, Path(own[0].real).parent), _path_restored():
         make = load_builder(target)
         step = make() if build is None else build(make)
         modules = {name: sys.modules[name] for name in names if name in sys.modules}
@@ -135,6 +137,34 @@ def _served(changed: Mapping[str, str]) -> Iterator[None]:
         yield
     finally:
         del loader.get_code
+
+
+class _NewModules(InspectLoader, MetaPathFinder):
+    """Finds modules that only the changed program has."""
+
+    def __init__(self, files: Mapping[str, SourceFile], folder: Path) -> None:
+        self._files = files
+        self._folder = folder
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002
+        return spec_from_loader(fullname, self) if fullname in self._files else None
+
+    def get_source(self, fullname: str) -> str:
+        return self._files[fullname].text
+
+    def get_code(self, fullname: str) -> CodeType:
+        return _compile(str(self._folder / f"{fullname.rpartition('.')[2]}.py"), self.get_source(fullname))
+
+
+@contextmanager
+def _found(new: Mapping[str, SourceFile], folder: Path) -> Iterator[None]:
+    """Let imports find new modules within the context."""
+    finder = _NewModules(new, folder)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
 
 
 # Tracebacks and inspection read the lines of changed code by its name for as long as it exists.

@@ -1,0 +1,186 @@
+"""The pass over suspects: what differs between two programs is changed in the expensive one, and the step measured.
+
+A cause that is found holds the rows whose operators it changes, on both sides: what the cheap program pays for it is
+part of its cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from joulediff.diagnosis.build import describe_work, make_confirmation_of_step, make_cost
+from joulediff.diagnosis.comparison import ops_of
+from joulediff.diagnosis.diagnose_rows import typical_region
+from joulediff.diagnosis.draft import NO_WORK, Draft, Investigation
+from joulediff.diagnosis.evidence.find_leads import find_leads
+from joulediff.diagnosis.evidence.host import find_around
+from joulediff.diagnosis.lead import Lead, make_subject
+from joulediff.diagnosis.significance import RowComparison, is_different, may_differ
+from joulediff.diagnosis.suspects.effect import Effect, find_effect
+from joulediff.diagnosis.suspects.find_suspects import find_differences
+from joulediff.diagnosis.suspects.name_cause import name_cause
+from joulediff.diagnosis.suspects.suspect import Differences
+from joulediff.diagnosis.suspects.try_suspects import NEAR_SHARE, Explained, Search, Tried, largest_first
+from joulediff.model.energy import Energy, add_known, costlier_side, difference_j, joules_of, ratio, shift
+from joulediff.model.finding import Proof
+from joulediff.model.pair import SIDES, Pair, SideName, other_side
+
+# A cost by rows is used if it is at least this share of what the change saves.
+_LEAST_SHARE = 0.5
+# More than this times what the change saves is an error of the rows.
+_MOST_SHARE = 1.5
+
+
+def diagnose_suspects(work: Investigation) -> None:
+    """Find the causes of the difference between two steps by changing what differs between their programs."""
+    extra = _find_extra(work) if len(work.live) > 1 else None
+    if extra is None:
+        return
+    side, whole, other = extra
+    measured = work.comparison.run(side).measurement
+    step_s = 0.0 if measured is None else measured.step_s
+    best: tuple[Differences, Explained] | None = None
+    for differences in find_differences(work, side):
+        search = Search(differences, work.live[side], whole, other, step_s, work.limits.difference, work.listener)
+        found = search.explain()
+        if found.causes and (best is None or found.is_all):
+            best = (differences, found)
+        if found.is_all:
+            break
+    if best is not None:
+        _add_drafts(work, side, *best)
+
+
+def _find_extra(work: Investigation) -> tuple[SideName, Energy, Energy] | None:
+    """Return the expensive side with its energy, and that of the cheap one; None if they do not differ.
+
+    Steps that were measured with too much noise differ by the rows that clearly do.
+    """
+    totals = Pair(*(work.comparison.costs[side].total for side in SIDES))
+    if totals.a is None or totals.b is None:
+        return None
+    if _is_clear(totals, work.limits.threshold):
+        side = costlier_side(*totals)
+        whole, other = totals.of(side), totals.of(other_side(side))
+        assert whole is not None and other is not None
+        return side, whole, other
+    total_j = max(joules_of(totals.a), joules_of(totals.b))
+    extra_j = sum(row.delta_j for row in work.rows if is_different(row, work.limits, total_j))
+    side = "a" if extra_j > 0 else "b"
+    whole = totals.of(side)
+    if whole is None or abs(extra_j) <= work.limits.threshold * total_j or abs(extra_j) >= whole.joules:
+        return None
+    other = shift(whole, -abs(extra_j))
+    return None if other is None else (side, whole, other)
+
+
+def _is_clear(totals: Pair[Energy | None], threshold: float) -> bool:
+    """Return whether the steps differ by more than the threshold, and by more than their intervals."""
+    found = ratio(*totals)
+    if found is None or found.may_be_one:
+        return False
+    return max(found.value, 1 / found.value) > 1 + threshold
+
+
+def _add_drafts(work: Investigation, side: SideName, differences: Differences, found: Explained) -> None:
+    total_j = max(joules_of(work.comparison.costs[each].total) for each in SIDES)
+    open_rows = {at for at, row in enumerate(work.rows) if may_differ(row, work.limits, total_j)}
+    effects = {each.chosen: _effect_of(work, side, each) for each in found.causes}
+    is_only = found.is_all and len(found.causes) == 1
+    for cause in largest_first(found.causes):
+        effect = effects[cause.chosen]
+        rows = [at for at in open_rows if is_only or effect.affects(work.comparison, side, work.rows[at])]
+        open_rows.difference_update(rows)
+        work.drafts.append(_draft(work, side, differences, cause, effect, rows, found))
+
+
+def _effect_of(work: Investigation, side: SideName, tried: Tried) -> Effect:
+    if tried.run is None:
+        return Effect(frozenset(), frozenset())
+    return find_effect(work.comparison.run(side), tried.run)
+
+
+def _draft(
+    work: Investigation,
+    side: SideName,
+    differences: Differences,
+    tried: Tried,
+    effect: Effect,
+    rows: Sequence[int],
+    found: Explained,
+) -> Draft:
+    comparison = work.comparison
+    is_only = found.is_all and len(found.causes) == 1
+    mine = [at for at in rows if work.rows[at].expensive == side and _has_ops(work.rows[at], side)]
+    chief = max(mine, key=lambda at: abs(work.rows[at].delta_j), default=None)
+    ordered = [*([] if chief is None else [chief]), *(at for at in rows if at != chief)]
+    row = None if chief is None else work.rows[chief]
+    region = None if row is None else typical_region(comparison, row)
+    leads: list[Lead] = [] if region is None else find_leads(make_subject(comparison, region, side))
+    lead = name_cause(work, side, differences, tried, effect, leads)
+    energies, holds_around = _energies(work, side, [work.rows[at] for at in ordered], tried, is_only=is_only)
+    times = tried.cost
+    cost = make_cost(
+        comparison,
+        side,
+        energies,
+        delta_j=difference_j(energies.of(side), energies.of(other_side(side))),
+        p_value=min((work.rows[at].p_value or 0.0 for at in ordered), default=None),
+        times_s=Pair(times.before_s, times.after_s) if side == "a" else Pair(times.after_s, times.before_s),
+        difference=tried.cost.difference,
+    )
+    is_slower = (times.after_s or 0.0) > (times.before_s or 0.0) * (1 + work.limits.slower)
+    is_other = tried.outcome == "outputs differ"
+    is_proven = not is_other and (found.is_all or _explains_rows(side, energies, tried))
+    trials = [tried.trial, *([] if found.together is None else [found.together.trial])]
+    confirmation = make_confirmation_of_step(comparison, side, trials, tried.saved_j)
+    return Draft(
+        comparison,
+        work.limits,
+        side,
+        f"step: {lead.cause.key}" if row is None else row.group.name,
+        cost,
+        lead,
+        where="" if row is None else row.group.where,
+        verdict="tradeoff" if is_other or is_slower else "waste",
+        work=NO_WORK if region is None else describe_work(comparison, region),
+        proof=Proof("cause confirmed" if is_proven else "observed", confirmation),
+        regions=tuple(number for at in ordered for number in work.rows[at].group.regions),
+        count=None if row is None else len(row.group.regions),
+        rows=tuple(ordered),
+        holds_around=holds_around,
+        is_whole_cause=True,
+    )
+
+
+def _explains_rows(side: SideName, energies: Pair[Energy | None], tried: Tried) -> bool:
+    """Return whether the energy of the rows of a cause falls to within 10 % of the cheap side's."""
+    left_j = joules_of(energies.of(side)) - tried.saved_j
+    return left_j <= (1 + NEAR_SHARE) * joules_of(energies.of(other_side(side)))
+
+
+def _has_ops(row: RowComparison, side: SideName) -> bool:
+    return any(ops_of(region, side) for region in row.members)
+
+
+def _energies(
+    work: Investigation, side: SideName, rows: Sequence[RowComparison], tried: Tried, *, is_only: bool
+) -> tuple[Pair[Energy | None], bool]:
+    """Return the energy of the rows of a cause, and whether that around operators is counted in.
+
+    Rows that hold much less or more than the change saves do not tell its cost: the whole steps do.
+    """
+    comparison = work.comparison
+    by_rows = Pair(*(add_known(row.energies.of(each) for row in rows) for each in SIDES))
+    around = find_around(comparison, work.limits.threshold)
+    parts, holds_around = by_rows, False
+    if around is not None and around.expensive == side and is_only:
+        parts = Pair(*(add_known((by_rows.of(each), around.energies.of(each))) for each in SIDES))
+        holds_around = True
+    extra_j = difference_j(parts.of(side), parts.of(other_side(side)))
+    if _LEAST_SHARE * tried.saved_j <= extra_j <= _MOST_SHARE * tried.saved_j:
+        return parts, holds_around
+    if is_only:
+        return Pair(*(comparison.costs[each].total for each in SIDES)), True
+    before, after = tried.trial.before, tried.trial.after
+    return (Pair(before, after) if side == "a" else Pair(after, before)), False

@@ -1,0 +1,205 @@
+"""Names a proven cause: its kind, its key with both values, and the user's line.
+
+An edit names its line and what differs there. Where the edit replaces code, evidence on the rows may know a better
+name for the same lines: an argument, a layout, a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from joulediff.diagnosis.comparison import Comparison
+from joulediff.diagnosis.draft import Investigation
+from joulediff.diagnosis.evidence.recorded_settings import set_place
+from joulediff.diagnosis.evidence.state import Leaf, differing_leaves
+from joulediff.diagnosis.lead import Lead, make_cause
+from joulediff.diagnosis.suggest import suggest_change, suggest_setting
+from joulediff.diagnosis.suspects.effect import Effect
+from joulediff.diagnosis.suspects.find_suspects import is_in_frames
+from joulediff.diagnosis.suspects.source_names import called_name, operator_name, to_value
+from joulediff.diagnosis.suspects.suspect import Differences, Suspect
+from joulediff.diagnosis.suspects.try_suspects import Tried
+from joulediff.frameworks.framework import group_switches
+from joulediff.model.errors import JoulediffError
+from joulediff.model.finding import TOGETHER, CauseType, FindingKind
+from joulediff.model.pair import Pair, SideName, other_side, pair_from
+from joulediff.model.place import Place
+from joulediff.model.run import Setting
+from joulediff.pysource.edits.edit import Edit
+from joulediff.pysource.line_trace import Target
+from joulediff.pysource.source_files import SourceFile
+
+# Functions that run when a program is built.
+_BUILDERS = ("__init__", "__new__", "__post_init__")
+# Evidence that names more than the call that differs.
+_PRECISE: tuple[CauseType, ...] = ("argument", "layout", "repetition", "shape")
+_TYPES: dict[str, CauseType] = {
+    "argument": "argument",
+    "value": "code",
+    "call": "call_path",
+    "left_out": "redundancy",
+    "moved": "repetition",
+    "added": "code",
+    "code": "code",
+}
+
+
+def name_cause(
+    work: Investigation, side: SideName, differences: Differences, tried: Tried, effect: Effect, leads: Sequence[Lead]
+) -> Lead:
+    """Return the lead of a cause; `leads` are those of the evidence on the row with the most energy."""
+    suspects = [differences.suspects[at] for at in tried.chosen]
+    if tried.cost.settings and len(suspects) == 1:
+        found = _setting_lead(work.comparison, side, tried.cost.settings, suspects[0], differences)
+        if found is not None:
+            return found
+    if suspects[0].edit is None:
+        return _value_lead(work.comparison, side, suspects)
+    edits = [differences.edits[each.edit] for each in suspects if each.edit is not None]
+    found = _named_by_evidence(edits[0], side, leads) if len(edits) == 1 else None
+    if found is not None:
+        return found
+    return _edit_lead(work, side, differences, edits, effect)
+
+
+def _setting_lead(
+    comparison: Comparison, side: SideName, names: Sequence[str], suspect: Suspect, differences: Differences
+) -> Lead | None:
+    """Return the lead of a setting that an edit sets; None if it sets none that the recordings show to differ."""
+    run, other = comparison.run(side), comparison.run(other_side(side))
+    differing = [name for name in names if run.settings.get(name) != other.settings.get(name)]
+    groups = group_switches(differing)
+    if not groups:
+        return None
+    known = {**other.set_places, **run.set_places}
+    keys = [next((name for name in group if name in known), group[0]) for group in groups]
+    key = keys[0] if len(keys) == 1 else TOGETHER.join(keys)
+    value = run.settings.get(keys[0]) if len(keys) == 1 else TOGETHER.join(str(run.settings.get(k)) for k in keys)
+    others = other.settings.get(keys[0]) if len(keys) == 1 else TOGETHER.join(str(other.settings.get(k)) for k in keys)
+    places = Pair(set_place(comparison.a, keys[0]), set_place(comparison.b, keys[0]))
+    if suspect.edit is not None:
+        mine, its = edit_places(differences, differences.edits[suspect.edit])
+        places = pair_from(side, mine, places.of(other_side(side)) or its)
+    cause = make_cause("setting", key, pair_from(side, value, others), places, (f"changed alone: {suspect.text}",))
+    return Lead("misconfiguration", cause, (), suggest_setting(cause, side))
+
+
+def _value_lead(comparison: Comparison, side: SideName, suspects: Sequence[Suspect]) -> Lead:
+    """Return the lead of a value of the state, or of a setting, that was set in the program."""
+    first = suspects[0]
+    if first.settings:
+        run, other = comparison.run(side), comparison.run(other_side(side))
+        key = first.name
+        values = pair_from(side, run.settings.get(key), other.settings.get(key))
+        places = Pair(set_place(comparison.a, key), set_place(comparison.b, key))
+        cause = make_cause("setting", key, values, places, (f"{key} is {values.a} in A and {values.b} in B",))
+        return Lead("misconfiguration", cause, (), suggest_setting(cause, side))
+    leaves = {leaf.name: leaf for leaf in differing_leaves(comparison)}
+    chosen = [leaves[each.name] for each in suspects]
+    key = TOGETHER.join(leaf.name for leaf in chosen)
+    values = Pair(_joined([x.value_a for x in chosen]), _joined([x.value_b for x in chosen]))
+    places = Pair(chosen[0].place_a, chosen[0].place_b)
+    cause = make_cause("state", key, values, places, tuple(_leaf_text(leaf) for leaf in chosen))
+    return Lead("misconfiguration", cause, (), suggest_setting(cause, side))
+
+
+def _leaf_text(leaf: Leaf) -> str:
+    more = f" and {len(leaf.paths) - 1} more" if len(leaf.paths) > 1 else ""
+    return f"{leaf.paths[0]}{more} is {leaf.value_a} in A and {leaf.value_b} in B"
+
+
+def _joined(values: Sequence[Setting]) -> Setting:
+    if len(values) == 1:
+        return values[0]
+    return TOGETHER.join("not set" if value is None else str(value) for value in values)
+
+
+def _named_by_evidence(edit: Edit, side: SideName, leads: Sequence[Lead]) -> Lead | None:
+    """Return a lead on the lines of an edit that replaces more than an argument; the edit was its trial."""
+    if edit.kind in ("argument", "left_out", "moved") and not edit.context:
+        return None
+    for lead in leads:
+        cause = lead.cause
+        place = cause.locations.of(side)
+        is_here = place is not None and place.file == edit.path and edit.line <= place.line <= edit.end_line
+        is_context = bool(edit.context) and cause.type == "setting"
+        is_better = cause.type in _PRECISE or (edit.kind == "code" and cause.type != "kernel")
+        if cause.key is not None and (is_context or (is_here and is_better)):
+            return lead.with_evidence("the lines were changed alone, as in the other program")
+    return None
+
+
+def _edit_lead(
+    work: Investigation, side: SideName, differences: Differences, edits: Sequence[Edit], effect: Effect
+) -> Lead:
+    first = edits[0]
+    named = [_name(edit) for edit in edits]
+    key = TOGETHER.join(dict.fromkeys(each[0] for each in named if each[0])) or None
+    values = pair_from(side, _joined([each[1] for each in named]), _joined([each[2] for each in named]))
+    kind = _kind_of(work, side, first, effect)
+    type_: CauseType = "host" if kind == "host" else _TYPES[first.kind]
+    places = pair_from(side, *edit_places(differences, first))
+    cause = make_cause(type_, key, values, places, (_evidence(effect),))
+    return Lead(kind, cause, (), suggest_change(cause, side, first))
+
+
+def _name(edit: Edit) -> tuple[str, Setting, Setting]:
+    """Return the key of an edit, and both values: another call is named by the functions that are called."""
+    if edit.kind in ("argument", "moved"):
+        return edit.key, to_value(edit.value_a), to_value(edit.value_b)
+    called = called_name(edit.value_a) or operator_name(edit.value_a)
+    other = called_name(edit.value_b) or operator_name(edit.value_b)
+    if edit.kind == "left_out" and called is not None:
+        return called, to_value(edit.value_a), None
+    if called is not None and other is not None and called != other and edit.kind != "added":
+        return called, called, other
+    if called is not None and edit.kind in ("value", "code", "call"):
+        return called, to_value(edit.value_a), to_value(edit.value_b)
+    if edit.kind == "added" and other is not None:
+        return other, None, to_value(edit.value_b)
+    return edit.key, to_value(edit.value_a), to_value(edit.value_b)
+
+
+def _evidence(effect: Effect) -> str:
+    if effect.is_nothing:
+        return "with the change the step runs the same operators"
+    return f"with the change {len(effect.removed)} different operators are gone, and {len(effect.added)} are new"
+
+
+def _kind_of(work: Investigation, side: SideName, edit: Edit, effect: Effect) -> FindingKind:
+    if edit.context or not _runs_in_step(work, side, edit):
+        return "misconfiguration"
+    if effect.is_nothing:
+        return "host"
+    if edit.kind in ("left_out", "moved"):
+        return "redundant"
+    is_less = not effect.added
+    return "redundant" if is_less and edit.kind == "code" else "api_misuse"
+
+
+def _runs_in_step(work: Investigation, side: SideName, edit: Edit) -> bool:
+    """Return whether an edit changes code that the step runs, and not only code that builds it."""
+    run = work.comparison.run(side)
+    if is_in_frames(run, edit):
+        return True
+    if not edit.function or edit.function.rpartition(".")[2] in _BUILDERS:
+        return False
+    try:
+        return work.live[side].trace_lines(Target(edit.path, edit.function, edit.line)) is not None
+    except (JoulediffError, NotImplementedError):
+        return False
+
+
+def edit_places(differences: Differences, edit: Edit) -> tuple[Place | None, Place | None]:
+    """Return the line of an edit in the expensive program, and that of its counterpart."""
+    mine = _place(differences.files, edit.path, edit.line, edit.function)
+    other = None if edit.line_b is None else _place(differences.other_files, edit.path_b, edit.line_b, edit.function)
+    return mine, other
+
+
+def _place(files: Sequence[SourceFile], path: str, line: int, function: str) -> Place | None:
+    text = next((file.text for file in files if file.path == path), None)
+    if text is None:
+        return None
+    lines = text.splitlines()
+    return Place(path, line, function, lines[line - 1].strip() if 0 < line <= len(lines) else None)

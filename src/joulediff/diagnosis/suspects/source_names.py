@@ -1,0 +1,71 @@
+"""Names for pieces of source text: the function that an expression calls, or the operator that it applies.
+
+Only text is read: `torch.sort(x).values[:8]` is a call of `torch.sort`.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from joulediff.model.run import MAX_SETTING_CHARS, Setting
+
+_OPERATORS: dict[type[ast.operator], str] = {
+    ast.MatMult: "matmul",
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "div",
+    ast.Pow: "pow",
+}
+
+
+def called_name(text: str | None) -> str | None:
+    """Return the function that a statement or expression calls last, as it is written; None without one."""
+    node = _value(text)
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Await | ast.Starred):
+        node = node.value
+    return _dotted(node.func) if isinstance(node, ast.Call) else None
+
+
+def operator_name(text: str | None) -> str | None:
+    """Return the operator that an expression applies last: `matmul` for `x @ (a @ b)`; None for another expression."""
+    node = _value(text)
+    return _OPERATORS.get(type(node.op)) if isinstance(node, ast.BinOp) else None
+
+
+def to_value(text: str | None) -> Setting:
+    """Return the plain value that a literal has, and other text as it is written, in one line."""
+    if text is None:
+        return None
+    try:
+        found = ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        found = ()
+    if isinstance(found, bool | int | float | str):
+        return found
+    return " ".join(text.split())[:MAX_SETTING_CHARS]
+
+
+def _value(text: str | None) -> ast.expr | None:
+    """Return the expression of a text of one statement, without the names that it is assigned to."""
+    if text is None:
+        return None
+    try:
+        body = ast.parse(text.strip()).body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return None
+    if len(body) != 1:
+        return None
+    statement = body[0]
+    if isinstance(statement, ast.Expr | ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Return):
+        return statement.value
+    return None
+
+
+def _dotted(node: ast.expr) -> str | None:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        owner = _dotted(node.value)
+        return node.attr if owner is None else f"{owner}.{node.attr}"
+    return None

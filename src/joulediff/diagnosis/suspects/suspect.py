@@ -1,0 +1,56 @@
+"""A suspect: one thing in which the expensive program differs from the cheap one, and that can be changed alone.
+
+It is an edit of the source, a value of the program's state, or a setting. Several suspects can be changed together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from joulediff.frameworks.jobs import Variant
+from joulediff.model.run import Setting
+from joulediff.pysource.edits.edit import Edit, apply_edits, close_over_needs
+from joulediff.pysource.source_files import SourceFile
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """One difference. `edit` is its place among the edits of the source; None for a value or a setting."""
+
+    text: str
+    """The change in words, for a trial."""
+    name: str
+    """The name of the thing that differs."""
+    edit: int | None = None
+    state: Mapping[str, Setting] = field(default_factory=dict)
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """The suspects, the likeliest first; the source of both programs, and the edits of the expensive one."""
+
+    suspects: tuple[Suspect, ...]
+    files: tuple[SourceFile, ...] = ()
+    other_files: tuple[SourceFile, ...] = ()
+    edits: tuple[Edit, ...] = ()
+    first: Mapping[str, Setting] = field(default_factory=dict)
+    """Settings as the expensive program found them when it was built."""
+
+    def to_variant(self, chosen: Iterable[int]) -> Variant:
+        """Return the expensive program with suspects changed; they are edits, or none of them is one."""
+        suspects = [self.suspects[at] for at in sorted(chosen)]
+        edits = [each.edit for each in suspects if each.edit is not None]
+        if edits:
+            wanted = [self.edits[at] for at in close_over_needs(self.edits, edits)]
+            return Variant(files=apply_edits(self.files, wanted), first=self.first)
+        return Variant(state=_merged(each.state for each in suspects), settings=_merged(e.settings for e in suspects))
+
+    def text_of(self, chosen: Sequence[int]) -> str:
+        """Return the changes in words."""
+        return "; ".join(self.suspects[at].text for at in sorted(chosen))
+
+
+def _merged(values: Iterable[Mapping[str, Setting]]) -> dict[str, Setting]:
+    return {name: value for each in values for name, value in each.items()}

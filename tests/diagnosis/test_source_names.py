@@ -1,0 +1,48 @@
+"""Names for pieces of source text."""
+
+from __future__ import annotations
+
+import pytest
+
+from joulediff.diagnosis.suspects.source_names import called_name, operator_name, to_value
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("torch.sort(x, dim=-1).values[:, :8]", "torch.sort"),
+        ("y = gelu(x)", "gelu"),
+        ("log['n'] = count(items)", "count"),
+        ("x.float().mul_(2)", "mul_"),
+        ("return model(x)", "model"),
+        ("x + 1", None),
+        ("x = 3", None),
+        ("for x in y:\n    f(x)", None),
+        ("not python (", None),
+        (None, None),
+    ],
+)
+def test_the_function_of_a_text(text: str | None, name: str | None) -> None:
+    assert called_name(text) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [("(a @ b) @ c", "matmul"), ("y = x * 2", "mul"), ("f(x)", None), (None, None)]
+)
+def test_the_operator_of_a_text(text: str | None, name: str | None) -> None:
+    assert operator_name(text) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("True", True),
+        ("1e-3", 1e-3),
+        ("'high'", "high"),
+        ("torch.float64", "torch.float64"),
+        ("f(\n  x)", "f( x)"),
+        (None, None),
+    ],
+)
+def test_a_literal_has_its_value(text: str | None, value: object) -> None:
+    assert to_value(text) == value
