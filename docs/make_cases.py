@@ -13,14 +13,14 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from joulediff.cases.case import FILE, Case, Measured, Origin
 from joulediff.cases.judge import Judgement, kind_text
 from joulediff.cases.judgement_report import WRONG, cases_table, totals_text
 from joulediff.cases.library import find_cases
-from joulediff.cases.results import judge_diff
+from joulediff.cases.results import judge_diff, read_results
 from joulediff.cases.run import DIFF
 from joulediff.model.diff import Diff, Ratio
 from joulediff.model.finding import Finding
@@ -82,8 +82,9 @@ The recordings of this page are in `{golden}`: `joulediff cases judge` judges th
 
 **Found** means: the first finding against the wasteful program has the right kind (misconfiguration, API misuse,
 redundant, host), the right key (the setting, argument, call or operator) and the right line, and it is confirmed.
-**Partly**: its kind, key, line or proof is not right. **Missed**: no finding. **Fixed upstream**: the case says that
-newer versions do not waste energy, and the measurement agrees.
+**Partly**: its kind, key, line or proof is not right. **Missed**: no finding. **Failed**: a program could not be run or
+measured, or took too long; such a case stays in the table. **Fixed upstream**: the case says that newer versions do not
+waste energy, and the measurement agrees.
 
 | column | meaning |
 | --- | --- |
@@ -107,16 +108,17 @@ _WRITTEN = "`python docs/make_cases.py` writes this page from the library and th
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A case with the diff that was recorded of it."""
+    """A case with its judgement and the diff that was recorded of it; a case that failed has no diff."""
 
     case: Case
-    diff: Diff
+    diff: Diff | None
     judged: Judgement
 
     @property
     def finding(self) -> Finding | None:
         """The finding that is judged."""
-        return next((each for each in self.diff.findings if each.id == self.judged.finding), None)
+        findings = () if self.diff is None else self.diff.findings
+        return next((each for each in findings if each.id == self.judged.finding), None)
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
@@ -147,10 +149,22 @@ def _make_texts(root: Path) -> dict[Path, str]:
 
 def _read_recorded(folder: Path, cases: Sequence[Case]) -> dict[str, Recorded]:
     """Return the recorded cases of a folder, by id, in the order of the library."""
-    kept = {path.parent.name: path.parent for each in reversed(MACHINES) for path in folder.glob(f"{each}/*/{DIFF}")}
+    kept: dict[str, Path | Judgement] = {}
+    for machine in reversed(MACHINES):
+        kept |= {each.case: each for each in _read_failed(folder / machine)}
+        kept |= {path.parent.name: path.parent for path in folder.glob(f"{machine}/*/{DIFF}")}
     if unknown := kept.keys() - {case.id for case in cases}:
         raise SystemExit(f"{folder} keeps {', '.join(sorted(unknown))}, which the library does not have")
     return {case.id: _read_one(case, kept[case.id]) for case in cases if case.id in kept}
+
+
+def _read_failed(folder: Path) -> Iterator[Judgement]:
+    """Yield the cases of a machine that failed, with the device that most of its cases ran on."""
+    results = read_results(folder)
+    devices = Counter(each.device for each in results if each.device)
+    for each in results:
+        if each.outcome == "failed":
+            yield replace(each, device=max(devices, key=devices.__getitem__, default=""))
 
 
 def _make_page(cases: Sequence[Case], recorded: Mapping[str, Recorded]) -> str:
@@ -193,14 +207,15 @@ def best_of(recorded: Mapping[str, Recorded]) -> list[Recorded]:
 
 def _measured_of(found: Recorded) -> Measured | None:
     """Return the measurement for case.toml; None if the energies cannot be compared."""
-    ratio, times = found.judged.end_to_end, _time_ratio(found.diff)
-    if ratio is None:
+    ratio, diff = found.judged.end_to_end, found.diff
+    if ratio is None or diff is None:
         return None
+    times = _time_ratio(diff)
     region = found.judged.region_ratio
     told = "" if region is None else f"; the finding's own energy {ratio_text(region)}"
     note = f"within noise{told}" if _is_noise(ratio) else ""
     time_ratio = None if times is None else round(times, 3)
-    date = found.diff.created[:10]
+    date = diff.created[:10]
     return Measured(found.judged.device, date, found.judged.versions, round(ratio.value, 3), time_ratio, note)
 
 
@@ -230,9 +245,11 @@ def _read(path: Path) -> str | None:
     return path.read_text(encoding="utf-8") if path.exists() else None
 
 
-def _read_one(case: Case, folder: Path) -> Recorded:
-    diff = diff_from_json((folder / DIFF).read_bytes())
-    return Recorded(case, plain_record(diff), plain_record(judge_diff(case, folder)))
+def _read_one(case: Case, kept: Path | Judgement) -> Recorded:
+    if isinstance(kept, Judgement):
+        return Recorded(case, None, plain_record(kept))
+    diff = diff_from_json((kept / DIFF).read_bytes())
+    return Recorded(case, plain_record(diff), plain_record(judge_diff(case, kept)))
 
 
 def _totals(cases: Sequence[Case], recorded: Mapping[str, Recorded]) -> str:
@@ -264,7 +281,7 @@ def _cells(judged: Judgement) -> list[str]:
     saves = "-" if judged.saved_share is None else format_share(judged.saved_share)
     ranks = [line.rank_energy, line.rank_time]
     step = _ratio_text(judged.end_to_end)
-    machine = judged.device.removeprefix("NVIDIA ").partition(",")[0]
+    machine = judged.device.removeprefix("NVIDIA ").partition(",")[0] or "-"
     return [machine, step, line.region, *ranks, line.kind, key, line.line, saves, line.proof, line.outcome]
 
 
@@ -283,12 +300,15 @@ def _paragraphs(case: Case, found: Recorded | None) -> Iterator[str]:
     if found is None:
         yield f"{NOT_RECORDED.capitalize()}."
         return
-    yield _wrap(_measured_text(found))
-    yield f"```text\n{_told_text(found)}\n```"
+    if found.diff is None:
+        yield _wrap(f"Failed: {found.judged.note}.")
+        return
+    yield _wrap(_measured_text(found, found.diff))
+    yield f"```text\n{_told_text(found, found.diff)}\n```"
 
 
-def _measured_text(found: Recorded) -> str:
-    judged, diff = found.judged, found.diff
+def _measured_text(found: Recorded, diff: Diff) -> str:
+    judged = found.judged
     (_, _, a, _), (_, _, b, _) = side_texts(diff)
     versions = f" with {judged.versions}" if judged.versions else ""
     text = f"Measured on {judged.device}{versions}, {diff.created[:10]}: {a} a step, lean {b}"
@@ -299,12 +319,12 @@ def _measured_text(found: Recorded) -> str:
     return f"{'; '.join([text, *filter(None, [', '.join(ratios)])])}. Judged: {judged.outcome}{note}."
 
 
-def _told_text(found: Recorded) -> str:
+def _told_text(found: Recorded, diff: Diff) -> str:
     """Return the facts of the judged finding, or the headline if there is none."""
     finding = found.finding
     if finding is None:
-        return _wrap(f"{headline(found.diff)} There is no finding against the wasteful program.")
-    facts = {fact.key: fact.text for fact in finding_facts(finding, file_names([finding]), found.diff.thresholds)}
+        return _wrap(f"{headline(diff)} There is no finding against the wasteful program.")
+    facts = {fact.key: fact.text for fact in finding_facts(finding, file_names([finding]), diff.thresholds)}
     place = finding.cause.location_a
     is_told = place is None or f"{place.file}:{place.line}" in finding.suggestion
     facts["cause"] = " ".join(filter(None, [facts["cause"], mark_text(finding)]))
@@ -321,7 +341,7 @@ def _best_text(found: Recorded) -> str:
 
 
 def _is_shown(found: Recorded) -> bool:
-    judged, energy = found.judged, found.diff.a.step.energy
+    judged, energy = found.judged, None if found.diff is None else found.diff.a.step.energy
     is_metered = energy is not None and energy.source == "metered"
     return (
         is_metered

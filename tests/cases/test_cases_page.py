@@ -12,7 +12,9 @@ import pytest
 
 import paths
 from joulediff.cases.case import Measured, read_case
+from joulediff.cases.judge import Judgement
 from joulediff.cases.library import find_cases
+from joulediff.cases.results import write_results
 
 ROOT = paths.ROOT
 LIBRARY = Path("src/joulediff/cases/library")
@@ -71,6 +73,19 @@ def test_the_page_has_recorded_cases_and_others(project: Path) -> None:
     missing = next(line for line in page.splitlines() if line.startswith("| [hf-14450]"))
     assert missing.endswith("| not recorded yet |") and "x" not in missing.split("|")[2]
     assert "1 of 1 found and confirmed" in page and "1 not recorded yet" in page
+
+
+def test_a_case_that_failed_stays_on_the_page(project: Path) -> None:
+    failed = Judgement("hf-14450", "failed", note="lean: build() raised ValueError: no such model", seconds=3.0)
+    write_results(project / GOLDEN / "h200", [failed, Judgement("pytorch-153195", "found", device="NVIDIA H200")])
+    maker.main([], project)
+    page = (project / "docs" / "cases.md").read_text(encoding="utf-8")
+    row = next(line for line in page.splitlines() if line.startswith("| [hf-14450]"))
+    assert row.endswith("| failed |")
+    assert "\nFailed: lean: build() raised ValueError: no such model.\n" in page
+    assert "1 of 2 found and confirmed" in page and "1 failed" in page
+    assert "1 found and confirmed, 1 failed" in (project / "README.md").read_text(encoding="utf-8")
+    assert "not recorded yet" not in page
 
 
 def test_the_readme_shows_the_best_and_keeps_the_rest(project: Path) -> None:
