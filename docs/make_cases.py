@@ -232,13 +232,13 @@ def put_measured(text: str, measured: Measured | None) -> str:
     return f"{head.rstrip()}\n" + "".join(f"\n{_MEASURED}{each}\n" for each in [*kept, new])
 
 
-def put_between(text: str, part: str) -> str:
+def put_between(text: str, part: str, marks: tuple[str, str] = (BEGIN, END)) -> str:
     """Return a text with `part` between the two marks."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    before, begin, rest = text.partition(marks[0])
+    _, end, after = rest.partition(marks[1])
     if not begin or not end:
-        raise SystemExit(f"README.md has no part on cases: put {BEGIN} and {END} where it belongs")
-    return f"{before}{BEGIN}\n{part}\n{END}{after}"
+        raise SystemExit(f"README.md has no such part: put {marks[0]} and {marks[1]} where it belongs")
+    return f"{before}{begin}\n{part}\n{end}{after}"
 
 
 def _read(path: Path) -> str | None:

@@ -97,7 +97,7 @@ def test_the_readme_shows_the_best_and_keeps_the_rest(project: Path) -> None:
 
 
 def test_a_readme_without_a_place_for_it_is_refused() -> None:
-    with pytest.raises(SystemExit, match="has no part on cases"):
+    with pytest.raises(SystemExit, match="has no such part: put <!-- cases"):
         maker.put_between("no marks here", "part")
 
 
