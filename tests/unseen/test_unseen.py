@@ -1,4 +1,4 @@
-"""The pairs of tests/unseen: their expected findings are well formed, and three quick ones run through the benchmark.
+"""The pairs of tests/unseen are well formed: expectations, programs, outputs; three quick ones run in the benchmark.
 
 Whether the findings are right is measured by `benchmarks/unseen.py`, never by a test: the diagnosis must not be
 developed on these pairs.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -19,7 +21,9 @@ import pytest
 import paths
 
 FOLDER = Path(__file__).resolve().parent
-FOLDERS = {path.name: path for path in sorted(FOLDER.iterdir()) if path.is_dir() and not path.name.startswith("__")}
+FOLDERS = {path.parent.name: path.parent for path in sorted(FOLDER.glob("*/wasteful.py"))}
+# Sums in another order: the largest difference of a pair is 2e-6 of the output.
+TOLERANCE = 1e-4
 QUICK = ("lstsq-svd-driver", "full-sort-for-cutoff", "inverse-for-one-solve")
 
 
@@ -123,6 +127,17 @@ def test_the_last_record_of_a_pair_counts(tmp_path: Path) -> None:
     file.write_text("".join(json.dumps(unseen.asdict(each)) + "\n" for each in written))
     assert unseen.read_records(file) == [written[2], written[1], written[3]]
     assert unseen.read_records(tmp_path / "none.json") == []
+
+
+@pytest.mark.live
+def test_both_programs_build_on_the_cpu_and_return_the_same() -> None:
+    command = [sys.executable, str(FOLDER / "pair_outputs.py"), *FOLDERS]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    found = {each["pair"]: each for each in map(json.loads, ended.stdout.splitlines())}
+    assert list(found) == list(FOLDERS)
+    assert [(name, each["errors"]) for name, each in found.items() if each["errors"]] == []
+    assert {name: each["difference"] for name, each in found.items() if not each["difference"] < TOLERANCE} == {}
 
 
 @pytest.mark.live
