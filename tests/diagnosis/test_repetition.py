@@ -15,6 +15,7 @@ from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.diagnosis.evidence.find_leads import find_leads
 from joulediff.diagnosis.evidence.repetition import find_repetition
 from joulediff.diagnosis.lead import Lead, make_subject
+from joulediff.model.finding import Region
 from joulediff.model.run import Run
 
 X, W, POSITIONS = draw(16, 32), draw(32, 32, seed=1), draw(16, 32, seed=2)
@@ -117,6 +118,19 @@ def test_the_same_operator_on_other_values_is_no_repetition() -> None:
 
     run = record(grows, COSTS)
     assert list(run.index.same_before) == [op.id for op in run.ops]
+
+
+def test_the_extra_operators_of_a_region_count_alone() -> None:
+    """What both sides run in each layer may be in one region with the work that one of them repeats."""
+    a, b = record(per_layer, COSTS), record(once, COSTS)
+    last = [
+        max(op.id for op in run.ops if op.name == name) for run, name in ((a, "aten::sigmoid"), (b, "aten::sigmoid"))
+    ]
+    copies = [op.id for op in a.ops if op.name in ("aten::exp", "aten::tanh")][-2:]
+    region = Region(99, "equal", (*copies, last[0]), (last[1],), (), ())
+    comparison = Comparison(a, b, [*comparison_of(a, b).regions, region])
+    (lead,) = find_repetition(make_subject(comparison, region, "a"))
+    assert (lead.cause.key, lead.cause.value_a) == ("tables", LAYERS)
 
 
 def test_random_numbers_are_no_repetition() -> None:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from joulediff.diagnosis.comparison import Comparison, ops_of, to_place
+from joulediff.diagnosis.comparison import Comparison, costliest, ops_of, to_place
 from joulediff.diagnosis.evidence.calls.source_calls import call_behind, calls_in
 from joulediff.diagnosis.lead import Change, Lead, Subject, make_cause
 from joulediff.diagnosis.suggest import suggest_keeping
@@ -20,7 +20,7 @@ from joulediff.model.pair import Pair, SideName, pair_from
 from joulediff.model.place import Place
 from joulediff.model.run import Frame, Run, Setting, work_of
 
-# Operators with this share of a region's energy must be repeated: the rest may differ from one time to the next.
+# Operators with this share of the extra energy must be repeated: the rest may differ from one time to the next.
 _MOST = 0.6
 
 
@@ -36,7 +36,7 @@ class Repetition:
 
 
 def find_repetition(subject: Subject) -> list[Lead]:
-    """Return the call that is repeated, if most of the region's energy is in operators that ran before alike."""
+    """Return the call that is repeated, if most of the region's extra work was done before alike."""
     found = _find(subject)
     if found is None:
         return []
@@ -59,14 +59,16 @@ def _times(count: int) -> str:
 
 
 def _find(subject: Subject) -> Repetition | None:
-    comparison, side, op = subject.comparison, subject.expensive, subject.op(subject.expensive)
+    comparison, side = subject.comparison, subject.expensive
     run = comparison.run(side)
-    # A copy that the cheap side does without is better left out than kept.
-    if op is None or not run.index.kernels[op] or subject.region.kind == "movement":
-        return None
     first = run.index.same_before
     sizes = Counter(first)
-    if sizes[first[op]] < 2 or not _is_mostly_repeated(comparison, side, ops_of(subject.region, side), sizes):
+    extra = _extra_ops(subject)
+    op = costliest(comparison, side, extra)
+    # A copy that the cheap side does without is better left out than kept.
+    if op is None or subject.region.kind == "movement" or sizes[first[op]] < 2:
+        return None
+    if not _is_mostly_repeated(comparison, side, extra, sizes):
         return None
     same = [each for each, kind in enumerate(first) if kind == first[op]]
     others = _times_on_cheap_side(subject, same)
@@ -81,9 +83,27 @@ def _find(subject: Subject) -> Repetition | None:
     return Repetition(kinds, len(same), others, *_name_call(run, function))
 
 
+def _extra_ops(subject: Subject) -> list[int]:
+    """Return the operators with kernels that the cheap side of the region lacks; of repeated ones, the later times."""
+    run, other = subject.comparison.run(subject.expensive), subject.comparison.run(subject.cheap)
+    left = Counter(_work(other, op) for op in ops_of(subject.region, subject.cheap))
+    working = [op for op in ops_of(subject.region, subject.expensive) if run.index.kernels[op]]
+    extra = []
+    for op in sorted(working, key=lambda op: (run.index.same_before[op] != op, op)):
+        if left[_work(run, op)]:
+            left[_work(run, op)] -= 1
+        else:
+            extra.append(op)
+    return extra
+
+
+def _work(run: Run, op: int) -> tuple[object, ...]:
+    return work_of(run, op, device=False, alignment=False, kernels=False)
+
+
 def _is_mostly_repeated(comparison: Comparison, side: SideName, ops: Iterable[int], sizes: Counter[int]) -> bool:
     costs, first = comparison.costs[side], comparison.run(side).index.same_before
-    each_j = {op: joules_of(costs.of([op])) for op in ops if costs.kernels[op]}
+    each_j = {op: joules_of(costs.of([op])) for op in ops}
     repeated_j = sum(own_j for op, own_j in each_j.items() if sizes[first[op]] > 1)
     return repeated_j >= _MOST * sum(each_j.values())
 
@@ -92,15 +112,10 @@ def _times_on_cheap_side(subject: Subject, same: Sequence[int]) -> int:
     """Return how often the cheap side does the same work, in the regions of the repeated operators."""
     comparison, side = subject.comparison, subject.expensive
     run, other = comparison.run(side), comparison.run(subject.cheap)
-    wanted = work_of(run, same[0], device=False, alignment=False, kernels=False)
+    wanted = _work(run, same[0])
     members = set(same)
     regions = [each for each in comparison.regions if members.intersection(ops_of(each, side))]
-    like = [
-        op
-        for region in regions
-        for op in ops_of(region, subject.cheap)
-        if work_of(other, op, device=False, alignment=False, kernels=False) == wanted
-    ]
+    like = [op for region in regions for op in ops_of(region, subject.cheap) if _work(other, op) == wanted]
     first = other.index.same_before
     sizes = Counter(first)
     return max((sizes[first[op]] for op in like), default=0)
