@@ -9,7 +9,7 @@ import pytest
 
 from joulediff.frameworks.torch.source_hints import SETTERS
 from joulediff.model.run import Setting
-from joulediff.pysource.leaf_sites import find_leaf_places, words_of
+from joulediff.pysource.leaf_sites import find_leaf_places, find_number_places, words_of
 
 
 def lines(tmp_path: Path, text: str, leaves: dict[str, Setting]) -> dict[str, str | None]:
@@ -114,6 +114,18 @@ def test_objects_have_the_line_that_makes_them(tmp_path: Path) -> None:
     text = "opt = AdamW(p)\nclass T:\n    def __init__(self):\n        self.inner = Inner(3)\n"
     found = lines(tmp_path, text, {"opt.defaults['fused']": None, "t.inner.size": 4})
     assert found == {"opt": "opt = AdamW(p)", "t.inner": "self.inner = Inner(3)"}
+
+
+def test_lines_with_the_sizes_of_tensors(tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.write_text(
+        "def build():\n    vocab = 50257\n    x = f(8, 3.0, 50_257)\n    return 7, True\n", encoding="utf-8"
+    )
+    found = find_number_places({50257, 3, 1}, {"program.py": file})
+    assert [(place.line, place.function, place.text) for place in found] == [
+        (2, "build", "vocab = 50257"),
+        (3, "build", "x = f(8, 3.0, 50_257)"),
+    ]
 
 
 def test_a_file_that_cannot_be_parsed_has_no_lines(tmp_path: Path) -> None:

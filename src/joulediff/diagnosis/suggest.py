@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from joulediff.frameworks.framework import operators_of, setting_read_by, switches_of
 from joulediff.model.finding import Cause, Finding
-from joulediff.model.pair import SideName, other_side
+from joulediff.model.pair import Pair, SideName, other_side
 from joulediff.model.place import Place
 from joulediff.model.run import Setting
 from joulediff.pysource.edits.edit import Edit
@@ -62,6 +62,25 @@ def suggest_no_copy(cause: Cause, expensive: SideName) -> str:
 def suggest_leaving_out(cause: Cause, expensive: SideName) -> str:
     """Return that a call is left out."""
     return f"Leave out {cause.key}{_where(cause.locations.of(expensive))}: the other side does without it."
+
+
+def suggest_order(cause: Cause, expensive: SideName, *, flops: Pair[int]) -> str:
+    """Return that matrices are multiplied in the order of the cheap side."""
+    here, there = cause.locations.of(expensive), cause.locations.of(other_side(expensive))
+    more = flops.of(expensive) / max(1, flops.of(other_side(expensive)))
+    return (
+        f"Multiply in the order of the other side{_where(here)}{_as_other(here, there)}: "
+        f"this one needs {more:.1f} times the operations."
+    )
+
+
+def suggest_size(cause: Cause, expensive: SideName, *, unit: int | None) -> str:
+    """Return that a dimension gets the size of the cheap side; `unit` is the multiple that it should be of."""
+    mine, other = cause.values.of(expensive), cause.values.of(other_side(expensive))
+    where = _where(cause.locations.of(expensive))
+    if unit is not None:
+        return f"Make {cause.key} a multiple of {unit}: {_say(other)} instead of {_say(mine)}{where}."
+    return f"Make {cause.key} {_say(other)} instead of {_say(mine)}{where}: the outputs do not need the rest."
 
 
 def suggest_keeping(cause: Cause, expensive: SideName) -> str:

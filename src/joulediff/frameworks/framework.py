@@ -64,6 +64,8 @@ class Operators:
     """Operators, in full, that transfer a number to the host, which waits for it."""
     copies: frozenset[str] = frozenset()
     """Operators, in full, that only copy a tensor to another layout."""
+    products: frozenset[str] = frozenset()
+    """Operators, in full, that multiply the last two of their inputs as matrices."""
     copy_calls: tuple[str, ...] = ()
     """Functions in source code that run one of `copies`."""
     calls: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -206,6 +208,11 @@ def is_read(op_name: str) -> bool:
 def is_copy(op_name: str) -> bool:
     """Return whether an operator only copies a tensor to another layout."""
     return op_name in operators_of(op_name).copies
+
+
+def is_product(op_name: str) -> bool:
+    """Return whether an operator multiplies matrices."""
+    return op_name in operators_of(op_name).products
 
 
 def is_copy_call(call: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +26,8 @@ from joulediff.pysource.setting_sites import (
     walk_in_functions,
 )
 
+# More lines with the same numbers are data.
+MAX_NUMBER_LINES = 200
 # The words of a path: `opt.param_groups[0]['foreach']` has opt, param_groups, 0, foreach.
 _WORD = re.compile(r"\w+")
 _RECEIVER = "self"
@@ -71,6 +73,17 @@ def find_leaf_places(
         if begin not in found and (place := _making_line(begin, writes)) is not None:
             found[begin] = place
     return found
+
+
+def find_number_places(numbers: Container[int], files: Mapping[str, Path]) -> list[Place]:
+    """Return the lines with one of these whole numbers in their text, such as the sizes of tensors."""
+    found: dict[Place, None] = {}
+    for shown, path in files.items():
+        lines = read_lines(path)
+        for node, function in walk_in_functions(parse_text("\n".join(lines))):
+            if isinstance(node, ast.Constant) and type(node.value) is int and node.value in numbers:
+                found[Place(shown, node.lineno, function, line_at(lines, node.lineno))] = None
+    return sorted(found, key=lambda place: (place.file, place.line))[:MAX_NUMBER_LINES]
 
 
 def _begins(path: str) -> Iterator[str]:

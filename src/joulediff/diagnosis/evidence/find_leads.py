@@ -16,6 +16,7 @@ from joulediff.diagnosis.evidence.layout import find_layout
 from joulediff.diagnosis.evidence.redundancy import find_extra_inputs, find_redundancy
 from joulediff.diagnosis.evidence.repetition import find_repetition
 from joulediff.diagnosis.evidence.settings import find_environment, find_settings
+from joulediff.diagnosis.evidence.shapes import find_shapes
 from joulediff.diagnosis.evidence.state import find_state
 from joulediff.diagnosis.lead import CALLS_OF_OTHER_SIDE, Lead, Subject, make_cause
 from joulediff.diagnosis.suggest import suggest_search
@@ -29,6 +30,7 @@ EVIDENCE: tuple[Callable[[Subject], list[Lead]], ...] = (
     find_state,
     find_arguments,
     find_repetition,
+    find_shapes,
     find_discarded_outputs,
     find_layout,
     find_settings,

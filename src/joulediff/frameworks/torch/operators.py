@@ -16,6 +16,7 @@ OPERATORS = Operators(
     unnamed=("aten",),
     reads=frozenset({"aten::_local_scalar_dense", "aten::item", "aten::nonzero", "aten::is_nonzero"}),
     copies=frozenset({"aten::clone"}),
+    products=frozenset(f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm", "matmul", "mv", "addmv")),
     copy_calls=("contiguous", "clone"),
     calls={
         "clone": ("contiguous", "repeat_interleave", "clone", "reshape", "flatten", "repeat", "tile"),

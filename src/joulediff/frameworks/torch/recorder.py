@@ -33,7 +33,7 @@ from joulediff.model.place import Place
 from joulediff.model.run import Run, Setting
 from joulediff.model.signature import Signature, compare
 from joulediff.pysource.call_path import read_sources
-from joulediff.pysource.leaf_sites import find_leaf_places
+from joulediff.pysource.leaf_sites import find_leaf_places, find_number_places
 from joulediff.pysource.programs import Step
 from joulediff.pysource.setting_sites import find_places, own_files
 
@@ -41,6 +41,8 @@ Outputs = dict[str, Signature | None]
 
 # Kernels that add in varying order give outputs that differ by rounding: half precision has three digits.
 SAME_SHARE = 1e-3
+# Lines with the size of a tensor are stored; smaller sizes are in too many lines for other reasons.
+LEAST_SIZE = 8
 
 
 class TorchRecorder:
@@ -97,7 +99,8 @@ class TorchRecorder:
         own = own_files(found.frames, found.files, self._root, source_hints()) if self._source else {}
         places = find_places(run.settings, own, SETTERS)
         leaf_places = find_leaf_places(run.state, own, SETTERS)
-        all_places = (*places.values(), *leaf_places.values())
+        sizes = {size for value in found.values if value.producer is None for size in value.shape if size >= LEAST_SIZE}
+        all_places = (*places.values(), *leaf_places.values(), *find_number_places(sizes, own))
         files = {**found.files, **{shown: str(path) for shown, path in own.items()}}
         run = replace(
             run,
