@@ -257,13 +257,23 @@ def _totals(cases: Sequence[Case], recorded: Mapping[str, Recorded]) -> str:
     if not recorded:
         return f"{count_text(missing, 'case')} {NOT_RECORDED}"
     devices = dict.fromkeys(found.judged.device for found in recorded.values())
-    told = [
-        f"{device}: {totals_text([found.judged for found in recorded.values() if found.judged.device == device])}"
-        for device in devices
-    ]
+    told = []
+    for device in devices:
+        own = [found for found in recorded.values() if found.judged.device == device]
+        told.append(f"{device}{_span_text(own)}: {totals_text([found.judged for found in own])}")
     return "; ".join([f"Recorded on {told[0]}", *(f"on {each}" for each in told[1:])]) + (
         f"; {missing} {NOT_RECORDED}" if missing else ""
     )
+
+
+def _span_text(recorded: Sequence[Recorded]) -> str:
+    """Return when cases were recorded: ` (2026-11-16 05:13 to 05:45 UTC)`. Several calls may have recorded them."""
+    times = sorted(found.diff.created for found in recorded if found.diff is not None)
+    if not times:
+        return ""
+    (first_day, first), (last_day, last) = ((each[:10], each[11:16]) for each in (times[0], times[-1]))
+    end = "" if times[0] == times[-1] else f" to {last}" if first_day == last_day else f" to {last_day} {last}"
+    return f" ({first_day} {first}{end} UTC)"
 
 
 def _table(cases: Sequence[Case], recorded: Mapping[str, Recorded]) -> Iterator[str]:
