@@ -242,6 +242,38 @@ EXAMPLES = [
         (("added", "torch.no_grad", FIRST, None, "torch.no_grad()"),),
     ),
     Example(
+        "another decorator",
+        "@torch.no_grad()\ndef step():\n    return model(x)\nreturn step",
+        "@torch.inference_mode()\ndef step():\n    return model(x)\nreturn step",
+        (("call", "torch.no_grad", FIRST, "torch.no_grad", "torch.inference_mode"),),
+    ),
+    Example(
+        "a chain of calls around a value",
+        "return model(x.double().float(), y)",
+        "return model(x, y)",
+        (("call", "double", FIRST, "x.double().float()", "x"),),
+    ),
+    Example(
+        "work that is repeated",
+        "for _ in range(3):\n    h = model(x)\nreturn h",
+        "h = model(x)\nreturn h",
+        (("left_out", "for", FIRST, "for _ in range(3)", None),),
+    ),
+    Example(
+        "statements that move together",
+        "def step():\n    n = torch.arange(9)\n    table = n.cos()\n    return x[table]\nreturn step",
+        "n = torch.arange(9)\ntable = n.cos()\ndef step():\n    return x[table]\nreturn step",
+        (
+            (
+                "moved",
+                "table",
+                FIRST + 1,
+                "n = torch.arange(9); table = n.cos()",
+                "n = torch.arange(9); table = n.cos()",
+            ),
+        ),
+    ),
+    Example(
         "a loop becomes one call",
         "parts = []\nfor row in x:\n    parts.append(row @ w)\nreturn torch.stack(parts)",
         "return x @ w",

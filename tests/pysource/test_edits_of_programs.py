@@ -99,6 +99,20 @@ def test_a_neighbour_that_only_one_program_has_comes_with_its_import() -> None:
     assert files[1] == b[1]
 
 
+def test_neighbours_with_other_names_are_compared() -> None:
+    text = "def f(n):\n    total = n * n\n    return total + {}\n"
+    a = [own("import slow\n\ndef build():\n    return slow.f(1)\n"), SourceFile("slow", "slow.py", text.format(1))]
+    b = [own("import fast\n\ndef build():\n    return fast.f(1)\n"), SourceFile("fast", "fast.py", text.format(2))]
+    (edit,) = find_edits(a, b)
+    assert (edit.kind, edit.path, edit.path_b, edit.line) == ("value", "slow.py", "fast.py", 3)
+
+
+def test_a_value_that_only_gets_a_name_is_no_suspect() -> None:
+    a = own("def build(x):\n    y = f(g(x), 1)\n    return y\n")
+    b = own("def build(x):\n    t = g(x)\n    y = f(t, 1)\n    return y\n", "b.py")
+    assert [each.kind for each in find_edits([a], [b])] == ["support"]
+
+
 def test_classes_are_compared_method_by_method() -> None:
     text = (
         "class Net(Base):\n    def __init__(self, n):\n        self.a = Linear(n, {bias})\n\n"

@@ -193,7 +193,12 @@ class Aligner:
             groups = [group for group in groups if group not in linked] + [merged]
         on_left = set(left)
         mixed = [group for group in groups if 0 < len(on_left & set(group)) < len(group)]
-        if len(mixed) > 1:
+        rewritten = [each for group in mixed for each in group if each not in on_left]
+        if rewritten:
+            # New statements in the midst of rewritten ones belong to them, so that their order stays.
+            places = [right.index(each) for each in rewritten]
+            midst = set(right[min(places) : max(places) + 1])
+            mixed = [group for group in groups if group in mixed or midst & set(group)]
             merged = [each for group in mixed for each in group]
             groups = [group for group in groups if group not in mixed] + [merged]
         order = {each: number for number, each in enumerate((*left, *right))}

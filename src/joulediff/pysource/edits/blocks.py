@@ -92,6 +92,7 @@ class Draft:
     signature_of: str = ""
     statement: ast.AST | None = None
     scope_b: Scope | None = None
+    block: list[ast.stmt] | None = None
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ class Blocks:
         self._ignored_a = ignored_a
         self._reached_b = reached_b
         self._only_statements = only_statements
-        self._modules = imported_names(a.tree) | imported_names(b.tree)
+        self._modules = a.imported_names | b.imported_names
         self._aligner = Aligner(shapes, self._modules)
         self._expressions = Expressions(a, b, shapes, parameters_of)
 
@@ -179,7 +180,10 @@ class Blocks:
             is_new = not step.left
             drafts = self._added(step, scope, all_left, all_right, placed) if is_new else self._step(step, scope)
             self._add_to_groups(groups, step, drafts, all_left, all_right)
-        return found + [draft for group in groups for draft in group.drafts]
+        found += [draft for group in groups for draft in group.drafts]
+        for draft in found:
+            draft.block = draft.block or all_left
+        return found
 
     def _add_to_groups(
         self,
@@ -441,7 +445,8 @@ class Blocks:
     def _name(self, step: Step) -> tuple[EditKind, str, str]:
         """Return the kind, key and call of replaced, left out or added statements."""
         main = (step.left or step.right)[0]
-        key, call = name_statement(main)
+        # Statements that go or come together are named by their result.
+        key, call = name_statement(main if step.left and step.right else (step.left or step.right)[-1])
         kind: EditKind
         if not step.right:
             kind = "left_out"
@@ -616,10 +621,12 @@ class Blocks:
         found = []
         for each in list(left):
             others = [other for other in right if dotted(_function_of(other)) == dotted(_function_of(each))]
+            if not others and len(left) == len(right) == 1:
+                others = right
             places = self._expressions.compare(each, others[0], Role("value", "")) if others else None
             if places is not None:
                 left.remove(each)
-                right.remove(others[0])
+                right = [other for other in right if other is not others[0]]
                 found += [self._of_place(place, scope, "decorator") for place in places]
         path = self.a.file.path
         for each in left:
@@ -784,15 +791,6 @@ def _last_leading(block: list[ast.stmt], scope: Scope) -> ast.stmt | None:
     return found
 
 
-def imported_names(tree: ast.AST) -> set[str]:
-    """Return the names that imports bind anywhere in a file."""
-    found = set()
-    for each in ast.walk(tree):
-        if isinstance(each, IMPORTS):
-            found |= {alias.asname or alias.name.split(".")[0] for alias in each.names}
-    return found
-
-
 def _bindings(statement: ast.Import | ast.ImportFrom) -> list[tuple[str, str]]:
     """Return the name and the origin of what an import binds."""
     if isinstance(statement, ast.Import):
@@ -837,7 +835,7 @@ def _name_block(statement: ast.stmt) -> tuple[str, str]:
     if isinstance(statement, (ast.With, ast.AsyncWith)):
         names = [dotted(_function_of(item.context_expr)) for item in statement.items]
         return names[0], names[0]
-    return _keyword_of(statement), ""
+    return type(statement).__name__.lower().removeprefix("async"), called(getattr(statement, "iter", None))
 
 
 def _keyword_of(statement: ast.AST) -> str:
@@ -938,16 +936,17 @@ def _defaults_of(arguments: ast.arguments) -> list[tuple[str, ast.expr]]:
 def known_parameters(tree: ast.Module) -> dict[str, list[str]]:
     """Return the names of the parameters of the functions and classes of a file."""
     found = {}
-    for each in ast.walk(tree):
+    for each in tree.body:
         if isinstance(each, FUNCTIONS):
-            names = [arg.arg for arg in (*each.args.posonlyargs, *each.args.args)]
-            if names[:1] in (["self"], ["cls"]):
-                names = names[1:]
-                found[f"self.{each.name}"] = names
-            else:
-                found[each.name] = names
+            found[each.name] = _positional_names(each)
         elif isinstance(each, ast.ClassDef):
             for method in each.body:
-                if isinstance(method, FUNCTIONS) and method.name == "__init__":
-                    found[each.name] = [arg.arg for arg in method.args.args[1:]]
+                if isinstance(method, FUNCTIONS):
+                    # The object comes first.
+                    names = _positional_names(method)[1:]
+                    found[each.name if method.name == "__init__" else f"self.{method.name}"] = names
     return found
+
+
+def _positional_names(function: FunctionNode) -> list[str]:
+    return [each.arg for each in (*function.args.posonlyargs, *function.args.args)]

@@ -42,7 +42,8 @@ def merge_moves(drafts: list[Draft], shapes: Shapes) -> list[Draft]:
         other = _moved_value(draft, found, shapes)
         if other is not None and other.statement is not None:
             found.remove(other)
-            merge_into(draft, other, "moved")
+            # In one block, a value only gets a name.
+            merge_into(draft, other, "support" if draft.block is other.block else "moved")
         elif other is not None:
             # The value gets a name so that the statements after it can change it.
             found.remove(draft)

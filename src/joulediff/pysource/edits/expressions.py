@@ -157,14 +157,23 @@ class Expressions:
     def _wrapped(self, x: ast.AST, y: ast.AST) -> Place | None:
         """Return the place where one side calls a function on what the other side has."""
         for outer, inner in ((x, y), (y, x)):
-            if not isinstance(outer, ast.Call) or isinstance(inner, (ast.Constant, ast.Starred)):
+            if isinstance(inner, (ast.Constant, ast.Starred)):
                 continue
-            receivers = [outer.func.value] if isinstance(outer.func, ast.Attribute) else []
-            if any(self.same(part, inner) for part in [*receivers, *outer.args]):
-                name = called(outer)
+            name = self._call_on(outer, inner)
+            if name:
                 new = Role("call", name, name)
                 return self._place(x, y, new, self.a.start(x), self.a.end(x), self.text_for(y))
         return None
+
+    def _call_on(self, outer: ast.AST, inner: ast.AST) -> str:
+        """Return the function that is called on `inner` within a chain of calls; "" if none is."""
+        if not isinstance(outer, ast.Call):
+            return ""
+        receivers = [outer.func.value] if isinstance(outer.func, ast.Attribute) else []
+        parts = [*receivers, *outer.args]
+        if any(self.same(part, inner) for part in parts):
+            return called(outer)
+        return next((name for part in parts if (name := self._call_on(part, inner))), "")
 
     def _compare_parts(self, x: ast.AST, y: ast.AST, role: Role) -> list[Place] | None:
         pairs: list[tuple[ast.AST, ast.AST]] = []

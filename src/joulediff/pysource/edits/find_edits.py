@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from joulediff.pysource.edits.blocks import Blocks, Draft, Scope, imported_names, known_parameters, merge_drafts
+from joulediff.pysource.edits.blocks import Blocks, Draft, Scope, known_parameters, merge_drafts
 from joulediff.pysource.edits.couple import find_needs, merge_moves
 from joulediff.pysource.edits.edit import Edit, Patch, apply_patches
 from joulediff.pysource.edits.parsed import Parsed, parse_file
-from joulediff.pysource.edits.renames import rename_to_match
+from joulediff.pysource.edits.renames import pair_modules, rename_to_match
 from joulediff.pysource.edits.syntax import DEFINITIONS, FUNCTIONS, IMPORTS, Shapes, targets_of
 from joulediff.pysource.source_files import SourceFile
 
@@ -43,6 +43,7 @@ def find_edits(
 def _find(a: Sequence[SourceFile], b: Sequence[SourceFile], entries: tuple[str, str]) -> tuple[Edit, ...]:
     parsed_a = {file.module: parsed for file in a if (parsed := parse_file(file)) is not None}
     parsed_b = {file.module: parsed for file in b if (parsed := parse_file(file)) is not None}
+    parsed_b = pair_modules(parsed_a, parsed_b)
     reached_a = _reached(parsed_a, entries[0])
     reached_b = _reached(parsed_b, entries[1])
     shapes = Shapes()
@@ -192,7 +193,7 @@ def _name_keys(drafts: Iterable[Draft], a: dict[str, Parsed], b: dict[str, Parse
     """Name a method by its own name: the variable before it differs from program to program."""
     modules: set[str] = set()
     for parsed in (*a.values(), *b.values()):
-        modules |= imported_names(parsed.tree)
+        modules |= parsed.imported_names
     for draft in drafts:
         root, *rest = draft.key.replace("()", "").split(".")
         if rest and draft.key == draft.call and (root not in modules or "()" in draft.key):

@@ -10,6 +10,7 @@ import re
 import warnings
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from joulediff.pysource.source_files import SourceFile
 
@@ -37,6 +38,12 @@ class Parsed:
     def newline(self) -> str:
         """Return what ends the file's lines."""
         return "\r\n" if "\r\n" in self.text else "\n"
+
+    @cached_property
+    def imported_names(self) -> set[str]:
+        """Return the names that imports bind anywhere in the file."""
+        imports = [each for each in ast.walk(self.tree) if isinstance(each, (ast.Import, ast.ImportFrom))]
+        return {alias.asname or alias.name.split(".")[0] for each in imports for alias in each.names}
 
     def start(self, node: ast.AST) -> int:
         """Return the offset of a node's first character; decorators belong to a definition."""

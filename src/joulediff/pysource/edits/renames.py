@@ -6,6 +6,7 @@ Only a name that one side lacks is renamed, to a name that the other side lacks:
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import SequenceMatcher
@@ -41,6 +42,40 @@ def rename_to_match(a: Parsed, b: Parsed, entries: tuple[str, str], ignored_a: s
         if names:
             b = _apply(b, [(scope_b, old, new) for old, new in names.items()])
     return b
+
+
+def pair_modules(a: dict[str, Parsed], b: dict[str, Parsed]) -> dict[str, Parsed]:
+    """Return the files of b with the modules' names of a for similar files that have other names."""
+    alone_a = [module for module in a if module and module not in b]
+    alone_b = [module for module in b if module and module not in a]
+    scores = []
+    for module in alone_a:
+        words = labels_of(a[module].tree)
+        scores += [(-likeness(words, labels_of(b[other].tree)), module, other) for other in alone_b]
+    found = dict(b)
+    done: set[str] = set()
+    for score, module, other in sorted(scores):
+        if -score < _LIKE or module in done or other in done:
+            continue
+        done |= {module, other}
+        found = {name: _rename_module(parsed, other, module) for name, parsed in found.items()}
+        found[module] = found.pop(other)
+    return found
+
+
+def _rename_module(parsed: Parsed, old: str, new: str) -> Parsed:
+    """Return a file that imports a module by another name."""
+    word = re.compile(rf"(?<![\w.]){re.escape(old)}(?!\w)")
+    changes: dict[int, tuple[int, str]] = {}
+    for each in ast.walk(parsed.tree):
+        is_import = isinstance(each, ast.Import) and any(alias.name == old for alias in each.names)
+        is_from = isinstance(each, ast.ImportFrom) and each.module == old and not each.level
+        is_use = isinstance(each, ast.Name) and each.id == old
+        if is_import or is_from or is_use:
+            place = word.search(parsed.text, parsed.start(each), parsed.end(each))
+            if place is not None:
+                changes[place.start()] = (place.end(), new)
+    return (_replace(parsed, changes) if changes else None) or parsed
 
 
 def _definition_renames(
