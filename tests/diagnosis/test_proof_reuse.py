@@ -127,12 +127,14 @@ def test_what_was_not_proven_proves_nothing_for_others() -> None:
     ]
 
 
-def test_a_row_that_costs_the_other_side_more_is_none_of_it() -> None:
-    lean = in_library(record(fast, costs({"silu": 9.0})))
-    diff = compared(DEAR, lean, LiveProgram(DEAR, {"calls": 1.0}))
-    assert {(found.expensive, found.region) for found in diff.findings} == {("a", SOFTPLUS), ("b", SILU)}
-    first = next(found for found in diff.findings if found.expensive == "a")
-    assert first.cost.delta_j == pytest.approx(5.0)
+def test_a_row_of_the_same_functions_that_costs_the_other_side_more_is_the_price() -> None:
+    lean = in_library(record(fast, costs({"silu": 6.0})))
+    (found,) = compared(DEAR, lean, LiveProgram(DEAR, {"calls": 1.0})).findings
+    assert (found.expensive, found.region) == ("a", SOFTPLUS)
+    assert [(price.region, price.delta_j) for price in found.prices] == [(SILU, pytest.approx(3.0))]
+    assert found.cost.delta_j == pytest.approx(5.0 - 3.0)
+    assert found.proof.confirmation is not None
+    assert found.proof.confirmation.saved_j == pytest.approx(5.0 - 3.0)
 
 
 def test_a_row_that_goes_another_way_is_proven_by_itself() -> None:
@@ -178,9 +180,10 @@ def _outside(run: Run, frame: int | None, names: set[str]) -> int | None:
 
 def test_a_row_that_is_not_sure_must_show_by_itself() -> None:
     lean = in_library(record(fast, costs({"silu": 2.8})))
-    assert [found.cost.delta_j for found in each_alone(DEAR, lean, LiveProgram(DEAR, {"calls": 1.0}))] == pytest.approx(
-        [5.0, 0.2]
-    )
+    program = LiveProgram(DEAR, {"calls": 1.0})
+    (found,) = compared(DEAR, lean, program).findings
+    assert program.asked.count("calls") == 2
+    assert found.cost.delta_j == pytest.approx(5.0 + 0.2)
 
 
 WIDE, BIAS, BACK = draw(32, 64, seed=2), draw(16, 8, seed=3), draw(64, 8, seed=4)

@@ -16,6 +16,7 @@ from joulediff.diagnosis.lead import Lead
 from joulediff.diagnosis.significance import RowComparison
 from joulediff.diagnosis.trials.region_trials import RegionTrials
 from joulediff.matching.rows import common_module
+from joulediff.model.diff import Thresholds
 from joulediff.model.energy import (
     Energy,
     add_known,
@@ -48,6 +49,7 @@ def build_finding(draft: Draft, number: int) -> Finding:
         proof=draft.proof,
         suggestion=draft.lead.suggestion,
         count=draft.count,
+        prices=draft.prices,
     )
 
 
@@ -72,7 +74,7 @@ def draft_row(work: Investigation, row: RowComparison, region: Region, lead: Lea
         cost,
         lead,
         where=row.group.where,
-        verdict=_judge(cost, row.expensive, None, work),
+        verdict=_judge(cost, row.expensive, work.limits),
         work=describe_work(comparison, region),
         regions=row.group.regions,
         count=len(row.group.regions),
@@ -164,7 +166,7 @@ def conclude(work: Investigation, row: RowComparison, draft: Draft) -> Draft:
     if made:
         saved_j = _saving(draft.comparison, row, trials) if draft.confirmed else None
         confirmation = make_confirmation(draft, made, saved_j)
-    verdict = _judge(draft.cost, draft.expensive, trials.times, work)
+    verdict = _judge(draft.cost, draft.expensive, work.limits, trials.times)
     return replace(draft, verdict=verdict, proof=replace(draft.proof, confirmation=confirmation))
 
 
@@ -225,9 +227,10 @@ def saved(trial: Trial, recorded: Energy | None) -> Energy | None:
     return None if share is None else scale(recorded, share)
 
 
-def _judge(cost: Cost, expensive: SideName, measured_s: tuple[float, float] | None, work: Investigation) -> Verdict:
+def _judge(
+    cost: Cost, expensive: SideName, limits: Thresholds, measured_s: tuple[float, float] | None = None
+) -> Verdict:
     """Return whether the cheap side is as good: its outputs are equal and it is not slower."""
-    limits = work.limits
     slow_s, fast_s = cost.times_s.of(expensive), cost.times_s.of(other_side(expensive))
     if measured_s is not None:  # times measured one after the other compare better than recorded ones
         slow_s, fast_s = measured_s

@@ -21,6 +21,7 @@ from joulediff.diagnosis.merge import merge_same_causes
 from joulediff.diagnosis.significance import SPREAD, compare_rows
 from joulediff.diagnosis.summary.also_differs import set_aside_settings
 from joulediff.diagnosis.summary.assemble import assemble
+from joulediff.diagnosis.summary.prices import add_prices, merge_same_functions
 from joulediff.diagnosis.suspects.diagnose_suspects import diagnose_suspects
 from joulediff.diagnosis.trials.verify_matches import verify_matches
 from joulediff.frameworks.jobs import LiveProgram
@@ -38,6 +39,8 @@ PASSES: tuple[Callable[[Investigation], None], ...] = (
     diagnose_busy_wait,
     set_aside_settings,
     merge_same_causes,
+    merge_same_functions,
+    add_prices,
 )
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from joulediff.diagnosis.build import conclude, draft_row, max_saving_j
 from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.diagnosis.draft import Draft, Investigation
-from joulediff.diagnosis.evidence.calls.deviation import find_deviation, library_call
+from joulediff.diagnosis.evidence.calls.deviation import library_call, parting_functions
 from joulediff.diagnosis.evidence.discarded_outputs import makes_more
 from joulediff.diagnosis.evidence.find_leads import find_leads
 from joulediff.diagnosis.evidence.host import find_around, find_waits
@@ -154,11 +154,8 @@ def _functions_of(subject: Subject) -> object:
     if subject.op_a is None or subject.op_b is None:
         return None
     a, b = subject.comparison.a.call_path(subject.op_a), subject.comparison.b.call_path(subject.op_b)
-    found = find_deviation(a, b)
-    if found is None or found.common_a.owner is None or found.first_a is None or found.first_b is None:
-        return None
-    functions = [(frame.file, frame.function) for frame in (found.first_a, found.first_b)]
-    return None if functions[0] == functions[1] else (subject.expensive, *functions)
+    functions = parting_functions(a, b)
+    return None if functions is None else (subject.expensive, *functions)
 
 
 def _setting_of(subject: Subject, cause: Cause) -> object:

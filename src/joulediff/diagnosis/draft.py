@@ -16,7 +16,7 @@ from joulediff.diagnosis.significance import RowComparison
 from joulediff.diagnosis.trials.region_trials import RegionTrials
 from joulediff.frameworks.jobs import LiveProgram
 from joulediff.model.diff import OtherDifference, RowVerdict, Thresholds
-from joulediff.model.finding import Cost, Proof, Trial, Verdict, Work
+from joulediff.model.finding import Cost, Price, Proof, Trial, Verdict, Work
 from joulediff.model.pair import SideName
 from joulediff.model.progress import ProgressListener
 
@@ -68,6 +68,8 @@ class Draft:
     """The cause was changed in the program itself, and the draft holds all rows that follow from it."""
     call_key: object = None
     """Rows with the same key do more of the same work in one pair of calls, for one reason; None for other rows."""
+    prices: tuple[Price, ...] = ()
+    """Extra work of the cheap side for the same cause; `cost` and the saving are net of it."""
     set_aside: tuple[str, ...] = ()
     """Settings that differ where its operators run, and that no trial confirmed."""
     proof_key: object = None

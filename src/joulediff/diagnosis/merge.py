@@ -46,15 +46,29 @@ def merge(drafts: Sequence[Draft]) -> Draft:
         return drafts[0]
     ordered = sorted(drafts, key=lambda draft: -draft.cost.delta_j)
     first = ordered[0]
-    confirmed_j = sum(draft.cost.delta_j for draft in ordered if draft.confirmed)
-    total_j = sum(draft.cost.delta_j for draft in ordered)
-    is_confirmed = first.confirmed and confirmed_j >= CONFIRMED_SHARE * total_j
-    return _join(first, ordered, name=f"{first.name}, {len(ordered) - 1} more", is_confirmed=is_confirmed)
+    return _join(first, ordered, name=f"{first.name}, {len(ordered) - 1} more", is_confirmed=_is_confirmed(ordered))
 
 
 def add_row_to(draft: Draft, row: Draft) -> Draft:
     """Return a draft with one more row, which was tried with it: its name, cause and confirmation stay."""
     return _join(draft, (draft, row), name=draft.name, is_confirmed=draft.confirmed)
+
+
+def join(speaker: Draft, drafts: Sequence[Draft]) -> Draft:
+    """Return one draft for several of one cause, with the cause of `speaker` and the verdict on most of the energy."""
+    ordered = (speaker, *sorted((each for each in drafts if each is not speaker), key=lambda each: -each.cost.delta_j))
+    if len(ordered) == 1:
+        return speaker
+    most = max(ordered, key=lambda draft: draft.cost.delta_j)
+    joined = _join(speaker, ordered, name=f"{most.name}, {len(ordered) - 1} more", is_confirmed=_is_confirmed(ordered))
+    waste_j = sum(draft.cost.delta_j for draft in ordered if draft.verdict == "waste")
+    return replace(joined, verdict="waste" if waste_j >= joined.cost.delta_j / 2 else "tradeoff")
+
+
+def _is_confirmed(drafts: Sequence[Draft]) -> bool:
+    """Return whether the first draft, and most of the energy of all of them, is confirmed."""
+    confirmed_j = sum(draft.cost.delta_j for draft in drafts if draft.confirmed)
+    return drafts[0].confirmed and confirmed_j >= CONFIRMED_SHARE * sum(draft.cost.delta_j for draft in drafts)
 
 
 def _join(first: Draft, drafts: Sequence[Draft], *, name: str, is_confirmed: bool) -> Draft:
@@ -67,6 +81,7 @@ def _join(first: Draft, drafts: Sequence[Draft], *, name: str, is_confirmed: boo
         regions=tuple(number for draft in drafts for number in draft.regions),
         rows=tuple(number for draft in drafts for number in draft.rows),
         holds_around=any(draft.holds_around for draft in drafts),
+        prices=tuple(price for draft in drafts for price in draft.prices),
         cost=_sum_costs(costs),
         proof=_join_proofs(first, drafts, is_confirmed=is_confirmed),
     )

@@ -267,6 +267,17 @@ class Proof:
         return () if self.confirmation is None else self.confirmation.trials
 
 
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Extra work of the cheap side that the fix of a finding brings with it; its energy is subtracted in the cost."""
+
+    region: str
+    delta_j: float
+    """Extra energy of the cheap side; positive."""
+    location: Place | None
+    """The line of the cheap side."""
+
+
 def weakest_proof(words: Iterable[ProofWord]) -> ProofWord:
     """Return the weakest of several proofs; `observed` for none."""
     return max(words, key=PROOF_WORDS.index, default="observed")
@@ -293,3 +304,5 @@ class Finding:
     suggestion: str
     count: int | None = None
     """Number of similar regions in the row that names the finding; None means all of `regions`."""
+    prices: tuple[Price, ...] = ()
+    """Extra work of the cheap side for the same cause. `cost` and the saving are net of it."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from joulediff.model.diff import Thresholds
-from joulediff.model.finding import Cause, CauseType, Finding, Function, Trial, WholeRun
+from joulediff.model.finding import Cause, CauseType, Finding, Function, Price, Trial, WholeRun
 from joulediff.model.pair import SIDES, SideName, other_side
 from joulediff.model.place import Place
 from joulediff.model.units import format_energy, format_share
@@ -51,6 +51,10 @@ _TYPES: dict[CauseType, str] = {
 }
 
 
+# Causes that their names and values say in short; a line says the others.
+_NAMED: tuple[CauseType, ...] = ("setting", "layout", "state", "argument", "shape")
+
+
 @dataclass(frozen=True, slots=True)
 class Fact:
     """A fact of a finding. A text that `is_code` is cut rather than wrapped."""
@@ -72,6 +76,7 @@ def file_names(findings: Iterable[Finding], more: Iterable[Place] = ()) -> dict[
         places += [place for place in finding.cause.locations if place is not None]
         places += [place for path in finding.work.paths for place in path]
         places += [each.place for each in finding.work.functions if each is not None]
+        places += [each.location for each in finding.prices if each.location is not None]
     return short_files(place.file for place in places)
 
 
@@ -79,7 +84,7 @@ def cause_text(finding: Finding, files: Mapping[str, str]) -> str:
     """Return the cause in short: `setting: allow_tf32 False ↔ True`, `call path: activations.py:56`."""
     cause = finding.cause
     place = _place_of(finding, files)
-    if cause.type in ("setting", "layout") and cause.key is not None:
+    if cause.type in _NAMED and cause.key is not None:
         return f"{_TYPES[cause.type]}: {_key_text(cause)}"
     if cause.type == "redundancy":
         what = cause.key or finding.region
@@ -129,6 +134,7 @@ def finding_facts(
     if finding.verdict == "tradeoff":
         yield Fact("price", pays_text(finding, thresholds))
     yield Fact("costs", _costs(finding))
+    yield from (Fact("price", _price(each, finding, files)) for each in finding.prices)
     yield Fact("cause", _cause_in_full(finding, files))
     yield from _places(finding, files)
     if finding.work.kernels_a or finding.work.kernels_b:
@@ -150,9 +156,15 @@ def _costs(finding: Finding) -> str:
     return text if times_s == (None, None) else f"{text}, {' ↔ '.join(in_one_unit(times_s, 's'))}"
 
 
+def _price(price: Price, finding: Finding, files: Mapping[str, str]) -> str:
+    where = "" if price.location is None else f" at {line_text(price.location, files)}"
+    cheap = other_side(finding.expensive).upper()
+    return f"{cheap} runs {price.region}{where} for it, {format_energy(price.delta_j)} more; the costs are net of it"
+
+
 def _cause_in_full(finding: Finding, files: Mapping[str, str]) -> str:
     cause = finding.cause
-    if cause.key is None or cause.type in ("setting", "layout", "kernel"):
+    if cause.key is None or cause.type in (*_NAMED, "kernel"):
         return cause_text(finding, files)
     return f"{_TYPES[cause.type]}: {_key_text(cause)}"
 

@@ -30,7 +30,7 @@ from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import NOT_TRIED, Cause
 from joulediff.model.pair import SIDES, Pair, SideName, pair_from
 from joulediff.model.place import Place
-from joulediff.model.run import Frame, Setting
+from joulediff.model.run import Frame, Run, Setting
 from joulediff.pysource.line_trace import Target
 
 NOT_TRACED = f"{NOT_TRIED}line by line, because a program of this diff cannot be run again"
@@ -226,7 +226,15 @@ def _key_place(subject: Subject, key: KeyVariable, side: SideName) -> Place | No
         is_set = Pair(key.value_a, key.value_b).of(side) is False
         return (set_place(run, setting) if is_set else None) or subject.place(side)
     own = config_place(run, key.key.removeprefix("config.")) if key.kind == "config" else set_place(run, key.key)
-    return own or Pair(key.place_a, key.place_b).of(side) or subject.place(side)
+    found = Pair(key.place_a, key.place_b).of(side)
+    if found is not None and not _is_own(run, found):  # a person changes the call, not the library
+        found = None
+    return own or found or subject.place(side) or Pair(key.place_a, key.place_b).of(side)
+
+
+def _is_own(run: Run, place: Place) -> bool:
+    """Return whether a line is of the user's own code."""
+    return any(frame.file == place.file and frame.owner is None for frame in run.frames)
 
 
 def _only_config_entry(subject: Subject, deviation: Deviation | None, evidence: tuple[str, ...]) -> Lead | None:

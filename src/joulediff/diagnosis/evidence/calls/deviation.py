@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
+from joulediff.model.pair import Pair
 from joulediff.model.run import Frame, Run
 
 # In the name of a function that a decorator made.
@@ -45,6 +46,15 @@ def find_deviation(a: Sequence[Frame], b: Sequence[Frame]) -> Deviation | None:
     if first_a is None and first_b is None and a[at_a].line == b[at_b].line:
         return None
     return Deviation(a[at_a], b[at_b], first_a, first_b)
+
+
+def parting_functions(a: Sequence[Frame], b: Sequence[Frame]) -> Pair[tuple[str, str]] | None:
+    """Return the two functions, with their files, to which paths part inside a library; None if they do not."""
+    found = find_deviation(a, b)
+    if found is None or found.common_a.owner is None or found.first_a is None or found.first_b is None:
+        return None
+    functions = Pair(*((frame.file, frame.function) for frame in (found.first_a, found.first_b)))
+    return None if functions.a == functions.b else functions
 
 
 def shared_frames(a: Sequence[Frame], b: Sequence[Frame]) -> list[tuple[Frame, Frame]]:
