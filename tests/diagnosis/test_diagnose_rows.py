@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -316,6 +317,15 @@ def test_a_threshold_of_the_users_own() -> None:
     a, b = dear(5.0, settings=ONE), cheap(4.0, settings=ONE_LEAN)
     assert only(diagnose(a, b))
     assert diagnose(a, b, thresholds=Thresholds(threshold=0.3)).findings == ()
+
+
+def test_state_is_the_first_lead_of_recordings_and_the_last_of_programs_that_tried_it() -> None:
+    runs = dear(settings=ONE, state={"net.m.fast": False}), cheap(settings=ONE_LEAN, state={"net.m.fast": True})
+    a, b = (replace(run, ops=tuple(replace(op, module="m") for op in run.ops)) for run in runs)
+    found = only(diagnose(a, b))
+    assert (found.cause.type, found.cause.key) == ("state", "fast")
+    found = only(diff_of(a, b, {"torch.one = 2": 4.0}))
+    assert (found.cause.type, found.cause.key) == ("setting", "torch.one")
 
 
 def test_operators_that_cost_more_than_their_step_are_no_finding() -> None:

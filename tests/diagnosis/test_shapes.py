@@ -13,7 +13,7 @@ from diagnosis_builders import comparison_of, costs, draw, record, region_of
 from invented import Tensor, call, tanh
 from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.evidence.find_leads import find_leads
-from joulediff.diagnosis.evidence.shapes import ORDER, count_flops, find_shapes
+from joulediff.diagnosis.evidence.shapes import ORDER, count_flops, describe_shapes, find_shapes
 from joulediff.diagnosis.lead import Lead, Subject, make_subject
 from joulediff.model.pair import SideName
 from joulediff.model.run import Run, Setting, SourceText
@@ -187,7 +187,9 @@ def test_a_size_of_unknown_origin_is_no_lead() -> None:
 
     subject = subject_of(record(some(64), costs({})), record(some(16), costs({})))
     plain = [replace(run, sources=()) for run in (subject.comparison.a, subject.comparison.b)]
-    assert find_shapes(replace(subject, comparison=replace(subject.comparison, a=plain[0], b=plain[1]))) == []
+    unknown = replace(subject, comparison=replace(subject.comparison, a=plain[0], b=plain[1]))
+    assert find_shapes(unknown) == []
+    assert describe_shapes(unknown) == "mm runs on 64×32 · 32×4 in A and 16×32 · 32×4 in B"
 
 
 def test_it_comes_before_the_call_path() -> None:

@@ -73,6 +73,12 @@ def test_two_switches_are_two_leaves_and_copies_of_a_number_are_one() -> None:
     assert found[:2] == ["cache", "fused"] and set(found[2:]) == {"width", "n"}
 
 
+def test_two_differences_of_one_name_are_told_apart() -> None:
+    a: State = {"m.near.p": 0.5, "m.far.drop.p": 0.1, "m.far.out.drop.p": 0.2}
+    b: State = {"m.near.p": 0.0, "m.far.drop.p": 0.0, "m.far.out.drop.p": 0.0}
+    assert [leaf.name for leaf in leaves(a, b)] == ["p", "drop.p", "m.far.out.drop.p"]
+
+
 def test_nothing_differs_from_itself() -> None:
     state: State = {"m.p": 0.1, "m.x": None, "m.name": "gelu"}
     assert leaves(state, state) == ()

@@ -15,7 +15,7 @@ from joulediff.diagnosis.evidence.calls.deviation import library_call, parting_f
 from joulediff.diagnosis.evidence.discarded_outputs import makes_more
 from joulediff.diagnosis.evidence.find_leads import find_leads
 from joulediff.diagnosis.evidence.host import find_around, find_waits
-from joulediff.diagnosis.lead import Subject, make_subject
+from joulediff.diagnosis.lead import Lead, Subject, make_subject
 from joulediff.diagnosis.merge import add_row_to
 from joulediff.diagnosis.significance import RowComparison, is_different, may_differ
 from joulediff.diagnosis.trials.region_trials import RegionTrials
@@ -95,7 +95,7 @@ def diagnose_row(
             return None
         work.tried += 1
         subject = replace(subject, live=work.live)
-    leads = tuple(find_leads(subject))
+    leads = _find_leads(work, subject)
     draft = replace(
         draft_row(work, row, region, leads[0]),
         rows=(at,),
@@ -110,6 +110,14 @@ def diagnose_row(
         reason = _why_not_tried(work, row, region, to_run)
         draft = replace(draft, lead=draft.lead.with_evidence(f"{NOT_TRIED}{reason}"))
     return draft
+
+
+def _find_leads(work: Investigation, subject: Subject) -> tuple[Lead, ...]:
+    """Return the leads of a row. Where both programs can be run, state was tried before and explains no open row."""
+    leads = find_leads(subject)
+    if len(work.live) > 1:
+        leads.sort(key=lambda lead: lead.cause.type == "state")
+    return tuple(leads)
 
 
 def _call_key(subject: Subject) -> object:

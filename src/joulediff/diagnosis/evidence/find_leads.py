@@ -16,7 +16,7 @@ from joulediff.diagnosis.evidence.layout import find_layout
 from joulediff.diagnosis.evidence.redundancy import find_extra_inputs, find_redundancy
 from joulediff.diagnosis.evidence.repetition import find_repetition
 from joulediff.diagnosis.evidence.settings import find_environment, find_settings
-from joulediff.diagnosis.evidence.shapes import find_shapes
+from joulediff.diagnosis.evidence.shapes import describe_shapes, find_shapes
 from joulediff.diagnosis.evidence.state import find_state
 from joulediff.diagnosis.lead import CALLS_OF_OTHER_SIDE, Lead, Subject, make_cause
 from joulediff.diagnosis.suggest import suggest_search
@@ -45,16 +45,13 @@ EVIDENCE: tuple[Callable[[Subject], list[Lead]], ...] = (
 def find_leads(subject: Subject) -> list[Lead]:
     """Return the causes that the evidence points to, the strongest first; at least one, which may be unknown."""
     leads = [lead for find in EVIDENCE for lead in find(subject)]
-    return leads or [unknown_lead(subject, _SAME_CALL)]
+    return leads or [unknown_lead(subject, describe_shapes(subject) or _SAME_CALL)]
 
 
 def unknown_lead(subject: Subject, observation: str, *, settings_differ: bool = False) -> Lead:
     """Return the lead without a key: an observation, the kernels of both sides, and versions that differ."""
     values: Pair[Setting] = Pair(*(_first_kernel(subject, side) for side in SIDES))
-    evidence = (
-        observation,
-        *_differing_versions(subject),
-    )
+    evidence = (observation, *_differing_versions(subject))
     cause = make_cause("kernel", None, values, subject.places, evidence)
     suggestion = suggest_search(cause, subject.expensive, settings_differ=settings_differ)
     return Lead("unknown", cause, (CALLS_OF_OTHER_SIDE,), suggestion)

@@ -66,6 +66,18 @@ def find_shapes(subject: Subject) -> list[Lead]:
     return [] if found is None or origin is None else [_size_lead(subject, found, origin)]
 
 
+def describe_shapes(subject: Subject) -> str | None:
+    """Return a sentence on the shapes of the same operator on both sides; None if they are the same."""
+    found = find_difference(subject)
+    return None if found is None else _say_difference(subject.comparison, found)
+
+
+def _say_difference(comparison: Comparison, found: ShapeDifference) -> str:
+    name = short_name(comparison.a.ops[found.ops.a].name)
+    shapes = " and ".join(f"{_say_call(comparison.run(x), found.ops.of(x))} in {x.upper()}" for x in SIDES)
+    return f"{name} runs on {shapes}"
+
+
 def _find_order(subject: Subject) -> Lead | None:
     """Return the lead of the same number of products with more operations on the expensive side."""
     comparison, side = subject.comparison, subject.expensive
@@ -298,9 +310,7 @@ def _given(run: Run, shared: Container[object]) -> dict[tuple[object, ...], Valu
 def _size_lead(subject: Subject, found: ShapeDifference, origin: Origin) -> Lead:
     comparison, side = subject.comparison, subject.expensive
     mine, other = origin.sizes.of(side), origin.sizes.of(subject.cheap)
-    name = short_name(comparison.run(side).ops[found.ops.of(side)].name)
-    shapes = " and ".join(f"{_say_call(comparison.run(x), found.ops.of(x))} in {x.upper()}" for x in SIDES)
-    evidence = [f"{name} runs on {shapes}", f"{origin.text} is {origin.sizes.a} in A and {origin.sizes.b} in B"]
+    evidence = [_say_difference(comparison, found), f"{origin.text} is {origin.sizes.a} in A and {origin.sizes.b} in B"]
     unit = _row_unit(comparison, side, found)
     is_aligned = bool(unit) and mine % unit != 0 and other % unit == 0
     kind: FindingKind = "misconfiguration"

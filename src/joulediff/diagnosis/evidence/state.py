@@ -28,6 +28,8 @@ _LEAST_SHARED = 3
 _PART = re.compile(r"\[[^\]]*\]|[^.\[\]]+")
 _RELATIVE = 1e-9
 _MAX_LEADS = 2
+# Shorter names stand in too many lines for other things.
+_LEAST_CHARS = 4
 # The options of an optimizer.
 _GROUPS = "param_groups"
 
@@ -84,7 +86,17 @@ def compare_state(comparison: Comparison) -> tuple[Leaf, ...]:
     read = {side: _words_read(comparison.run(side)) for side in SIDES}
     seen = [replace(leaf, is_read=any(_plain(leaf.name) in read[side] for side in SIDES)) for leaf in leaves]
     ratios = Counter(ratio for leaf in seen if (ratio := _ratio(leaf)) is not None)
-    return tuple(sorted(seen, key=lambda leaf: _rank(leaf, ratios)))
+    return tuple(_with_own_names(sorted(seen, key=lambda leaf: _rank(leaf, ratios))))
+
+
+def _with_own_names(leaves: Iterable[Leaf]) -> Iterator[Leaf]:
+    """Yield leaves whose names differ: a second one of a name has that of its object too, or its whole path."""
+    taken: set[str] = set()
+    for leaf in leaves:
+        names = (leaf.name, ".".join(words_of(leaf.paths[0])[-2:]), leaf.paths[0])
+        name = next(each for each in names if each not in taken or each == leaf.paths[0])
+        taken.add(name)
+        yield replace(leaf, name=name)
 
 
 def find_state(subject: Subject) -> list[Lead]:
@@ -114,6 +126,8 @@ def _is_read_at(leaf: Leaf, subject: Subject, side: SideName) -> bool:
     """Return whether a line on the way to the costliest operator of a side names a leaf."""
     run, op = subject.comparison.run(side), subject.op(side)
     assert op is not None
+    if len(leaf.name) < _LEAST_CHARS and not leaf.is_written:
+        return False
     texts = (run.line_text(frame.file, frame.line) or "" for frame in run.call_path(op))
     return any(_plain(leaf.name) in map(_plain, words_of(text)) for text in texts)
 
