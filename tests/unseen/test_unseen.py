@@ -7,6 +7,7 @@ developed on these pairs.
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib.util
 import json
 import os
@@ -38,6 +39,15 @@ def load_benchmark() -> ModuleType:
 
 unseen = load_benchmark()
 each_pair = pytest.mark.parametrize("folder", FOLDERS.values(), ids=FOLDERS)
+
+
+def test_the_pairs_are_as_they_were_at_their_first_run() -> None:
+    """`cd tests/unseen; sha256sum */*.py */expect.toml` wrote the file where the first run was made."""
+    lines = (FOLDER / "results" / "first-run.sha256").read_text(encoding="utf-8").splitlines()
+    before = {name: digest for digest, name in (line.split() for line in lines)}
+    files = sorted(path for folder in FOLDERS.values() for path in (*folder.glob("*.py"), folder / unseen.FILE))
+    now = {f"{path.parent.name}/{path.name}": hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    assert now == before, "a pair is never changed after its first run"
 
 
 @each_pair
