@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -17,7 +16,7 @@ from cli_builders import forget_programs, write_program
 from joulediff.model.errors import JoulediffError, NotCovered
 from joulediff.model.options import RecordOptions
 from joulediff.model.run import PassName, Run
-from joulediff.process.main import ProgressSender, _explain, _load_frameworks, _load_joulediff, _raise_once, _record
+from joulediff.process.main import ProgressSender, _explain, _load_joulediff, _raise_once, _record
 from joulediff.process.protocol import Disconnected, Inbox, Message, Sender, Stage
 from joulediff.process.request import Request
 from joulediff.pysource.programs import UserCodeFailed
@@ -178,7 +177,7 @@ RUN = Run("p", "p.py", "2026-01-01T00:00:00+00:00", "0.1.0")
 
 @pytest.fixture
 def recordings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
-    """Runs in a folder with a program; logs each recording, and loads no profiler."""
+    """Runs in a folder with a program, and logs each recording."""
     found: list[object] = []
 
     def record_step(step: Callable[[], object], _: RecordOptions, **__: object) -> Run:
@@ -188,7 +187,6 @@ def recordings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", list(sys.path))
     monkeypatch.setattr("joulediff.session.record.record_step", record_step)
-    monkeypatch.setattr("joulediff.process.main._load_frameworks", lambda: found.append("frameworks"))
     write_program(tmp_path / "p.py", PROGRAM)
     before = set(sys.modules)
     yield found
@@ -201,7 +199,7 @@ def test_a_held_program_is_loaded_and_builds_on_command(
     parent = Parent(tmp_path, "build", "start")
     _record(replace(REQUEST, serve=True, hold=True), progress, parent)  # type: ignore[arg-type]
     assert parent.seen == [{"is_loaded"}, {"is_loaded", "is_built"}]
-    assert recordings == ["frameworks", 42]
+    assert recordings == [42]
     assert progress.sent is not None and progress.sent.run is RUN
 
 
@@ -212,7 +210,7 @@ def test_a_held_program_that_is_not_wanted_builds_nothing(
     with pytest.raises(Disconnected):
         _record(replace(REQUEST, serve=True, hold=True), progress, parent)  # type: ignore[arg-type]
     assert parent.seen == [{"is_loaded"}] and not (tmp_path / "is_built").exists()
-    assert recordings == ["frameworks"]
+    assert recordings == []
 
 
 @pytest.mark.parametrize("serve", [False, True])
@@ -228,17 +226,3 @@ def test_a_program_that_is_not_held_builds_at_once(
 def test_a_program_recorded_alone_is_not_held(recordings: list[object], progress: ProgressSender) -> None:
     _record(replace(REQUEST, hold=True), progress, None)
     assert recordings == [42]
-
-
-@pytest.mark.parametrize(("loaded", "expected"), [(True, [1]), (False, [])])
-def test_what_recording_needs_of_a_framework_is_loaded_where_the_program_uses_it(
-    monkeypatch: pytest.MonkeyPatch, loaded: bool, expected: list[int]
-) -> None:
-    called: list[int] = []
-    monkeypatch.setattr("joulediff.frameworks.torch.trace.trace.load_profiler", lambda: called.append(1))
-    if loaded:
-        monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
-    else:
-        monkeypatch.delitem(sys.modules, "torch", raising=False)
-    _load_frameworks()
-    assert called == expected

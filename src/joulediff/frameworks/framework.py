@@ -131,8 +131,6 @@ class Framework:
     open_sync: Callable[[], Sync | None] | None = None
     fixed_step: FixedStep | None = None
     """Returns a step with settings changed; the second argument builds the program again."""
-    preload: Callable[[], None] | None = None
-    """Imports modules that recording needs, before the program's step runs."""
     read_settings: Callable[[dict[str, Setting]], None] | None = None
     """Adds the framework's settings to a mapping."""
     references_of: Callable[[object], Iterable[Reference] | None] | None = None

@@ -100,15 +100,6 @@ def _load_joulediff() -> None:
         ) from error
 
 
-def _load_frameworks() -> None:
-    """Import the parts of the program's frameworks that recording needs."""
-    from joulediff.frameworks.framework import loaded_frameworks
-
-    for framework in loaded_frameworks():
-        if framework.preload is not None:
-            framework.preload()
-
-
 def _record(request: Request, progress: ProgressSender, commands: Commands | None) -> None:
     from joulediff.process.server import answer_commands, measure_in_turns, wait_to_build, wait_to_start
     from joulediff.session.record import record_step
@@ -116,7 +107,6 @@ def _record(request: Request, progress: ProgressSender, commands: Commands | Non
     root = Path.cwd()  # building the program may change it
     build = load_builder(request.program)
     if request.hold and commands is not None:
-        _load_frameworks()
         wait_to_build(progress.sender, commands)
     step = build()
     if request.fix:

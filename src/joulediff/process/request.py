@@ -25,7 +25,7 @@ class Request:
     serve: bool = False
     """Wait for the command to record, and answer commands afterwards."""
     hold: bool = False
-    """Run the program's file, import everything that recording needs, and wait for the command to build the step."""
+    """Run the program's file, and wait for the command to build the step."""
     fix: Mapping[str, Setting] = field(default_factory=dict)
     """Settings to apply once the program is built; it is built again if they shape a model."""
 

@@ -44,12 +44,6 @@ def _fixed_step(step: Step, build: Callable[[], Step], fix: Mapping[str, Setting
     return fixed_step(step, build, fix)
 
 
-def _preload() -> None:
-    from joulediff.frameworks.torch.trace.trace import load_profiler
-
-    load_profiler()
-
-
 def _read_settings(found: dict[str, Setting]) -> None:
     from joulediff.frameworks.torch.switches.read import put_torch
 
@@ -102,7 +96,6 @@ FRAMEWORK = Framework(
     open_recorder=_open_recorder,
     open_sync=_open_sync,
     fixed_step=_fixed_step,
-    preload=_preload,
     read_settings=_read_settings,
     references_of=_references_of,
     read_constant=_read_constant,
