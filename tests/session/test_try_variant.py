@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from joulediff.frameworks.jobs import LiveProgram, Variant, VariantCost
+from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Run
 from joulediff.pysource.programs import load_step
 from joulediff.pysource.source_files import SourceFile
@@ -153,3 +154,14 @@ def test_a_training_step_that_returns_nothing_is_compared_by_its_weights(tmp_pat
     assert same.difference is not None and same.difference < 1e-6
     assert other.difference is not None and other.difference > 1e-3
     assert leaf.difference is not None and leaf.difference < 1e-6
+
+
+def test_a_variant_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("joulediff.session.live_program.STEP_LIMIT_S", 0.3)
+
+    def change(program: LiveProgram) -> str:
+        with pytest.raises(JoulediffError) as error:
+            program.try_variant(edited(program, "extra = self.layer(x)", "while True: pass"), seconds=0.1)
+        return error.value.what
+
+    assert "did not end" in try_with(tmp_path, PROGRAM, change)

@@ -5,6 +5,7 @@ Everything is measured with the meters, and at the clock, of the recording. The 
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -32,6 +33,11 @@ from joulediff.pysource.line_tracer import watch_lines
 from joulediff.pysource.programs import is_file, split_target
 from joulediff.pysource.source_files import ProgramSource
 from joulediff.pysource.variants import build_variant, read_own_files
+from joulediff.session.time_limit import time_limit
+
+# A changed program may wait or loop for ever. Its step is captured within this time, or this many times the step's.
+STEP_LIMIT_S, SLOWER = 30.0, 100.0
+BUILD_LIMIT_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +143,18 @@ class LocalProgram(LiveProgram):
         return ProgramSource(split_target(target)[1], read_own_files(target, root=self.root, hints=source_hints()))
 
     def try_variant(self, variant: Variant, *, seconds: float) -> tuple[VariantCost, Run]:
+        try:
+            return self._try_variant(variant, seconds)
+        finally:
+            gc.collect()  # a model is part of cycles, and holds device memory
+
+    def _try_variant(self, variant: Variant, seconds: float) -> tuple[VariantCost, Run]:
+        found = self.run.measurement
+        limit_s = STEP_LIMIT_S if found is None else max(STEP_LIMIT_S, SLOWER * found.step_s)
         with ExitStack() as stack:
-            changed = self._build_variant(variant) if variant.files else self._set_variant(variant, stack)
-            with changed.active():
+            with time_limit(BUILD_LIMIT_S, "the changed program was not built"):
+                changed = self._build_variant(variant) if variant.files else self._set_variant(variant, stack)
+            with changed.active(), time_limit(limit_s, "the changed step did not end"):
                 recorder = open_recorder(changed.step, names=changed.step, root=self.root, source=False, cpp=False)
                 if recorder is None:
                     raise JoulediffError("the changed program uses no framework that is recorded")
