@@ -99,8 +99,12 @@ def find_needs(drafts: Sequence[Draft], trees: Sequence[ast.AST]) -> list[set[in
             if _is_available(name, draft, uses[index], bound, attributes) and name not in replaced:
                 continue
             needs[index] |= _providers(name, index, drafts, uses)
+        # A name that a function begins to bind can no longer be read from outside of it.
+        local = uses[index].binds_b - set(_bound_in(_scope_of(draft).node_a, bound))
+        for name in (uses[index].binds_a - uses[index].binds_b) | local:
+            needs[index] |= _readers_that_stop(name, index, drafts, uses)
         for name in uses[index].binds_a - uses[index].binds_b:
-            needs[index] |= _remaining_users(name, index, drafts, uses)
+            needs[index] |= _other_binders(name, index, drafts, uses)
         if draft.signature_of:
             callers = _callers(draft.signature_of, index, drafts)
             needs[index] |= callers
@@ -131,9 +135,7 @@ def _is_available(
     for each in scope.chain():
         if isinstance(each.node_a, ast.ClassDef) and each is not scope:
             continue
-        if each.node_a not in bound:
-            bound[each.node_a] = bound_lines(each.node_a)
-        lines = bound[each.node_a].get(name, [])
+        lines = _bound_in(each.node_a, bound).get(name, [])
         if name in uses.binds_a:
             lines = [line for line in lines if not draft.line <= line <= draft.end_line]
         if each is scope and not draft.nodes_a:
@@ -142,6 +144,12 @@ def _is_available(
         if lines:
             return True
     return name in _BUILTINS
+
+
+def _bound_in(scope: ast.AST, known: dict[ast.AST, dict[str, list[int]]]) -> dict[str, list[int]]:
+    if scope not in known:
+        known[scope] = bound_lines(scope)
+    return known[scope]
 
 
 def _providers(name: str, index: int, drafts: Sequence[Draft], uses: Sequence[_Uses]) -> set[int]:
@@ -161,19 +169,30 @@ def _scope_of(draft: Draft) -> Scope:
     return draft.scope_b or draft.scope
 
 
-def _remaining_users(name: str, index: int, drafts: Sequence[Draft], uses: Sequence[_Uses]) -> set[int]:
-    """Return the drafts that stop to read a name, or that bind it elsewhere, if this draft stops to bind it."""
-    draft = drafts[index]
+def _readers_that_stop(name: str, index: int, drafts: Sequence[Draft], uses: Sequence[_Uses]) -> set[int]:
+    """Return the drafts whose old text reads a name, and whose new text does not, in the scope of a draft."""
     found = set()
-    for other, each in enumerate(drafts):
-        if other == index:
-            continue
-        scopes = [scope.node_a for scope in each.scope.chain()]
-        is_near = name.startswith(".") or (each.path == draft.path and draft.scope.node_a in scopes)
-        stops = name in uses[other].reads_a and name not in uses[other].reads_b
-        if is_near and (stops or name in uses[other].binds_b):
+    for other, draft in enumerate(drafts):
+        is_here = name.startswith(".") or _is_within(draft.scope, drafts[index].scope)
+        if other != index and is_here and name in uses[other].reads_a and name not in uses[other].reads_b:
             found.add(other)
     return found
+
+
+def _other_binders(name: str, index: int, drafts: Sequence[Draft], uses: Sequence[_Uses]) -> set[int]:
+    """Return the drafts whose new text binds a name, in the scope of a draft or one around it."""
+    found = set()
+    for other, draft in enumerate(drafts):
+        scope = _scope_of(draft)
+        is_near = _is_within(scope, drafts[index].scope) or _is_within(drafts[index].scope, scope)
+        if other != index and (is_near or name.startswith(".")) and name in uses[other].binds_b:
+            found.add(other)
+    return found
+
+
+def _is_within(scope: Scope, other: Scope) -> bool:
+    """Return whether a scope is another one or inside of it."""
+    return any(each.node_a is other.node_a for each in scope.chain())
 
 
 def _callers(function: str, index: int, drafts: Sequence[Draft]) -> set[int]:
