@@ -12,6 +12,7 @@ from joulediff.diagnosis.comparison import Comparison, costliest, function_of, o
 from joulediff.diagnosis.draft import NO_WORK, Draft, Investigation
 from joulediff.diagnosis.evidence.busy_wait import BusyWait, busy_wait_lead, whole_step
 from joulediff.diagnosis.evidence.host import Around, Waits, launch_energy, wait_lead
+from joulediff.diagnosis.evidence.host_lines import HostLine, host_line_lead, line_energies
 from joulediff.diagnosis.lead import Lead
 from joulediff.diagnosis.significance import RowComparison
 from joulediff.diagnosis.trials.region_trials import RegionTrials
@@ -103,6 +104,31 @@ def draft_waits(work: Investigation, around: Around, waits: Waits) -> Draft:
         work=replace(NO_WORK, ops_a=ops.a, ops_b=ops.b),
         live=work.live,
         holds_around=True,
+    )
+
+
+def draft_host_line(work: Investigation, line: HostLine, around: Around | None, part: float) -> Draft:
+    """Return the draft of a line in which the host works or waits, with its part of the energy around operators."""
+    comparison, side = work.comparison, line.expensive
+    energies = line_energies(comparison, line, around, part)
+    totals = Pair(*(comparison.costs[each].total for each in SIDES))
+    cost = make_cost(
+        comparison,
+        side,
+        energies,
+        delta_j=min(abs(difference_j(*energies)), abs(difference_j(*totals))),
+        times_s=_step_times_s(comparison),
+    )
+    return Draft(
+        comparison,
+        work.limits,
+        side,
+        f"host: {line.key}",
+        cost,
+        host_line_lead(line),
+        live=work.live,
+        holds_around=around is not None,
+        host_line=line,
     )
 
 

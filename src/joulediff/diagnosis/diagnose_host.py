@@ -1,24 +1,39 @@
-"""The passes over energy outside of operators: waits, an idle device, the host's work, and busy waiting."""
+"""The passes over energy outside of operators: lines of the host, waits, an idle device, and busy waiting."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from joulediff.diagnosis.build import add_around, draft_busy_wait, draft_waits, saved_by_trial
+from joulediff.diagnosis.build import add_around, draft_busy_wait, draft_host_line, draft_waits, saved_by_trial
 from joulediff.diagnosis.comparison import ops_of
 from joulediff.diagnosis.diagnose_rows import diagnose_row
 from joulediff.diagnosis.draft import Draft, Investigation
 from joulediff.diagnosis.evidence.busy_wait import find_busy_wait
 from joulediff.diagnosis.evidence.host import Around, Waits, find_around, find_launches, find_waits
+from joulediff.diagnosis.evidence.host_lines import find_host_lines
 from joulediff.diagnosis.trials.run_trials import run_trials
+from joulediff.model.energy import costlier_side, difference_j, is_more_than, overlap
+from joulediff.model.pair import SIDES, Pair, SideName, other_side
+
+# At most this many lines are reported.
+MAX_LINES = 3
+# Lines are left to other evidence if they have less than this share of the extra time of the step.
+_LEAST_OF_TIME = 0.3
+# Rows that explain this share of the difference leave nothing to lines of the host.
+_EXPLAINED_SHARE = 0.7
 
 
 def diagnose_host(work: Investigation) -> None:
-    """Explain the energy around operators by waits, by a host that works within an operator, or by launches."""
+    """Explain the energy around operators by lines of the host, waits, work within an operator, or launches."""
     around = find_around(work.comparison, work.limits.threshold)
-    if around is None or any(draft.holds_around for draft in work.drafts):
+    if any(draft.holds_around for draft in work.drafts):
+        return
+    if around is None:
+        _diagnose_lines(work, None)
         return
     waits = find_waits(work.comparison, around)
+    if waits is None and _diagnose_lines(work, around):
+        return
     if waits is None:
         place = _draft_with_host_work(work, around)
         if place is None:
@@ -31,6 +46,38 @@ def diagnose_host(work: Investigation) -> None:
         work.drafts.insert(0, run_trials(draft_waits(work, around, waits)))
     else:
         _add_around(work, place, around, "the host waits there for the device")
+
+
+def _diagnose_lines(work: Investigation, around: Around | None) -> bool:
+    """Add a draft for each line of the host that explains the difference; return whether there is one."""
+    expensive = _costlier_step(work) if around is None else around.expensive
+    if expensive is None:
+        return False
+    known = [draft.lead.cause.locations.of(expensive) for draft in work.drafts]
+    found = find_host_lines(work.comparison, expensive)
+    lines = [line for line in found if not line.runs_operators and line.place not in known][:MAX_LINES]
+    total_s = sum(line.excess_s for line in lines)
+    if not lines or total_s < _LEAST_OF_TIME * _extra_time_s(work, expensive):
+        return False
+    drafts = [draft_host_line(work, line, around, line.excess_s / total_s) for line in lines]
+    work.drafts[:0] = [run_trials(draft) for draft in drafts]
+    return True
+
+
+def _costlier_step(work: Investigation) -> SideName | None:
+    """Return the side whose step costs more than both intervals and the drafts so far explain."""
+    totals = Pair(*(work.comparison.costs[side].total for side in SIDES))
+    expensive, delta_j = costlier_side(*totals), abs(difference_j(*totals))
+    if overlap(*totals) or not is_more_than(delta_j, work.limits.threshold, totals.of(other_side(expensive))):
+        return None
+    explained_j = sum(draft.cost.delta_j for draft in work.drafts if draft.expensive == expensive)
+    return expensive if explained_j < _EXPLAINED_SHARE * delta_j else None
+
+
+def _extra_time_s(work: Investigation, expensive: SideName) -> float:
+    """Return the extra time of a side's step in the metered pass; 0 if it is no longer."""
+    mine, other = (work.comparison.run(side).measurement for side in (expensive, other_side(expensive)))
+    return 0.0 if mine is None or other is None else max(0.0, mine.step_s - other.step_s)
 
 
 def diagnose_busy_wait(work: Investigation) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.evidence.busy_wait import BusyWait
+from joulediff.diagnosis.evidence.host_lines import HostLine
 from joulediff.diagnosis.evidence.only_difference import OnlyDifference
 from joulediff.diagnosis.lead import Lead, Subject
 from joulediff.diagnosis.significance import RowComparison
@@ -66,6 +67,8 @@ class Draft:
     """Set if the cause is a host that spins while it waits."""
     is_whole_cause: bool = False
     """The cause was changed in the program itself, and the draft holds all rows that follow from it."""
+    host_line: HostLine | None = None
+    """Set if the cause is a line in which the host works or waits."""
     call_key: object = None
     """Rows with the same key do more of the same work in one pair of calls, for one reason; None for other rows."""
     prices: tuple[Price, ...] = ()

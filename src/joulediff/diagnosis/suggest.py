@@ -160,6 +160,14 @@ def suggest_implementation(cause: Cause, expensive: SideName, *, difference: str
     return f"Use the implementation at {_at(there)} of the other program instead of {_at(here)}."
 
 
+def suggest_without_line(cause: Cause, expensive: SideName) -> str:
+    """Return that a line of the host is left out, or moved out of the step."""
+    here, there = cause.locations.of(expensive), cause.locations.of(other_side(expensive))
+    if there is not None:
+        return f"Do less in {_at(here)}: the other side spends less time{_where(there)}."
+    return f"Leave out {cause.key}{_where(here)}, or move it out of the step: the other side does without it."
+
+
 def suggest_change(cause: Cause, expensive: SideName, edit: Edit) -> str:
     """Return the change of the source that was tried."""
     here, there = cause.locations.of(expensive), cause.locations.of(other_side(expensive))

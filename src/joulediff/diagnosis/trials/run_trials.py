@@ -7,6 +7,7 @@ from collections.abc import Callable
 from joulediff.diagnosis.draft import Draft
 from joulediff.diagnosis.trials.busy_wait import try_sleeping
 from joulediff.diagnosis.trials.each_lead import try_each_lead, try_settings_together
+from joulediff.diagnosis.trials.leave_out import try_leaving_out
 from joulediff.diagnosis.trials.skip_sync import try_without_sync
 from joulediff.diagnosis.trials.whole_call import try_whole_call
 from joulediff.diagnosis.trials.whole_step import prove_by_whole_steps
@@ -15,6 +16,7 @@ TRIALS: tuple[Callable[[Draft], Draft], ...] = (
     try_whole_call,
     try_each_lead,
     try_settings_together,
+    try_leaving_out,
     try_without_sync,
     try_sleeping,
     prove_by_whole_steps,

@@ -1,0 +1,377 @@
+"""Evidence: lines of the user's own code in which the host of one side spends more time than that of the other.
+
+Lines are paired by their text within paired functions, from the step inwards: the two programs are different files. A
+line is reported only beyond the noise of its samples and the spread between two processes.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import partial
+
+from joulediff.diagnosis.comparison import Comparison, to_place
+from joulediff.diagnosis.evidence.host import Around
+from joulediff.diagnosis.lead import Lead, make_cause
+from joulediff.diagnosis.suggest import suggest_without_line
+from joulediff.model.energy import Energy, scale
+from joulediff.model.pair import SIDES, Pair, SideName, other_side, pair_from
+from joulediff.model.place import Place
+from joulediff.model.run import Frame, HostSample, Run, Setting
+from joulediff.model.units import format_time
+
+# A line is reported from this many standard deviations of its samples on: a step has dozens of lines to test.
+SIGMAS = 4.0
+# Host time of the same line differs by up to this share between two processes.
+SPREAD = 0.15
+# A process in which all lines are slower, up to this factor, ran on a slower or a shared core.
+MAX_SLOWER = 1.3
+# Less extra time than this share of a step is not reported.
+LEAST_SHARE = 0.02
+# Fewer samples than this tell nothing about a line.
+LEAST_SAMPLES = 8
+# Lines inside a line are reported in its place if they have this share of its extra time.
+_MOST = 0.6
+# Unpaired lines of the other side that take more than this share of the time do the same work in their way.
+_REPLACED_SHARE = 0.5
+# Unpaired lines whose texts are at least this similar are two versions of one line.
+_SIMILAR = 0.6
+# Beside the line that waits longest, a thread that has its core to itself runs for at least this share of the time.
+_QUIET_SHARE = 0.85
+# Entering a function counts in the line of its definition.
+_ENTRIES = ("def ", "async def ", "@")
+GARBAGE_COLLECTION = "garbage collection"
+_WAITING = ("synchronize", "wait", "sleep", "join", "acquire", "select", "poll")
+
+
+@dataclass(frozen=True, slots=True)
+class HostLine:
+    """A line of the expensive side with more host time than the other side spends on it, in seconds per step."""
+
+    expensive: SideName
+    place: Place
+    key: str
+    """The function called there, or the text of the line if it calls none."""
+    seconds_a: float
+    seconds_b: float
+    what: str
+    """The function of a library that takes most of the time, or empty text."""
+    share: float
+    """The extra time as a share of the expensive side's step."""
+    is_wait: bool
+    """The thread waits there."""
+    runs_operators: bool
+    """Operators run below this line, so that their launches are part of its time."""
+    other: Place | None = None
+    """The line of the other side that it was paired with."""
+
+    @property
+    def excess_s(self) -> float:
+        """The extra time of the expensive side."""
+        times_s = Pair(self.seconds_a, self.seconds_b)
+        return times_s.of(self.expensive) - times_s.of(other_side(self.expensive))
+
+
+def find_host_lines(comparison: Comparison, expensive: SideName) -> tuple[HostLine, ...]:
+    """Return the user's lines in which this side spends more host time than the other, those with the most first."""
+    runs = Pair(comparison.run(expensive), comparison.run(other_side(expensive)))
+    if any(run.sampling is None or not run.host_samples for run in (runs.a, runs.b)):
+        return ()
+    by_cpu = not all(_is_quiet(run) for run in (runs.a, runs.b))
+    mine, others = (_stacks(run, by_cpu=by_cpu) for run in (runs.a, runs.b))
+    search = _Search(runs.a, runs.b, _slower(mine, others), expensive)
+    found = search.lines_of_functions(mine, others, 0)
+    return tuple(sorted(found, key=lambda line: -line.excess_s))
+
+
+def host_line_lead(line: HostLine) -> Lead:
+    """Return a line as a lead. Its trial leaves the statement out of the program and measures the whole step."""
+    side = line.expensive
+    times_s = Pair(line.seconds_a, line.seconds_b)
+    mine_s, other_s = times_s.of(side), times_s.of(other_side(side))
+    doing = "waits" if line.is_wait else "works"
+    inside = f", in {line.what}" if line.what else ""
+    evidence = (
+        f"the host {doing} {format_time(mine_s)} a step in this line{inside}, {line.share:.0%} of the step; "
+        f"in the other program {format_time(other_s)}"
+    )
+    values: Pair[Setting] = pair_from(side, line.key, None)
+    cause = make_cause("code", line.key, values, pair_from(side, line.place, line.other), (evidence,))
+    return Lead("host" if line.is_wait else "redundant", cause, (), suggest_without_line(cause, side))
+
+
+def line_energies(comparison: Comparison, line: HostLine, around: Around | None, part: float) -> Pair[Energy | None]:
+    """Return the energy of a line: its part of the energy around operators, or of the step's by its share of time."""
+    if around is not None:
+        return Pair(*(scale(around.energies.of(side), part) for side in SIDES))
+    times_s = Pair(line.seconds_a, line.seconds_b)
+    return Pair(*(_by_time(comparison, side, times_s.of(side)) for side in SIDES))
+
+
+def _by_time(comparison: Comparison, side: SideName, time_s: float) -> Energy | None:
+    sampling = comparison.run(side).sampling
+    share = time_s / sampling.step_s if sampling is not None and sampling.step_s > 0 else 0.0
+    return scale(comparison.costs[side].total, min(1.0, share))
+
+
+@dataclass(frozen=True, slots=True)
+class _Stack:
+    """Samples with one call path: its own frames, and the function of a library that the last of them called."""
+
+    own: tuple[Frame, ...]
+    callee: Frame | None
+    place: object
+    """The function of the library, or the text of the last line: the same in both programs."""
+    is_gc: bool
+    time_s: float
+    wait_s: float
+    count: int
+
+
+def _stacks(run: Run, *, by_cpu: bool) -> list[_Stack]:
+    found = []
+    for sample in run.host_samples:
+        path = run.index.path_to(sample.frame)
+        last = max((at for at, frame in enumerate(path) if frame.owner is None), default=-1)
+        callee = path[last + 1] if last + 1 < len(path) else None
+        own = tuple(frame for frame in path if frame.owner is None)
+        place: object = (callee.file, callee.function) if callee is not None else None
+        if callee is None and own:
+            place = (own[-1].function, _text(run, own[-1]))
+        time_s = sample.cpu_s if by_cpu else sample.time_s
+        wait_s = max(0.0, sample.time_s - sample.cpu_s)
+        found.append(_Stack(own, callee, place, sample.kind == "gc", time_s, wait_s, sample.count))
+    return found
+
+
+def _is_quiet(run: Run) -> bool:
+    """Return whether the thread had a core to itself: beside the line that waits longest, it ran nearly always."""
+    waits: dict[int | None, list[HostSample]] = {}
+    for sample in run.host_samples:
+        waits.setdefault(sample.frame, []).append(sample)
+    longest = max(waits.values(), key=lambda each: sum(sample.time_s - sample.cpu_s for sample in each))
+    rest = [sample for sample in run.host_samples if sample not in longest]
+    return sum(each.cpu_s for each in rest) >= _QUIET_SHARE * sum(each.time_s for each in rest)
+
+
+def _slower(mine: Sequence[_Stack], others: Sequence[_Stack]) -> float:
+    """Return the factor by which this side takes longer for most of the time that both spend in the same places."""
+    times: Pair[dict[object, float]] = Pair({}, {})
+    for into, stacks in ((times.a, mine), (times.b, others)):
+        for stack in stacks:
+            into[stack.place] = into.get(stack.place, 0.0) + stack.time_s
+    both = sorted((times.a[key] / times.b[key], times.b[key]) for key in times.a if times.b.get(key, 0.0) > 0)
+    half, passed = sum(weight for _, weight in both) / 2, 0.0
+    for ratio, weight in both:
+        passed += weight
+        if passed >= half:
+            return min(max(ratio, 1.0), MAX_SLOWER)
+    return 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """The search for lines of `mine` with more time than those of `other`, which is slower by a factor."""
+
+    mine: Run
+    other: Run
+    slower: float
+    expensive: SideName
+
+    def lines_of_functions(self, mine: Sequence[_Stack], others: Sequence[_Stack], depth: int) -> list[HostLine]:
+        """Return the lines in the user's functions at this depth of the call paths."""
+        groups = [_group(stacks, depth, lambda frame: frame.function) for stacks in (mine, others)]
+        found: list[HostLine] = []
+        for name, partner in _pair_names(groups[0], groups[1]):
+            inside, outside = groups[0].get(name, []), groups[1].get(partner or "", [])
+            found += self._lines_of(inside, outside, depth)
+        return found
+
+    def _lines_of(self, mine: Sequence[_Stack], others: Sequence[_Stack], depth: int) -> list[HostLine]:
+        """Return the lines of one function."""
+        found: list[HostLine] = []
+        for block, partner in self._pair_lines(mine, others, depth):
+            deeper = self.lines_of_functions(block, partner, depth + 1) if partner else []
+            line = self._to_line(block, partner, depth)
+            is_inside = sum(each.excess_s for each in deeper) >= _MOST * line.excess_s
+            if self._is_more(block, partner) and not (deeper and is_inside):
+                deeper = [line]
+            found += deeper
+        return found
+
+    def _pair_lines(
+        self, mine: Sequence[_Stack], others: Sequence[_Stack], depth: int
+    ) -> list[tuple[list[_Stack], list[_Stack]]]:
+        """Return the lines of a function with their partners.
+
+        Lines inside an unpaired loop belong to the loop. Unpaired lines are left out if those of the other side take
+        about as long: each side has its own way to do the same.
+        """
+        ours = _group(mine, depth, partial(_text, self.mine))
+        theirs = _group(others, depth, partial(_text, self.other))
+        pairs = [(ours[text], theirs[text]) for text in ours if text in theirs]
+        left = {text: stacks for text, stacks in theirs.items() if text not in ours}
+        alone: list[list[_Stack]] = []
+        for text, stacks in sorted(ours.items(), key=lambda each: each[1][0].own[depth].line):
+            if text in theirs or text.startswith(_ENTRIES):
+                continue
+            partner = max(left, key=lambda each: _likeness(text, each), default=None)
+            if partner is not None and _likeness(text, partner) >= _SIMILAR:
+                pairs.append((stacks, left.pop(partner)))
+            elif alone and self._is_within(alone[-1][0].own[depth], stacks[0].own[depth]):
+                alone[-1] += stacks
+            else:
+                alone.append(list(stacks))
+        replaced_s = self.slower * sum(_time(stacks) for stacks in left.values())
+        if replaced_s > _REPLACED_SHARE * sum(map(_time, alone)):
+            return pairs
+        return [*pairs, *((block, []) for block in alone)]
+
+    def _is_within(self, outer: Frame, inner: Frame) -> bool:
+        """Return whether a line is part of the statement that begins in another one."""
+        indents = _indents(self.mine, outer.file)
+        between = [indents[line] for line in range(outer.line + 1, inner.line + 1) if line in indents]
+        return outer.line in indents and bool(between) and min(between) > indents[outer.line]
+
+    def _is_more(self, mine: Sequence[_Stack], others: Sequence[_Stack]) -> bool:
+        """Return whether the time differs by more than the noise of samples and the spread between processes."""
+        mine_s, others_s = _time(mine), self.slower * _time(others)
+        excess_s = mine_s - others_s
+        sigma_s = math.hypot(_sigma(mine), self.slower * _sigma(others))
+        enough = sum(stack.count for stack in mine) >= LEAST_SAMPLES or any(stack.is_gc for stack in mine)
+        least_s = max(SIGMAS * sigma_s, SPREAD * others_s, LEAST_SHARE * self._step_s)
+        return enough and excess_s > least_s
+
+    @property
+    def _step_s(self) -> float:
+        return 0.0 if self.mine.sampling is None else self.mine.sampling.step_s
+
+    def _to_line(self, mine: Sequence[_Stack], others: Sequence[_Stack], depth: int) -> HostLine:
+        first = min((stack.own[depth] for stack in mine), key=lambda frame: frame.line)
+        place = to_place(self.mine, first)
+        assert place is not None
+        callee = _main_callee(mine, depth)
+        key = _key(place, callee, len({stack.own[depth].line for stack in mine}))
+        if key != "gc.collect" and _time([stack for stack in mine if stack.is_gc]) > _time(mine) / 2:
+            key = GARBAGE_COLLECTION
+        mine_s, others_s = _time(mine), _time(others)
+        times_s = pair_from(self.expensive, mine_s, others_s)
+        waits_s = sum(stack.wait_s for stack in mine)
+        name = key.rpartition(".")[2]
+        return HostLine(
+            expensive=self.expensive,
+            place=place,
+            key=key,
+            seconds_a=times_s.a,
+            seconds_b=times_s.b,
+            what=_name_of(callee),
+            share=(mine_s - others_s) / self._step_s if self._step_s > 0 else 0.0,
+            is_wait=name in _WAITING or waits_s > mine_s / 2,
+            runs_operators=_has_operators(self.mine, first),
+            other=to_place(self.other, others[0].own[depth]) if others else None,
+        )
+
+
+def _group(stacks: Iterable[_Stack], depth: int, key_of: Callable[[Frame], str]) -> dict[str, list[_Stack]]:
+    """Return the stacks that are this deep by a key of their frame there."""
+    found: dict[str, list[_Stack]] = {}
+    for stack in stacks:
+        if len(stack.own) > depth:
+            found.setdefault(key_of(stack.own[depth]), []).append(stack)
+    return found
+
+
+def _pair_names(mine: Mapping[str, object], others: Mapping[str, object]) -> list[tuple[str, str | None]]:
+    """Return each function with that of the same name; if one is left on each side, these are a pair."""
+    left, right = ([name for name in names if name not in more] for names, more in ((mine, others), (others, mine)))
+    renamed = dict(zip(left, right, strict=True)) if len(left) == len(right) == 1 else {}
+    return [(name, name if name in others else renamed.get(name)) for name in mine]
+
+
+def _likeness(a: str, b: str) -> float:
+    return SequenceMatcher(None, a, b, autojunk=False).ratio()
+
+
+def _time(stacks: Iterable[_Stack]) -> float:
+    return sum(stack.time_s for stack in stacks)
+
+
+def _sigma(stacks: Iterable[_Stack]) -> float:
+    """Return the standard deviation of sampled time: samples are counted events; collections are timed."""
+    return math.sqrt(sum(stack.time_s**2 / max(1, stack.count) for stack in stacks if not stack.is_gc))
+
+
+def _text(run: Run, frame: Frame) -> str:
+    return run.line_text(frame.file, frame.line) or f"{frame.function}:{frame.line}"
+
+
+def _indents(run: Run, file: str) -> dict[int, int]:
+    """Return the indentation of the recorded lines of a file that are not empty."""
+    found = {}
+    for source in run.sources:
+        if source.file == file:
+            for at, text in enumerate(source.text.splitlines(), source.first):
+                if text.strip() and not text.lstrip().startswith("#"):
+                    found[at] = len(text) - len(text.lstrip())
+    return found
+
+
+def _main_callee(stacks: Sequence[_Stack], depth: int) -> Frame | None:
+    """Return the function that a line spends most of its time in; None for itself and for functions of C."""
+    times: dict[tuple[str, str] | None, float] = {}
+    frames: dict[tuple[str, str] | None, Frame | None] = {}
+    for stack in stacks:
+        called = stack.own[depth + 1] if len(stack.own) > depth + 1 else stack.callee
+        name = None if called is None else (called.file, called.function)
+        times[name] = times.get(name, 0.0) + stack.time_s
+        frames[name] = called
+    return frames[max(times, key=lambda name: times[name])]
+
+
+def _name_of(callee: Frame | None) -> str:
+    """Return a function of a library with its module: `torch.cuda.synchronize`."""
+    if callee is None or callee.owner is None:
+        return ""
+    module = callee.file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return f"{module}.{callee.function}"
+
+
+def _key(place: Place, callee: Frame | None, lines: int) -> str:
+    """Return the call in a line that takes its time; the text of a line that begins a loop, or calls nothing."""
+    calls = _calls_in(place.text or "")
+    wanted = None if callee is None else callee.function.rpartition(".")[2]
+    for call in calls:
+        if call.rpartition(".")[2] == wanted:
+            return call
+    if calls and lines == 1:
+        return calls[0]
+    return (place.text or f"line {place.line}").rstrip(":")
+
+
+def _calls_in(text: str) -> list[str]:
+    """Return the dotted names that a line calls, the outermost first."""
+    for each in (text, f"{text} pass", f"{text}\n pass"):
+        try:
+            tree = ast.parse(each)
+        except (SyntaxError, ValueError):
+            continue
+        calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        return [ast.unparse(func) for func in calls if isinstance(func, ast.Name | ast.Attribute)]
+    return []
+
+
+def _has_operators(run: Run, frame: Frame) -> bool:
+    """Return whether an operator ran below a line."""
+    seen: set[int] = set()
+    for op in run.ops:
+        at = op.frame
+        while at is not None and at not in seen:
+            seen.add(at)
+            found = run.frames[at]
+            if (found.file, found.line) == (frame.file, frame.line):
+                return True
+            at = found.parent
+    return False
