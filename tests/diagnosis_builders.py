@@ -202,6 +202,8 @@ class LiveProgram:
     answers: Mapping[str, Answer | Sequence[Answer]] = field(default_factory=dict)
     traces: Mapping[str, LineTrace] = field(default_factory=dict)
     without_sync: Measurement | None = None
+    difference: float | None = 0.0
+    """The distance of the outputs without a wait from those of the program."""
     changed: Run | None = None
     """The step under other settings; without one, the step as it is."""
     steps: Mapping[str, Measurement | str] = field(default_factory=dict)
@@ -269,11 +271,12 @@ class LiveProgram:
         assert found is not None
         return found
 
-    def measure_without_sync(self, file: str, line: int) -> Measurement:
+    def measure_without_sync(self, file: str, line: int) -> VariantCost:
         self.asked.append(f"no wait in line {line}")
         if self.without_sync is None:
             raise JoulediffError("no wait there can be left out")
-        return self.without_sync
+        found = self.without_sync
+        return VariantCost(after=found.energy, after_s=found.step_s, difference=self.difference, is_measured=True)
 
 
 def name_of(job: Job) -> str:

@@ -172,6 +172,18 @@ def test_a_step_that_costs_the_same_without_its_waits_is_no_proof() -> None:
     assert found.proof.confirmation.trials[0].note == "the energy stays as it is"
 
 
+@pytest.mark.parametrize(
+    ("difference", "note"), [(None, "the outputs could not be compared"), (0.5, "the outputs change with it")]
+)
+def test_a_step_without_its_waits_and_with_other_outputs_is_no_proof(difference: float | None, note: str) -> None:
+    a, b = waiting_pair()
+    assert b.measurement is not None
+    program = LiveProgram(a, without_sync=measurement(energy=b.measurement.energy), difference=difference)
+    found = only(a, b, program)
+    assert found.proof.word == "observed" and found.proof.confirmation is not None
+    assert found.proof.confirmation.trials[0].note == note
+
+
 def test_a_wait_that_cannot_be_left_out_says_so() -> None:
     a, b = waiting_pair()
     found = only(a, b, LiveProgram(a))

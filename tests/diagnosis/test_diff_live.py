@@ -24,7 +24,6 @@ from joulediff.frameworks.torch.switches.change import changed
 from joulediff.model.diff import Diff
 from joulediff.model.errors import JoulediffError, ProgramError
 from joulediff.model.finding import Finding
-from joulediff.model.measurement import Measurement
 from joulediff.model.options import RecordOptions
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run, Setting
@@ -85,7 +84,7 @@ class Here:
         with changed(self.settings):
             return self.bench.trace_lines(target)
 
-    def measure_without_sync(self, file: str, line: int) -> Measurement:
+    def measure_without_sync(self, file: str, line: int) -> VariantCost:
         with changed(self.settings):
             return self.bench.measure_without_sync(file, line)
 

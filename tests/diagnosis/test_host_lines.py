@@ -195,7 +195,6 @@ class Rebuilt(LiveProgram):
     """A program that can be built again without a line."""
 
     after: Energy | None = None
-    difference: float | None = 0.0
     text: str = COSTLY
     built: list[str] = field(default_factory=list)
 

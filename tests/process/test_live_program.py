@@ -179,7 +179,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any], Any]] = 
         ("p.py", 7),
         {"seconds": 2, "wait_s": 5.0},
         {"file": "p.py", "line": 7, "seconds": 2.0, "wait_s": 5.0},
-        MEASURED,
+        VariantCost(after=MEASURED.energy, after_s=0.5, difference=0.0, is_measured=True),
     ),
     "measure_job": ((JOB,), {"window_s": 0.3}, {"job": JOB, "window_s": 0.3, "as_other": False}, JOB_COST),
     "compare_job": ((JOB,), {}, {"job": JOB}, JOB_COST),
@@ -258,7 +258,7 @@ def test_every_command_works_over_a_real_pipe(name: str, pipes: list[int]) -> No
 
 @pytest.mark.parametrize("name", [name for name, call in CALLS.items() if call[3] is not None])
 def test_a_result_of_another_type_is_refused(name: str) -> None:
-    for content in ("text", [], ["changed1", 3], {"joules": 1}):
+    for content in ("text", [], ["changed1", 3], {"joules": 1, "difference": "large"}):
         with pytest.raises(JoulediffError):
             VERBS[name].read(Payload(content, ()))
 

@@ -164,8 +164,11 @@ class LiveProgram:
 
     def measure_without_sync(
         self, file: str, line: int, *, seconds: float | None = None, wait_s: float | None = None
-    ) -> Measurement:
-        """Return the energy of the step if a line of it uses numbers that it read before, without a wait."""
+    ) -> VariantCost:
+        """Return the cost of the step if a line of it uses numbers that it read before, without a wait.
+
+        The step as it is, is not measured.
+        """
         raise NotImplementedError
 
     def measure_job(self, job: Job, *, window_s: float = WINDOW_S, as_other: bool = False) -> JobCost:

@@ -91,10 +91,20 @@ class LocalProgram(LiveProgram):
 
     def measure_without_sync(
         self, file: str, line: int, *, seconds: float | None = None, wait_s: float | None = None
-    ) -> Measurement:
+    ) -> VariantCost:
         with self.trial_runner.without_sync(self.step, file=file, line=line) as step:
+            recorder = open_recorder(step, names=self.step, root=self.root, source=False, cpp=False)
+            difference = None
+            if recorder is not None:
+                run = recorder.capture(self._empty_run(), self.begin)
+                difference = result_distance(self.run, run, is_read=is_read)
             self.begin()
-            return self._measure(step, seconds, wait_s)
+            found = self._measure(step, seconds, wait_s)
+        return VariantCost(after=found.energy, after_s=found.step_s, difference=difference, is_measured=True)
+
+    def _empty_run(self) -> Run:
+        empty = Run(self.run.label, self.run.program, self.run.created, self.run.tool)
+        return replace(empty, settings=self.run.settings)
 
     def _measure(self, step: Step, seconds: float | None, wait_s: float | None) -> Measurement:
         return measure(
@@ -159,8 +169,7 @@ class LocalProgram(LiveProgram):
                 if recorder is None:
                     raise JoulediffError("the changed program uses no framework that is recorded")
                 begin = changed.begin or stack.enter_context(recorder.seeded(ran=False))
-                empty = Run(self.run.label, self.run.program, self.run.created, self.run.tool)
-                run = recorder.capture(replace(empty, settings=self.run.settings), begin)
+                run = recorder.capture(self._empty_run(), begin)
             cost = VariantCost(
                 difference=result_distance(self.run, run, is_read=is_read), settings=tuple(changed.settings)
             )

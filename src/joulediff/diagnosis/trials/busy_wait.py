@@ -7,10 +7,13 @@ from dataclasses import replace
 from joulediff.diagnosis.draft import Draft
 from joulediff.diagnosis.evidence.busy_wait import cpu_energy, is_slower_asleep, whole_step
 from joulediff.diagnosis.trials.region_trials import NEAR_SHARE, NOTES
-from joulediff.diagnosis.trials.whole_step import MEASURE_S, WAIT_S, step_proof
+from joulediff.diagnosis.trials.whole_step import MEASURE_S, NOT_COMPARED, WAIT_S, step_proof
+from joulediff.frameworks.framework import is_read
+from joulediff.model.diff import Thresholds
 from joulediff.model.energy import Energy, difference_j, is_at_most, joules_of, overlap
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import Trial
+from joulediff.model.outputs import result_distance
 from joulediff.model.pair import other_side
 
 # A host that sleeps still has some work to wait: this share of the cost of spinning may stay.
@@ -28,6 +31,7 @@ def try_sleeping(draft: Draft) -> Draft:
     try:
         before = draft.live[side].measure(seconds=MEASURE_S, wait_s=WAIT_S)
         after = draft.live[side].measure(seconds=MEASURE_S, wait_s=WAIT_S, settings={waiting.setting: value})
+        _, changed = draft.live[side].capture({waiting.setting: value})
         if other in draft.live:
             again = draft.live[other].measure(seconds=MEASURE_S, wait_s=WAIT_S)
             cheap = cpu_energy(again) or cheap
@@ -38,6 +42,7 @@ def try_sleeping(draft: Draft) -> Draft:
         trial = Trial(change, old, new, cheap, note="the CPU's energy is not known", of_step=True)
         return _with_trial(draft, trial)
     trial = _judge(change, old, new, cheap, threshold=draft.limits.threshold)
+    trial = _with_outputs(trial, result_distance(draft.comparison.run(side), changed, is_read=is_read), draft.limits)
     slower = draft.limits.slower
     # One measurement of a step repeats no better than the limit, so the recorded steps must show it as well.
     is_slower = after.step_s > before.step_s * (1 + slower) and is_slower_asleep(draft.comparison, waiting, slower)
@@ -53,6 +58,15 @@ def _judge(change: str, old: Energy, new: Energy, cheap: Energy, *, threshold: f
     if has_less:
         note = "energies of the CPU" if is_near else "the CPU's energy stays above the other side's"
     return Trial(change, old, new, cheap, explains=has_less and is_near, note=note, of_step=True)
+
+
+def _with_outputs(trial: Trial, difference: float | None, limits: Thresholds) -> Trial:
+    """Return the trial with the distance of its outputs; without a comparison it explains nothing."""
+    if difference is None:
+        return replace(trial, explains=False, note=NOT_COMPARED)
+    if difference > limits.difference:
+        return replace(trial, difference=difference, explains=False, note=NOTES["outputs differ"])
+    return replace(trial, difference=difference)
 
 
 def _has_less(old: Energy, new: Energy, threshold: float) -> bool:

@@ -8,17 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from joulediff.diagnosis.draft import Draft
-from joulediff.diagnosis.trials.region_trials import NEAR_SHARE, NOTES, Outcome
-from joulediff.diagnosis.trials.whole_step import MEASURE_S, step_proof
-from joulediff.frameworks.jobs import LiveProgram, Variant, VariantCost
-from joulediff.model.energy import is_at_most
+from joulediff.diagnosis.trials.whole_step import MEASURE_S, step_proof, step_trial
+from joulediff.frameworks.jobs import LiveProgram, Variant
 from joulediff.model.errors import JoulediffError
-from joulediff.model.finding import NOT_TRIED, Trial
+from joulediff.model.finding import NOT_TRIED
 from joulediff.model.pair import other_side
 from joulediff.model.place import Place
 from joulediff.pysource.edits.edit import leave_out
-
-NOT_COMPARED = "the outputs could not be compared"
 
 
 def try_leaving_out(draft: Draft) -> Draft:
@@ -35,18 +31,7 @@ def try_leaving_out(draft: Draft) -> Draft:
         found, _ = draft.live[draft.expensive].try_variant(variant, seconds=MEASURE_S)
     except JoulediffError as error:
         return _not_tried(draft, error.what)
-    outcome = _judge(draft, found)
-    note = NOT_COMPARED if found.difference is None else NOTES.get(outcome)
-    trial = Trial(
-        change,
-        found.before,
-        found.after,
-        other,
-        difference=found.difference,
-        explains=outcome == "explains" and found.difference is not None,
-        note=note,
-        of_step=True,
-    )
+    trial = step_trial(change, found, found.before, other, draft.limits)
     return replace(draft, proof=step_proof(trial, draft.comparison.costs[draft.expensive].total))
 
 
@@ -60,12 +45,3 @@ def _without(program: LiveProgram, place: Place) -> Variant | None:
     file = next((each for each in files if each.path == place.file), None)
     changed = None if file is None else leave_out(file, place.line)
     return None if changed is None else Variant(files=(changed,))
-
-
-def _judge(draft: Draft, found: VariantCost) -> Outcome:
-    if found.difference is not None and found.difference > draft.limits.difference:
-        return "outputs differ"
-    if not is_at_most(found.after, 1 - draft.limits.threshold / 2, found.before):
-        return "no less energy"
-    other = draft.comparison.costs[other_side(draft.expensive)].total
-    return "explains" if is_at_most(found.after, 1 + NEAR_SHARE, other) else "not near"

@@ -8,11 +8,10 @@ from dataclasses import replace
 
 from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.draft import Draft
-from joulediff.diagnosis.trials.region_trials import NEAR_SHARE, NOTES, Outcome
-from joulediff.diagnosis.trials.whole_step import MEASURE_S, WAIT_S, step_proof
+from joulediff.diagnosis.trials.whole_step import MEASURE_S, WAIT_S, step_proof, step_trial
 from joulediff.frameworks.jobs import LiveProgram
 from joulediff.model.diff import Thresholds
-from joulediff.model.energy import Energy, is_at_most
+from joulediff.model.energy import Energy
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import Trial
 from joulediff.model.pair import SideName, other_side
@@ -46,11 +45,7 @@ def measure_without_sync(
         found = live[expensive].measure_without_sync(place.file, place.line)
     except JoulediffError as error:
         return Trial(change, before, None, cheap, note=error.what, of_step=True)
-    outcome: Outcome = "no less energy"
-    if is_at_most(found.energy, 1 - limits.threshold / 2, before):
-        outcome = "explains" if is_at_most(found.energy, 1 + NEAR_SHARE, cheap) else "not near"
-    explains = outcome == "explains"
-    return Trial(change, before, found.energy, cheap, explains=explains, note=NOTES.get(outcome), of_step=True)
+    return step_trial(change, found, before, cheap, limits)
 
 
 def _measure_now(comparison: Comparison, side: SideName, live: Mapping[SideName, LiveProgram]) -> Energy | None:

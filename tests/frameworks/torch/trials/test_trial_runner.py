@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -464,6 +465,30 @@ def test_the_program_is_left_as_it_is(training: bool, fails: bool) -> None:
     assert ran == ["changed2"]
     assert values_of(model) == left[0]
     assert surroundings() == before
+
+
+def test_outputs_without_a_wait_are_compared() -> None:
+    def same() -> torch.Tensor:
+        scale = X.square().mean().item()
+        return X * scale
+
+    numbers = iter(range(10**9))
+
+    def other() -> torch.Tensor:
+        scale = (X.square().mean() * math.sin(1 + next(numbers))).item()
+        return X * scale
+
+    for step, is_equal in ((same, True), (other, False)):
+        found: list[float | None] = []
+
+        def measure(program: LocalProgram, step: Any = step, found: list[float | None] = found) -> None:
+            line = step.__code__.co_firstlineno + 1
+            cost = program.measure_without_sync(FILE, line, seconds=0.1, wait_s=0.0)
+            assert cost.is_measured and cost.after is not None
+            found.append(cost.difference)
+
+        record(step, then=measure, **QUICK)
+        assert found[0] is not None and (found[0] < 1e-3) is is_equal
 
 
 def test_versions_of_tensors_that_nothing_writes_stay() -> None:
