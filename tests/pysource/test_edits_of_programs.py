@@ -107,10 +107,24 @@ def test_neighbours_with_other_names_are_compared() -> None:
     assert (edit.kind, edit.path, edit.path_b, edit.line) == ("value", "slow.py", "fast.py", 3)
 
 
-def test_a_value_that_only_gets_a_name_is_no_suspect() -> None:
-    a = own("def build(x):\n    y = f(g(x), 1)\n    return y\n")
-    b = own("def build(x):\n    t = g(x)\n    y = f(t, 1)\n    return y\n", "b.py")
-    assert [each.kind for each in find_edits([a], [b])] == ["support"]
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("    y = f(g(x), 1)\n    return y\n", "    t = g(x)\n    y = f(t, 1)\n    return y\n"),
+        ("    return f(x)\n", "    y = f(x)\n    return y\n"),
+        ("    return f(g(x) + 1).t()\n", "    y = g(x)\n    z = f(y + 1)\n    return z.t()\n"),
+    ],
+)
+def test_a_value_that_only_gets_a_name_is_no_difference(one: str, other: str) -> None:
+    a, b = own(f"def build(x):\n{one}"), own(f"def build(x):\n{other}", "b.py")
+    assert find_edits([a], [b]) == ()
+    assert find_edits([b], [a]) == ()
+
+
+def test_a_change_beside_a_value_that_gets_a_name() -> None:
+    a = own("def build(x):\n    y = f(x, dim=1, dtype=double)\n    sync()\n    return y\n")
+    b = own("def build(x):\n    return f(x, dim=1)\n", "b.py")
+    assert named(find_edits([a], [b])) == [("argument", "dtype", 2), ("left_out", "sync", 3)]
 
 
 def test_classes_are_compared_method_by_method() -> None:

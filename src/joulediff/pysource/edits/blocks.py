@@ -273,7 +273,7 @@ class Blocks:
     # Statements
 
     def _pair(self, x: ast.stmt, y: ast.stmt, scope: Scope) -> list[Draft]:
-        if self._shapes.of(x) == self._shapes.of(y):
+        if self.a.text_of(x) == self.b.text_of(y) or self._shapes.of(x) == self._shapes.of(y):
             return []
         if isinstance(x, DEFINITIONS) and isinstance(y, DEFINITIONS):
             return self._definition(x, y, scope)

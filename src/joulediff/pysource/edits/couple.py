@@ -88,7 +88,8 @@ class _Uses:
 def find_needs(drafts: Sequence[Draft], trees: Sequence[ast.AST]) -> list[set[int]]:
     """Return for each draft the indices of those that it needs. `trees` are the files of program a."""
     uses = [_uses_of(draft) for draft in drafts]
-    attributes = set_attributes(list(trees))
+    has_new_attributes = any(name.startswith(".") for use in uses for name in use.binds_b)
+    attributes = set_attributes(list(trees)) if has_new_attributes else set()
     # A definition that a has and does not use may be another one than that of b.
     support = [use for draft, use in zip(drafts, uses, strict=True) if draft.kind == "support"]
     replaced = {name for use in support for name in use.binds_a}

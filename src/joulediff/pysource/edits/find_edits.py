@@ -17,6 +17,7 @@ from joulediff.pysource.edits.edit import Edit, Patch, apply_patches
 from joulediff.pysource.edits.parsed import Parsed, parse_file
 from joulediff.pysource.edits.renames import pair_modules, rename_to_match
 from joulediff.pysource.edits.syntax import DEFINITIONS, FUNCTIONS, IMPORTS, Shapes, targets_of
+from joulediff.pysource.edits.temporaries import match_temporaries
 from joulediff.pysource.source_files import SourceFile
 
 # Each edit is a possible trial: with more of them, a function that differs is one.
@@ -90,6 +91,7 @@ def _compare_files(
     if not is_large:
         before = _top_names(b.tree)
         b = rename_to_match(a, b, names, ignored)
+        b = match_temporaries(a, b, ignored)
         renamed = dict(zip(before, _top_names(b.tree), strict=True))
         wanted = None if reached_b is None else {renamed.get(name, name) for name in reached_b}
     for only_statements in (False, True):

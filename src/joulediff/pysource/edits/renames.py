@@ -34,8 +34,8 @@ _UNKNOWN = "?"
 def rename_to_match(a: Parsed, b: Parsed, entries: tuple[str, str], ignored_a: set[str]) -> Parsed:
     """Return b with the names of a for the entry, for similar definitions, and for their variables."""
     b = _apply(b, _definition_renames(a, b, entries, ignored_a))
-    for scope_a, scope_b_path in list(_scope_paths(a, b, ignored_a)):
-        scope_b = _find(b.tree, scope_b_path)
+    for scope_a, path in list(_scope_paths(a, b, ignored_a)):
+        scope_b = _find(b.tree, path)
         if scope_b is None:
             continue
         names = _variable_renames(scope_a, scope_b, b.tree)
@@ -75,7 +75,7 @@ def _rename_module(parsed: Parsed, old: str, new: str) -> Parsed:
             place = word.search(parsed.text, parsed.start(each), parsed.end(each))
             if place is not None:
                 changes[place.start()] = (place.end(), new)
-    return (_replace(parsed, changes) if changes else None) or parsed
+    return (replace_spans(parsed, changes) if changes else None) or parsed
 
 
 def _definition_renames(
@@ -83,7 +83,7 @@ def _definition_renames(
 ) -> list[tuple[ast.AST, str, str]]:
     top_a = {each.name: each for each in a.tree.body if isinstance(each, DEFINITIONS) and each.name not in ignored_a}
     top_b = {each.name: each for each in b.tree.body if isinstance(each, DEFINITIONS)}
-    used_b = _identifiers(b.tree)
+    used_b = identifiers(b.tree)
     pairs: list[tuple[str, str]] = []
     first, second = entries
     if first != second and first in top_a and second in top_b and first not in used_b:
@@ -134,6 +134,14 @@ def _scope_paths(a: Parsed, b: Parsed, ignored_a: set[str]) -> Iterator[tuple[as
     yield a.tree, ()
 
 
+def paired_scopes(a: Parsed, b: Parsed, ignored_a: set[str]) -> Iterator[tuple[ast.AST, ast.AST]]:
+    """Yield the functions that both files have, then both modules."""
+    for scope_a, path in _scope_paths(a, b, ignored_a):
+        scope_b = _find(b.tree, path)
+        if scope_b is not None:
+            yield scope_a, scope_b
+
+
 def _find(tree: ast.AST, path: tuple[str, ...]) -> ast.AST | None:
     for name in path:
         inside = [each for each in getattr(tree, "body", []) if isinstance(each, DEFINITIONS) and each.name == name]
@@ -145,7 +153,7 @@ def _find(tree: ast.AST, path: tuple[str, ...]) -> ast.AST | None:
 
 def _variable_renames(scope_a: ast.AST, scope_b: ast.AST, tree_b: ast.AST) -> dict[str, str]:
     """Return new names for variables of b, by what stands in their places in a."""
-    used_a, used_b = _identifiers(scope_a), _identifiers(scope_b)
+    used_a, used_b = identifiers(scope_a), identifiers(scope_b)
     only_a = _local_names(scope_a) - used_b
     only_b = _local_names(scope_b) - used_a - _fixed_names(scope_b, tree_b)
     if not only_a or not only_b:
@@ -242,7 +250,7 @@ def _name_of(node: ast.AST) -> str | None:
     return node.name if isinstance(node, DEFINITIONS) else None
 
 
-def _identifiers(tree: ast.AST) -> set[str]:
+def identifiers(tree: ast.AST) -> set[str]:
     """Return all names in a tree, however they are used."""
     found = set()
     for each in ast.walk(tree):
@@ -303,7 +311,7 @@ def _apply(parsed: Parsed, renames: Iterable[tuple[ast.AST, str, str]]) -> Parse
                     changes[start] = (start + len(old), new)
     if not changes:
         return parsed
-    return _replace(parsed, changes) or parsed
+    return replace_spans(parsed, changes) or parsed
 
 
 def _place_of_name(parsed: Parsed, node: ast.AST, name: str) -> int:
@@ -314,7 +322,8 @@ def _place_of_name(parsed: Parsed, node: ast.AST, name: str) -> int:
     return start
 
 
-def _replace(parsed: Parsed, changes: Mapping[int, tuple[int, str]]) -> Parsed | None:
+def replace_spans(parsed: Parsed, changes: Mapping[int, tuple[int, str]]) -> Parsed | None:
+    """Return the file with spans replaced, given by their start: the end and the new text. None if it is not valid."""
     pieces = []
     position = 0
     for start, (end, new) in sorted(changes.items()):
