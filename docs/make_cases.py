@@ -334,11 +334,12 @@ def _told_text(found: Recorded, diff: Diff) -> str:
     finding = found.finding
     if finding is None:
         return _wrap(f"{headline(diff)} There is no finding against the wasteful program.")
-    facts = {fact.key: fact.text for fact in finding_facts(finding, file_names([finding]), diff.thresholds)}
+    shown = list(finding_facts(finding, file_names([finding]), diff.thresholds))
+    facts = {fact.key: fact.text for fact in reversed(shown)}
     place = finding.cause.location_a
     is_told = place is None or f"{place.file}:{place.line}" in finding.suggestion
     facts["cause"] = " ".join(filter(None, [facts["cause"], mark_text(finding)]))
-    keys = ("cause", *(() if is_told else ("A",)), "fix", "price", "proof")
+    keys = ("cause", *(() if is_told else ("A",)), "fix", "look", "price", "proof")
     return "\n".join(_wrap(facts[key], first=f"{key:5}  ", hang=" " * 7) for key in keys if key in facts)
 
 

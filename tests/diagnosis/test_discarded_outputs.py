@@ -318,6 +318,6 @@ def test_the_copy_is_what_to_leave_out(step: Program, key: str) -> None:
     a, b = record(step, costs({"_softmax": 4.0, "clone": 0.0})), record(plain, costs({"_softmax": 1.0}))
     found = only(diagnose(a, b))
     assert (found.cause.type, found.cause.key) == ("layout", key)
-    assert found.suggestion.startswith(f"Leave out {key} (")
+    assert found.suggestion.startswith(f"Leave out {key}() (")
     assert "test_discarded_outputs.py:" in found.suggestion
     assert found.suggestion.endswith("the other side reads the tensor without a copy, as 32x16, strides 1,32.")

@@ -94,3 +94,33 @@ def test_work_of_the_cheap_side_on_other_values_is_a_finding_of_its_own() -> Non
     b = record(elsewhere, costs({"silu": 2.0, "clone": 1.5, "mm": 6.0}))
     assert all(found.prices == () for found in diagnose(a, b).findings)
     assert {found.expensive for found in diagnose(a, b).findings} <= {"a", "b"}
+
+
+def test_a_copy_by_code_that_both_programs_run_is_a_consequence() -> None:
+    """The slow result has another layout, so that a reshape copies it."""
+
+    def merge(x: Tensor, *, is_copied: bool) -> Tensor:
+        return [x.t, lambda: x.t().contiguous()][is_copied]()
+
+    def slow() -> Tensor:
+        return merge(X * sigmoid(X), is_copied=True) @ X
+
+    def fast() -> Tensor:
+        return merge(silu(X), is_copied=False) @ X
+
+    a = record(slow, costs({"sigmoid": 4.0, "mul": 4.0, "mm": 6.0, "clone": 1.5}))
+    (found,) = diagnose(a, record(fast, costs({"silu": 2.0, "mm": 6.0}))).findings
+    assert found.cost.delta_j == pytest.approx(8.0 - 2.0 + 1.5)
+
+
+def test_a_copy_that_one_program_writes_is_a_finding_of_its_own() -> None:
+    def written() -> Tensor:
+        y = X * sigmoid(X)
+        return y.t().contiguous() @ X
+
+    def fast() -> Tensor:
+        return silu(X).t() @ X
+
+    a = record(written, costs({"sigmoid": 4.0, "mul": 4.0, "mm": 6.0, "clone": 1.5}))
+    found = diagnose(a, record(fast, costs({"silu": 2.0, "mm": 6.0}))).findings
+    assert [each.cause.key for each in found][1:] == ["contiguous"]

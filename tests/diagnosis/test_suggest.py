@@ -28,6 +28,7 @@ from joulediff.diagnosis.suggest import (
     suggest_sleep,
 )
 from joulediff.model.finding import Cause
+from joulediff.model.pair import Pair
 from joulediff.model.place import Place
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Setting
@@ -117,6 +118,34 @@ def test_without_a_line_it_says_so() -> None:
     assert "not known" in suggest_search(nowhere, "a")
 
 
+def test_without_a_cause_the_functions_the_kernels_and_what_to_look_at_are_named() -> None:
+    found = cause("kernel", None, "gemm_a", "gemm_b")
+    text = suggest_search(found, "a", functions=Pair(HERE, THERE), kernels=Pair("gemm_a", "g" * 90), look=("x", "y"))
+    assert "Compare step (hf.py:12) with step (lean.py:9): A runs the kernel gemm_a, B runs ggg" in text
+    assert text.endswith("… . Look at x and y.".replace("… ", "…")) and len(text) < 260
+    inside = Place("lib.py", 3, "forward")
+    same = suggest_search(found, "a", functions=Pair(inside, inside), kernels=Pair("gemm", "gemm"))
+    assert ", in forward (lib.py:3): both run the kernel gemm. Look at the arguments, shapes" in same
+
+
+def test_the_same_code_in_two_files_is_not_suggested() -> None:
+    there = replace(HERE, file="lean.py", line=8)
+    found = Cause("call_path", "mm", "mm", "mm", HERE, there)
+    for suggest in (suggest_call, suggest_implementation):
+        assert "is the same on both sides" in suggest(found, "a") and "lean.py" not in suggest(found, "a")
+
+
+def test_a_call_inside_a_library_is_named_with_its_function() -> None:
+    inside = Place("lib/model.py", 7, "Model.forward", "x = act(x)")
+    text = suggest_call(cause("call_path", "Slow", "Slow", "Fast"), "a", inside=inside)
+    assert text.startswith("Call Fast instead of Slow in Model.forward (lib/model.py:7), which hf.py:12")
+
+
+def test_long_code_is_cut() -> None:
+    line = replace(HERE, text="y = model(" + "x, " * 99)
+    assert len(suggest_setting(replace(cause("setting", "k", 1, 2), location_a=line), "a")) < 140
+
+
 def test_several_operators_are_replaced_by_one_call() -> None:
     found = cause("call_path", "tanh", "tanh", "gelu")
     text = suggest_one_call(found, "a", count=8)
@@ -151,7 +180,7 @@ def test_a_list_of_operators_is_not_called() -> None:
 
 def test_a_copy_and_a_busy_wait_have_their_own_sentences() -> None:
     copy = cause("layout", "contiguous", "2x3, contiguous", "2x3, strides 1,2")
-    assert suggest_no_copy(copy, "a").startswith(f"Leave out contiguous ({LINE})")
+    assert suggest_no_copy(copy, "a").startswith(f"Leave out contiguous() ({LINE})")
     assert "cudaDeviceScheduleBlockingSync" in suggest_sleep(cause("setting", "device.x.schedule", "spin", "auto"), "a")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from joulediff.diagnosis.comparison import Comparison, costliest, ops_of, to_place
+from joulediff.diagnosis.comparison import Comparison, costliest, function_of, ops_of, to_place
 from joulediff.frameworks.framework import place_of
 from joulediff.frameworks.jobs import LiveProgram
 from joulediff.model.finding import Cause, CauseType, FindingKind, Region
@@ -102,6 +102,22 @@ class Subject:
     def places(self) -> Pair[Place | None]:
         """That place for each side."""
         return Pair(self.place("a"), self.place("b"))
+
+    @property
+    def functions(self) -> Pair[Place | None]:
+        """The narrowest function of each side that contains the region's operators."""
+        return Pair(*(function_of(self.comparison, side, ops_of(self.region, side)) for side in SIDES))
+
+    @property
+    def kernels(self) -> Pair[str | None]:
+        """The longest kernel of the costliest operator of each side."""
+        return Pair(*(self._longest_kernel(side) for side in SIDES))
+
+    def _longest_kernel(self, side: SideName) -> str | None:
+        run, op = self.comparison.run(side), self.op(side)
+        kernels = [] if op is None else [run.kernels[at] for at in run.index.kernels[op]]
+        longest = max(kernels, key=lambda kernel: kernel.duration_s, default=None)
+        return None if longest is None else longest.name
 
     def _working_names(self, side: SideName) -> Counter[str]:
         run = self.comparison.run(side)

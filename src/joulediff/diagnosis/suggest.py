@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from joulediff.frameworks.framework import operators_of, setting_read_by, switches_of
 from joulediff.model.finding import Cause, Finding
 from joulediff.model.pair import Pair, SideName, other_side
@@ -9,12 +11,36 @@ from joulediff.model.place import Place
 from joulediff.model.run import Setting
 from joulediff.pysource.edits.edit import Edit
 
+# Longer code and names of kernels are cut.
+_CODE_CHARS = 80
+_KERNEL_CHARS = 48
 
-def suggest_search(cause: Cause, expensive: SideName, *, settings_differ: bool = False) -> str:
-    """Return the sentence on where to search if no cause is known."""
+
+def suggest_search(
+    cause: Cause,
+    expensive: SideName,
+    *,
+    functions: Pair[Place | None] | None = None,
+    kernels: Pair[str | None] | None = None,
+    look: Sequence[str] = (),
+) -> str:
+    """Return where to search if no cause is known: the functions and kernels of both sides, and what to look at."""
     here = cause.locations.of(expensive)
-    look = ", and the settings under 'also differs'" if settings_differ else ""
-    return f"No cause was found. The costly call is {_at(here)}; compare the kernels of the two sides{look}."
+    mine, other = (None, None) if functions is None else (functions.of(expensive), functions.of(other_side(expensive)))
+    where = f"The costly call is {_at(here)}"
+    if mine is not None and other is not None and mine != other:
+        where += f". Compare {mine.function}{_line(mine)} with {other.function}{_line(other)}"
+    elif mine is not None and not _is_same_line(mine, here):
+        where += f", in {mine.function}{_line(mine)}"
+    things = " and ".join((*look[:-1], look[-1])) if look else "the arguments, shapes and data types that reach it"
+    return f"No cause was found. {where}{_kernel_text(kernels)}. Look at {things}."
+
+
+def _kernel_text(kernels: Pair[str | None] | None) -> str:
+    if kernels is None or kernels.a is None or kernels.b is None:
+        return ""
+    a, b = (_cut(name.removeprefix("void "), _KERNEL_CHARS) for name in (kernels.a, kernels.b))
+    return f": both run the kernel {a}" if kernels.a == kernels.b else f": A runs the kernel {a}, B runs {b}"
 
 
 def suggest_setting(cause: Cause, expensive: SideName) -> str:
@@ -56,12 +82,12 @@ def suggest_sleep(cause: Cause, expensive: SideName) -> str:
 def suggest_no_copy(cause: Cause, expensive: SideName) -> str:
     """Return that a copy to another layout is left out."""
     other, here = cause.values.of(other_side(expensive)), cause.locations.of(expensive)
-    return f"Leave out {cause.key}{_where(here)}: the other side reads the tensor without a copy, as {other}."
+    return f"Leave out {_call(cause.key)}{_where(here)}: the other side reads the tensor without a copy, as {other}."
 
 
 def suggest_leaving_out(cause: Cause, expensive: SideName) -> str:
     """Return that a call is left out."""
-    return f"Leave out {cause.key}{_where(cause.locations.of(expensive))}: the other side does without it."
+    return f"Leave out {_call(cause.key)}{_where(cause.locations.of(expensive))}: the other side does without it."
 
 
 def suggest_order(cause: Cause, expensive: SideName, *, flops: Pair[int]) -> str:
@@ -116,10 +142,18 @@ def suggest_layout(cause: Cause, expensive: SideName, *, op: str = "") -> str:
     return f"Give the operator {other} instead of {mine}{_where(here)}{_as_other(here, there)}."
 
 
-def suggest_call(cause: Cause, expensive: SideName, *, difference: str | None = None) -> str:
-    """Return which call to make instead; `difference` says what differs where both sides make the same call."""
+def suggest_call(
+    cause: Cause, expensive: SideName, *, difference: str | None = None, inside: Place | None = None
+) -> str:
+    """Return which call to make instead, in the function of a library where the paths part, if it is there.
+
+    `difference` says what differs where both sides make the same call.
+    """
     here, there = cause.locations.of(expensive), cause.locations.of(other_side(expensive))
     mine, other = cause.values.of(expensive), cause.values.of(other_side(expensive))
+    if mine != other and inside is not None:
+        reached = "" if here is None else f", which {_at(here)} calls"
+        return f"Call {other} instead of {mine} in {inside.function}{_line(inside)}{reached}{_as_other(here, there)}."
     if mine != other:
         return f"Call {other} instead of {mine}{_where(here)}{_as_other(here, there)}."
     if _is_same_line(here, there):
@@ -218,7 +252,11 @@ def _set(name: str, cause: Cause, expensive: SideName) -> str:
 
 
 def _is_same_line(here: Place | None, there: Place | None) -> bool:
-    return here is not None and there is not None and (here.file, here.line) == (there.file, there.line)
+    if here is None or there is None:
+        return False
+    # The same code in two files is no other way to write it.
+    is_same_text = here.text is not None and there.text is not None and here.text.strip() == there.text.strip()
+    return is_same_text or (here.file, here.line) == (there.file, there.line)
 
 
 def _as_other(here: Place | None, there: Place | None) -> str:
@@ -240,4 +278,13 @@ def _line(place: Place | None) -> str:
 def _at(place: Place | None) -> str:
     if place is None:
         return "not known"
-    return f"{place.file}:{place.line}" + (f": `{place.text}`" if place.text else "")
+    return f"{place.file}:{place.line}" + (f": `{_cut(place.text, _CODE_CHARS)}`" if place.text else "")
+
+
+def _cut(text: str, chars: int) -> str:
+    return text if len(text) <= chars else f"{text[: chars - 1]}…"
+
+
+def _call(key: str | None) -> str:
+    """Return a call as it is written: `contiguous()`."""
+    return f"{key}()" if key is not None and key.replace(".", "").isidentifier() else str(key)

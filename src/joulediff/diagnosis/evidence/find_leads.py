@@ -20,7 +20,7 @@ from joulediff.diagnosis.evidence.shapes import describe_shapes, find_shapes
 from joulediff.diagnosis.evidence.state import find_state
 from joulediff.diagnosis.lead import CALLS_OF_OTHER_SIDE, Lead, Subject, make_cause
 from joulediff.diagnosis.suggest import suggest_search
-from joulediff.model.pair import SIDES, Pair, SideName
+from joulediff.model.pair import Pair
 from joulediff.model.run import Setting
 
 _PACKAGE = "package."
@@ -50,16 +50,15 @@ def find_leads(subject: Subject) -> list[Lead]:
 
 def unknown_lead(subject: Subject, observation: str, *, settings_differ: bool = False) -> Lead:
     """Return the lead without a key: an observation, the kernels of both sides, and versions that differ."""
-    values: Pair[Setting] = Pair(*(_first_kernel(subject, side) for side in SIDES))
-    evidence = (observation, *_differing_versions(subject))
-    cause = make_cause("kernel", None, values, subject.places, evidence)
-    suggestion = suggest_search(cause, subject.expensive, settings_differ=settings_differ)
+    values: Pair[Setting] = Pair(*subject.kernels)
+    versions = _differing_versions(subject)
+    cause = make_cause("kernel", None, values, subject.places, (observation, *versions))
+    look = ["the versions of libraries"] if versions else []
+    look += ["the settings under 'also differs'"] if settings_differ else []
+    suggestion = suggest_search(
+        cause, subject.expensive, functions=subject.functions, kernels=subject.kernels, look=look
+    )
     return Lead("unknown", cause, (CALLS_OF_OTHER_SIDE,), suggestion)
-
-
-def _first_kernel(subject: Subject, side: SideName) -> str | None:
-    op, costs = subject.op(side), subject.comparison.costs[side]
-    return None if op is None else next(iter(costs.names([op])), None)
 
 
 def _differing_versions(subject: Subject) -> list[str]:

@@ -62,7 +62,7 @@ def _redundant(subject: Subject) -> Lead:
     if subject.region.basis == "call":  # it may be a part of another way to compute the outputs
         evidence = f"{run.ops[op].name} runs on this side only, in calls whose outputs agree"
         cause = make_cause("redundancy", key, values, locations, (evidence,))
-        return Lead("unknown", cause, (), suggest_search(cause, subject.expensive))
+        return Lead("unknown", cause, (), suggest_search(cause, subject.expensive, functions=subject.functions))
     evidence = f"{run.ops[op].name} {_DOES.get(subject.region.kind, 'has no counterpart')}"
     cause = make_cause("redundancy", key, values, locations, (evidence,))
     change = Change(f"{key} left out", calls=True)

@@ -113,10 +113,13 @@ def _unmatched_ops(comparison: Comparison, side: SideName) -> list[int]:
 
 
 def _explained(signed_j: float, delta_j: float | None, a_over_b: Ratio | None) -> float | None:
-    """Return the share of the difference that findings explain; None without one, or if they explain the reverse."""
+    """Return the share of the difference that findings explain, at most all of it.
+
+    None without a difference, or if they explain the reverse. More than all of it is subtracted elsewhere, or noise.
+    """
     if not delta_j or a_over_b is None or a_over_b.may_be_one or signed_j / delta_j < 0:
         return None
-    return signed_j / delta_j
+    return min(1.0, signed_j / delta_j)
 
 
 def _side(comparison: Comparison, side: SideName) -> DiffSide:

@@ -14,11 +14,12 @@ from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.diagnosis.draft import Draft, Investigation
 from joulediff.diagnosis.evidence.calls.deviation import parting_functions
 from joulediff.diagnosis.lead import make_subject
-from joulediff.diagnosis.merge import join
+from joulediff.diagnosis.merge import add_row_to, join
 from joulediff.matching.rows import is_view
 from joulediff.model.energy import add_known, share_of
 from joulediff.model.finding import CauseType, Price, Proof, Region
 from joulediff.model.pair import SIDES, Pair, SideName, other_side
+from joulediff.model.run import Frame, Run
 
 # Causes that a person sets: they speak for other drafts of the same call.
 _SET: tuple[CauseType, ...] = ("setting", "state", "argument", "code", "shape")
@@ -47,6 +48,9 @@ def add_prices(work: Investigation) -> None:
             # A draft is paid for out of what is left of its saving.
             if other.cost.delta_j < draft.cost.delta_j and _is_price(other, draft):
                 draft = _subtract(draft, other)
+                left.remove(other)
+            elif _is_consequence(other, draft):
+                draft = add_row_to(draft, other)
                 left.remove(other)
         found.append(draft)
     work.drafts = sorted(found, key=lambda draft: -draft.cost.delta_j)
@@ -132,11 +136,46 @@ def _is_same_call(extra: Draft, draft: Draft) -> bool:
     return _functions_of(extra) == functions or _functions_around(extra, [functions]) is not None
 
 
-def _follows(extra: Draft, draft: Draft) -> bool:
-    """Return whether the extra work only moves what the cheap side's operators of a draft computed.
+def _is_consequence(extra: Draft, draft: Draft) -> bool:
+    """Return whether the expensive side only moves the results of a draft, by code that moves nothing for the other."""
+    if extra.expensive != draft.expensive or extra.confirmed or draft.is_whole_cause or not draft.rows:
+        return False
+    return bool(extra.rows) and _has_same_code(extra) and _moves_results(extra, draft)
 
-    The other side must do nothing but views in its place, and every region must read a result of the draft.
-    """
+
+def _follows(extra: Draft, draft: Draft) -> bool:
+    """Return whether the cheap side only moves the results of a draft, in its function or by code of both programs."""
+    return (_has_same_code(extra) or _is_in_function(extra, draft)) and _moves_results(extra, draft)
+
+
+def _has_same_code(draft: Draft) -> bool:
+    """Return whether the other program runs an operator at the innermost line of a draft, or at one of its text."""
+    subject, side = draft.subject, draft.expensive
+    op = None if subject is None else subject.op(side)
+    if op is None:
+        return False
+    run, other = draft.comparison.run(side), draft.comparison.run(other_side(side))
+    frame = next(reversed(run.call_path(op)), None)
+    return frame is not None and any(
+        _line(run, frame) == _line(other, other.frames[at]) for at in other.index.ops_by_frame if at is not None
+    )
+
+
+def _line(run: Run, frame: Frame) -> object:
+    """Return the text of a line, or else its number."""
+    return run.line_text(frame.file, frame.line) or (frame.file, frame.line)
+
+
+def _is_in_function(extra: Draft, draft: Draft) -> bool:
+    """Return whether the extra work is in the function that does the draft's work on that side."""
+    mine, function = extra.work.functions.of(extra.expensive), draft.work.functions.of(extra.expensive)
+    if mine is None or function is None:
+        return False
+    return (mine.place.file, mine.place.function) == (function.place.file, function.place.function)
+
+
+def _moves_results(extra: Draft, draft: Draft) -> bool:
+    """Return whether every region of the extra work reads a result of a draft, and the other side only has views."""
     comparison, side = draft.comparison, extra.expensive
     regions = [comparison.by_id[number] for number in extra.regions]
     made = _results(comparison, side, [comparison.by_id[number] for number in draft.regions])

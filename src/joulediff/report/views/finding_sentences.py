@@ -130,7 +130,7 @@ def finding_facts(
     finding: Finding, files: Mapping[str, str], thresholds: Thresholds, *, every: bool = False
 ) -> Iterator[Fact]:
     """Yield the facts of a finding, the advice first; with `every`, also the evidence and the call paths."""
-    yield Fact("fix", finding.suggestion)
+    yield Fact("look" if finding.kind == "unknown" else "fix", finding.suggestion)
     if finding.verdict == "tradeoff":
         yield Fact("price", pays_text(finding, thresholds))
     yield Fact("costs", _costs(finding))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from joulediff.diagnosis.comparison import costliest, function_of, ops_of
+from joulediff.diagnosis.comparison import costliest, ops_of, to_place
 from joulediff.diagnosis.evidence.calls.deviation import Deviation, find_deviation, library_call
 from joulediff.diagnosis.evidence.calls.key_variable import KeyVariable, find_key_variable
 from joulediff.diagnosis.evidence.calls.source_calls import calls_in
@@ -129,7 +129,7 @@ def call_lead(subject: Subject, evidence: tuple[str, ...], deviation: Deviation 
         names = Pair(*(_name_call(subject, side, in_full=True) for side in SIDES))
     values: Pair[Setting] = Pair(names.a.text, names.b.text)
     cause = make_cause("call_path", str(key), values, subject.places, evidence)
-    suggestion = _suggest(subject, cause, names)
+    suggestion = _suggest(subject, cause, names, _where_they_part(subject, deviation))
     return Lead("api_misuse", cause, (CALLS_OF_OTHER_SIDE,), suggestion, is_by_call=True)
 
 
@@ -143,7 +143,7 @@ def _functions_lead(subject: Subject, evidence: tuple[str, ...]) -> Lead | None:
     called = library_call(comparison.a, subject.op_a), library_call(comparison.b, subject.op_b)
     if None in called or len({frame.owner for each in called if each is not None for frame in each[1:]}) == 1:
         return None
-    places = Pair(*(function_of(comparison, side, ops_of(subject.region, side)) for side in SIDES))
+    places = subject.functions
     if places.a is None or places.b is None or places.a == subject.place("a") or places.b == subject.place("b"):
         return None
     key = Pair(places.a, places.b).of(subject.expensive).function
@@ -156,7 +156,15 @@ def _functions_lead(subject: Subject, evidence: tuple[str, ...]) -> Lead | None:
     )
 
 
-def _suggest(subject: Subject, cause: Cause, names: Pair[_CallName]) -> str:
+def _where_they_part(subject: Subject, deviation: Deviation | None) -> Place | None:
+    """Return the last line in common of the expensive side, if the call paths part inside a library."""
+    if deviation is None or deviation.common_a.owner is None or None in (deviation.first_a, deviation.first_b):
+        return None
+    frame = Pair(deviation.common_a, deviation.common_b).of(subject.expensive)
+    return to_place(subject.comparison.run(subject.expensive), frame)
+
+
+def _suggest(subject: Subject, cause: Cause, names: Pair[_CallName], inside: Place | None) -> str:
     count = _count_written_out(subject, str(cause.key))
     if count:
         return suggest_one_call(cause, subject.expensive, count=count)
@@ -165,7 +173,7 @@ def _suggest(subject: Subject, cause: Cause, names: Pair[_CallName]) -> str:
         return suggest_implementation(cause, subject.expensive, difference=difference)
     if not names.of(subject.expensive).is_function:
         return suggest_replacing(cause, subject.expensive)
-    return suggest_call(cause, subject.expensive, difference=difference)
+    return suggest_call(cause, subject.expensive, difference=difference, inside=inside)
 
 
 def _count_written_out(subject: Subject, key: str) -> int:
@@ -299,7 +307,12 @@ def _function_name(frame: Frame) -> str:
 def _choose_call(calls: Sequence[str], op: str) -> str | None:
     """Return the call in a line whose name is similar to an operator's name, or None."""
     plain = op.strip("_")
-    similar = [call for call in calls if plain and (call.strip("_") in plain or plain in call)]
+    words = set(plain.split("_"))
+    similar = [
+        call
+        for call in calls
+        if plain and (call.strip("_") in plain or plain in call or words.issuperset(call.strip("_").split("_")))
+    ]
     if not similar and len(calls) == 1:  # eigvalsh runs _linalg_eigh
         begins = (word[:_PREFIX_CHARS] for word in plain.split("_") if len(word) >= _PREFIX_CHARS)
         similar = [call for call in calls if call.startswith(tuple(begins))]
