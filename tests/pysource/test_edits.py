@@ -274,6 +274,32 @@ EXAMPLES = [
         ),
     ),
     Example(
+        "an element of a sequence of layers",
+        "return torch.nn.Sequential(torch.nn.Linear(1, 2), torch.nn.Dropout(0.1), torch.nn.Linear(2, 1))",
+        "return torch.nn.Sequential(torch.nn.Linear(1, 2), torch.nn.Linear(2, 1))",
+        (("argument", "torch.nn.Dropout", FIRST, "torch.nn.Dropout(0.1)", None),),
+    ),
+    Example(
+        "another version of a value moves out of the step",
+        "def step():\n    h = torch.tensor([1, 2]).cuda()\n    return model(h)\nreturn step",
+        "h = torch.tensor([1, 2], device='cuda')\ndef step():\n    return model(h)\nreturn step",
+        (
+            (
+                "moved",
+                "h",
+                FIRST + 1,
+                "h = torch.tensor([1, 2]).cuda()",
+                "h = torch.tensor([1, 2], device='cuda')",
+            ),
+        ),
+    ),
+    Example(
+        "values have the names of their own program",
+        "first = x @ w\nsecond = first.relu()\nreturn second + first",
+        "p = w @ x\nq = p.relu()\nreturn q + p",
+        (("code", "@", FIRST, "x @ w", "w @ x"),),
+    ),
+    Example(
         "a loop becomes one call",
         "parts = []\nfor row in x:\n    parts.append(row @ w)\nreturn torch.stack(parts)",
         "return x @ w",

@@ -10,13 +10,15 @@ import io
 import tokenize
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
 from joulediff.pysource.edits.align import Aligner, Step
+from joulediff.pysource.edits.draft import Draft, Scope, merge_drafts
 from joulediff.pysource.edits.edit import EditContext, EditKind, Patch
 from joulediff.pysource.edits.expressions import Expressions, Place, Role
+from joulediff.pysource.edits.naming import function_of, name_block, name_rewritten, name_statement
 from joulediff.pysource.edits.parsed import Parsed, shorten
 from joulediff.pysource.edits.syntax import (
     DEFINITIONS,
@@ -46,83 +48,12 @@ class _TooFine(Exception):
     """A difference has no place of its own in the text; the statement around it must be replaced."""
 
 
-@dataclass
-class Scope:
-    """A module, class or function that both programs have."""
-
-    name: str
-    node_a: ast.AST
-    node_b: ast.AST
-    parent: Scope | None = None
-
-    def inner(self, a: Definition, b: Definition) -> Scope:
-        """Return the scope of a definition in this one."""
-        between = ".<locals>." if isinstance(self.node_a, FUNCTIONS) else "."
-        name = f"{self.name}{between}{a.name}" if self.name else a.name
-        return Scope(name, a, b, self)
-
-    def chain(self) -> list[Scope]:
-        """Return this scope and those around it."""
-        found, scope = [self], self.parent
-        while scope is not None:
-            found.append(scope)
-            scope = scope.parent
-        return found
-
-
-@dataclass(eq=False)
-class Draft:
-    """An edit before its needs are known. `scope_b` differs from `scope` for a statement that moves."""
-
-    kind: EditKind
-    key: str
-    call: str
-    value_a: str | None
-    value_b: str | None
-    line: int
-    end_line: int
-    line_b: int | None
-    scope: Scope
-    patches: list[Patch]
-    nodes_a: list[ast.AST] = field(default_factory=list)
-    nodes_b: list[ast.AST] = field(default_factory=list)
-    context: EditContext = ""
-    path: str = ""
-    path_b: str = ""
-    signature_of: str = ""
-    statement: ast.AST | None = None
-    scope_b: Scope | None = None
-    block: list[ast.stmt] | None = None
-
-
 @dataclass(frozen=True)
 class _Group:
     """The drafts of neighbouring statements."""
 
     drafts: list[Draft]
     steps: tuple[Step, ...]
-
-
-def merge_drafts(drafts: Sequence[Draft]) -> Draft:
-    """Return one draft that makes the changes of all."""
-    first = min(drafts, key=lambda each: each.line)
-    for other in drafts:
-        if other is not first:
-            merge_into(first, other, "code")
-            first.line, first.end_line = min(first.line, other.line), max(first.end_line, other.end_line)
-    return first
-
-
-def merge_into(draft: Draft, other: Draft, kind: EditKind) -> None:
-    """Add the changes of another draft to a draft. A move's new place is that of the other one."""
-    draft.kind = kind
-    draft.patches += other.patches
-    draft.nodes_a += other.nodes_a
-    draft.nodes_b += other.nodes_b
-    draft.value_a = draft.value_a if draft.value_a is not None else other.value_a
-    draft.value_b = draft.value_b if draft.value_b is not None else other.value_b
-    draft.line_b = other.line_b if kind == "moved" or draft.line_b is None else draft.line_b
-    draft.scope_b = other.scope if kind == "moved" and other.nodes_b else draft.scope_b
 
 
 class Blocks:
@@ -458,33 +389,8 @@ class Blocks:
             return "call", call, call
         else:
             kind = "code"
-            key = self._name_rewritten(step) or key
+            key = name_rewritten(step.left, step.right, self._modules) or key
         return kind, key, call
-
-    def _name_rewritten(self, step: Step) -> str:
-        """Return a name for rewritten statements: the loop that goes, or the one function that is new or goes."""
-        left = {name: None for node in step.left for each in ast.walk(node) if (name := self._word_of(each))}
-        right = {name: None for node in step.right for each in ast.walk(node) if (name := self._word_of(each))}
-        new = [name for name in right if name not in left]
-        old = [name for name in left if name not in right]
-        for loop in ("for", "while"):
-            if loop in old:
-                return loop
-        functions = [[name for name in names if name.split(".")[0] in self._modules] for names in (new, old)]
-        for ours, theirs in (functions, (new, old)):
-            if len(ours) == 1:
-                return ours[0]
-            if theirs:
-                return theirs[0]
-        return ""
-
-    def _word_of(self, node: ast.AST) -> str:
-        """Return the loop, the function of a module, or the method that a node is."""
-        if isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
-            return type(node).__name__.lower().removeprefix("async")
-        name = dotted(node.func) if isinstance(node, ast.Call) else ""
-        is_function = name.split(".")[0] in self._modules and "()" not in name
-        return name if is_function else name.split(".")[-1]
 
     # Added statements
 
@@ -559,7 +465,7 @@ class Blocks:
             return found
         # A condition that always holds keeps the lines and the indentation of the block.
         patch = Patch(self.a.file.path, start, colon + 1, "if True:")
-        key, call = _name_block(outer)
+        key, call = name_block(outer)
         header = shorten(self.a.text[start:colon])
         end_line = self.a.line_at(colon)
         draft = Draft("left_out", key, call, header, None, outer.lineno, end_line, step.right[0].lineno, scope, [patch])
@@ -589,7 +495,7 @@ class Blocks:
         added = [Patch(path, start, start, f"{indent}{header}{self.a.newline}", 0)]
         for offset in self.a.logical_line_starts(start, self.a.end(last)):
             added.append(Patch(path, offset, offset, unit, 1))
-        key, call = _name_block(outer)
+        key, call = name_block(outer)
         end_line = last.end_lineno or last.lineno
         value_b = shorten(header.removesuffix(":"))
         draft = Draft("added", key, call, None, value_b, first.lineno, end_line, outer.lineno, scope, added)
@@ -620,7 +526,7 @@ class Blocks:
         right = [each for each in y.decorator_list if not self._is_in(each, x.decorator_list)]
         found = []
         for each in list(left):
-            others = [other for other in right if dotted(_function_of(other)) == dotted(_function_of(each))]
+            others = [other for other in right if dotted(function_of(other)) == dotted(function_of(each))]
             if not others and len(left) == len(right) == 1:
                 others = right
             places = self._expressions.compare(each, others[0], Role("value", "")) if others else None
@@ -631,7 +537,7 @@ class Blocks:
         path = self.a.file.path
         for each in left:
             start, end = self._decorator_span(each, x)
-            name = dotted(_function_of(each))
+            name = dotted(function_of(each))
             value = self.a.value_of(each)
             patch = Patch(path, start, end, "")
             line = each.lineno
@@ -641,7 +547,7 @@ class Blocks:
         if right and indent is None:
             raise _TooFine
         for each in right:
-            name = dotted(_function_of(each))
+            name = dotted(function_of(each))
             value = self.b.value_of(each)
             later = [
                 e for e in y.decorator_list[y.decorator_list.index(each) + 1 :] if self._is_in(e, x.decorator_list)
@@ -811,57 +717,6 @@ def _context_of(statement: ast.AST) -> Literal["", "with", "import"]:
     if isinstance(statement, (ast.With, ast.AsyncWith)):
         return "with"
     return "import" if isinstance(statement, IMPORTS) else ""
-
-
-def _function_of(decorator: ast.expr) -> ast.expr:
-    return decorator.func if isinstance(decorator, ast.Call) else decorator
-
-
-def name_statement(statement: ast.AST) -> tuple[str, str]:
-    """Return the key and the call of a statement: what it sets, or the function that it calls."""
-    call = called(statement)
-    targets = targets_of(statement)
-    key = target_name(targets[0]) if targets else call
-    if call and targets and key in read_names([getattr(statement, "value", statement)]):
-        # `x = x.f()`: the function says more than the variable.
-        key = call
-    if not key:
-        key, call = _keyword_of(statement), call or _call_in(statement)
-    return key, call
-
-
-def _name_block(statement: ast.stmt) -> tuple[str, str]:
-    """Return the key and the call of a block's header."""
-    if isinstance(statement, (ast.With, ast.AsyncWith)):
-        names = [dotted(_function_of(item.context_expr)) for item in statement.items]
-        return names[0], names[0]
-    return type(statement).__name__.lower().removeprefix("async"), called(getattr(statement, "iter", None))
-
-
-def _keyword_of(statement: ast.AST) -> str:
-    if isinstance(statement, DEFINITIONS):
-        return statement.name
-    if isinstance(statement, (ast.With, ast.AsyncWith)):
-        return _name_block(statement)[0]
-    if isinstance(statement, IMPORTS):
-        return ", ".join(alias.name for alias in statement.names)
-    inside = _only_statement(statement)
-    if inside is not None:
-        targets = targets_of(inside)
-        return target_name(targets[0]) if targets else called(inside)
-    return type(statement).__name__.lower().removeprefix("async")
-
-
-def _only_statement(statement: ast.AST) -> ast.AST | None:
-    """Return the assignment or call that a loop or condition is about, if it is the only one in it."""
-    while isinstance(statement, (ast.For, ast.If, ast.While)) and len(statement.body) == 1 and not statement.orelse:
-        statement = statement.body[0]
-    return statement if targets_of(statement) or called(statement) else None
-
-
-def _call_in(statement: ast.AST) -> str:
-    inside = _only_statement(statement)
-    return called(inside) if inside is not None and not targets_of(inside) else ""
 
 
 def _header_nodes(statement: ast.stmt) -> list[ast.AST]:

@@ -7,21 +7,31 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from joulediff.pysource.edits.blocks import Draft, Scope, merge_into, name_statement
+from joulediff.pysource.edits.draft import Draft, Scope, merge_drafts, merge_into
+from joulediff.pysource.edits.naming import name_rewritten, name_statement
 from joulediff.pysource.edits.syntax import (
     DEFINITIONS,
+    FUNCTIONS,
     Shapes,
     bound_lines,
     dotted,
+    labels_of,
+    likeness,
     names_bound_by,
     read_names,
     set_attributes,
     targets_of,
 )
 
+# Half of the words in common: another version of the same value.
+_LIKE = 0.5
+_STRUCTURAL = ("call", "code", "left_out", "added")
+# From this many changes that depend on each other, a part of a function is rewritten.
+_REWRITTEN_EDITS = 3
 _BUILTINS = set(dir(builtins)) | {"__file__", "__name__", "__doc__"}
 
 
@@ -29,12 +39,10 @@ def merge_moves(drafts: list[Draft], shapes: Shapes) -> list[Draft]:
     """Return the drafts with both sides of each move in one draft."""
     found = list(drafts)
     for gone in drafts:
-        statements = _shapes_of(gone.nodes_a, shapes)
-        if gone.kind != "left_out" or not statements:
+        if gone.kind != "left_out" or not _shapes_of(gone.nodes_a, shapes):
             continue
         for new in found:
-            is_new = new.kind == "added" and new.path == gone.path
-            if is_new and statements == _shapes_of(new.nodes_b, shapes):
+            if _is_moved(gone, new, shapes):
                 found.remove(new)
                 merge_into(gone, new, "moved")
                 break
@@ -50,6 +58,77 @@ def merge_moves(drafts: list[Draft], shapes: Shapes) -> list[Draft]:
             merge_into(other, draft, other.kind)
             other.key, other.call = name_statement((other.nodes_b if other.kind == "added" else other.nodes_a)[1])
     return found
+
+
+def _is_moved(gone: Draft, new: Draft, shapes: Shapes) -> bool:
+    """Return whether a draft adds what another one leaves out: the same statements, or another version of one."""
+    if new.kind != "added" or new.path != gone.path:
+        return False
+    if _shapes_of(gone.nodes_a, shapes) == _shapes_of(new.nodes_b, shapes):
+        return True
+    one, other = gone.statement, new.statement
+    if not isinstance(one, ast.Assign) or not isinstance(other, ast.Assign) or gone.block is new.block:
+        return False
+    are_same = [shapes.of(each) for each in one.targets] == [shapes.of(each) for each in other.targets]
+    return are_same and likeness(labels_of(one.value), labels_of(other.value)) >= _LIKE
+
+
+def merge_rewritten(drafts: list[Draft], modules: set[str]) -> list[Draft]:
+    """Return the drafts with one for each part of a function in which most statements depend on changed ones."""
+    scopes: dict[ast.AST, list[Draft]] = defaultdict(list)
+    for draft in drafts:
+        if isinstance(draft.scope.node_a, FUNCTIONS) and draft.scope_b is None and draft.kind != "support":
+            scopes[draft.scope.node_a].append(draft)
+    found = list(drafts)
+    for group in scopes.values():
+        uses = {id(draft): _uses_of(draft) for draft in group}
+        for part in _linked([each for each in group if each.kind in _STRUCTURAL], uses):
+            if len(part) < _REWRITTEN_EDITS or len({each.kind for each in part} & {"left_out", "added", "code"}) < 2:
+                continue
+            first, last = min(each.line for each in part), max(each.end_line for each in part)
+            whole = [each for each in group if first <= each.line and each.end_line <= last]
+            found = [each for each in found if all(each is not one for one in whole)]
+            merged = merge_drafts(whole)
+            merged.key = name_rewritten(merged.nodes_a, merged.nodes_b, modules) or merged.key
+            found.append(merged)
+    return found
+
+
+def _linked(drafts: list[Draft], uses: Mapping[int, _Uses]) -> list[list[Draft]]:
+    """Return the drafts in groups that bind the same names or read names that others of the group bind anew."""
+    groups: list[list[Draft]] = []
+    for draft in drafts:
+        mine = uses[id(draft)]
+        near = []
+        for group in groups:
+            for other in group:
+                theirs = uses[id(other)]
+                rebound = (mine.binds_a & theirs.binds_b) | (mine.binds_b & theirs.binds_a)
+                read = (mine.binds_b & theirs.reads_b) | (mine.reads_b & theirs.binds_b)
+                if rebound or read:
+                    near.append(group)
+                    break
+        merged = [each for group in near for each in group] + [draft]
+        groups = [group for group in groups if all(group is not one for one in near)] + [merged]
+    return groups
+
+
+def mark_support(drafts: Sequence[Draft], needs: Sequence[set[int]]) -> None:
+    """Mark drafts that change nothing alone: variables that only b has, and preparations for work that is left out."""
+    needed = {index for need in needs for index in need}
+    for index, draft in enumerate(drafts):
+        statements = [each for each in (*draft.nodes_a, *draft.nodes_b) if isinstance(each, ast.stmt)]
+        targets = [target for each in statements for target in targets_of(each)]
+        names = {target.id for target in targets if isinstance(target, ast.Name)}
+        if not targets or len(targets) < len(statements) or len(names) < len(targets):
+            continue
+        is_new = not names & set(bound_lines(_scope_of(draft).node_a))
+        if draft.kind == "added" and index in needed and is_new:
+            draft.kind = "support"
+        elif draft.kind == "left_out" and needs[index]:
+            users = [drafts[other].scope for other in needs[index]]
+            if all(scope.node_a is not draft.scope.node_a for scope in users):
+                draft.kind = "support"
 
 
 def _shapes_of(nodes: Sequence[ast.AST], shapes: Shapes) -> list[int]:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from joulediff.pysource.edits.edit import EditContext, EditKind
+from joulediff.pysource.edits.naming import main_call, operators_of
 from joulediff.pysource.edits.parsed import Parsed
-from joulediff.pysource.edits.syntax import Shapes, called, dotted, target_name
+from joulediff.pysource.edits.syntax import Shapes, called, dotted, labels_of, likeness, target_name
 
 # Nodes whose text can be put anywhere without parentheses.
 _ATOMS = (
@@ -30,32 +31,8 @@ _ATOMS = (
     ast.JoinedStr,
 )
 _NO_PARENTHESES = (ast.Starred, ast.Slice, ast.keyword, ast.arg)
-_OPERATORS = {
-    "Add": "+",
-    "Sub": "-",
-    "Mult": "*",
-    "MatMult": "@",
-    "Div": "/",
-    "Mod": "%",
-    "Pow": "**",
-    "FloorDiv": "//",
-    "And": "and",
-    "Or": "or",
-    "Eq": "==",
-    "NotEq": "!=",
-    "Lt": "<",
-    "LtE": "<=",
-    "Gt": ">",
-    "GtE": ">=",
-    "Is": "is",
-    "IsNot": "is not",
-    "In": "in",
-    "NotIn": "not in",
-    "Not": "not",
-    "USub": "-",
-}
-
-
+# Two arguments with half of their words in common are versions of one.
+_LIKE = 0.5
 # An argument with its name, or with its position if it has none.
 _Named: TypeAlias = tuple[str, ast.expr | ast.keyword]
 
@@ -145,11 +122,11 @@ class Expressions:
     def _role_of_replacement(self, x: ast.AST, y: ast.AST, role: Role) -> Role:
         is_argument = role.kind == "argument"
         if (called(x) and called(y)) or ((called(x) or called(y)) and not is_argument):
-            name = _main_call(x, y) or _main_call(y, x) or called(x) or called(y)
+            name = main_call(x, y) or main_call(y, x) or called(x) or called(y)
             return Role("call", name, name)
         if is_argument:
             return role
-        symbols = _operators_of(x) or _operators_of(y)
+        symbols = operators_of(x) or operators_of(y)
         if symbols:
             return Role("code", symbols[0], role.call)
         return role if role.key else Role(role.kind, target_name(x) or dotted(y) or self.a.value_of(x), role.call)
@@ -258,7 +235,8 @@ class Expressions:
         if has_stars and len(x.args) != len(y.args):
             return None
         found: list[Place] = []
-        for index, (left, right) in enumerate(zip(x.args, y.args, strict=False)):
+        matched = self._match_positions(x.args, y.args)
+        for index, (left, right) in enumerate(matched):
             key = _name_at(names, index) if not has_stars else f"argument {index + 1}"
             if len(x.args) == len(y.args) == 1 and not x.keywords and not names and not isinstance(left, ast.Starred):
                 # `set_option(1)`: the function says what its only argument is.
@@ -275,9 +253,10 @@ class Expressions:
             return None
         pairs = [(left.value, right.value, "**") for left, right in zip(stars_a, stars_b, strict=True)]
         pairs += [(keys_a[key].value, keys_b[key].value, key) for key in keys_a if key in keys_b]
-        only_a: list[_Named] = [(_name_at(names, index), x.args[index]) for index in range(len(y.args), len(x.args))]
+        lefts, rights = [left for left, _ in matched], [right for _, right in matched]
+        only_a: list[_Named] = [(_name_at(names, i), each) for i, each in enumerate(x.args) if each not in lefts]
         only_a += [(key, each) for key, each in keys_a.items() if key not in keys_b]
-        only_b: list[_Named] = [(_name_at(names, index), y.args[index]) for index in range(len(x.args), len(y.args))]
+        only_b: list[_Named] = [(_name_at(names, i), each) for i, each in enumerate(y.args) if each not in rights]
         only_b += [(key, each) for key, each in keys_b.items() if key not in keys_a]
         for one, other in self._pair_positions(only_a, only_b):
             only_a.remove(one)
@@ -289,8 +268,31 @@ class Expressions:
             if places is None:
                 return None
             found += places
-        changes = self._only_in_one(x, only_a, only_b, name)
+        before = {each: left for left, right in matched for each in y.args[y.args.index(right) + 1 :]}
+        changes = self._only_in_one(x, only_a, only_b, name, before)
         return None if changes is None else found + changes
+
+    def _match_positions(self, left: list[ast.expr], right: list[ast.expr]) -> list[tuple[ast.expr, ast.expr]]:
+        """Pair positional arguments: by likeness if each of the shorter list has a counterpart, else by position."""
+        by_position = list(zip(left, right, strict=False))
+        short, long = (left, right) if len(left) <= len(right) else (right, left)
+        if len(left) == len(right) or not short:
+            return by_position
+        found: list[tuple[ast.expr, ast.expr]] = []
+        start = 0
+        for each in short:
+            rest = long[start : len(long) - (len(short) - len(found) - 1)]
+            scores = [1.0 if self.same(each, other) else self._likeness(each, other) for other in rest]
+            best = max(scores, default=0.0)
+            if best < _LIKE:
+                return by_position
+            start += scores.index(best) + 1
+            other = long[start - 1]
+            found.append((each, other) if short is left else (other, each))
+        return found
+
+    def _likeness(self, x: ast.AST, y: ast.AST) -> float:
+        return likeness(labels_of(x), labels_of(y))
 
     def _pair_positions(self, only_a: list[_Named], only_b: list[_Named]) -> list[tuple[_Named, _Named]]:
         """Pair arguments that one side gives by position and the other by name."""
@@ -315,6 +317,7 @@ class Expressions:
         only_a: list[_Named],
         only_b: list[_Named],
         call: str,
+        before: Mapping[ast.expr, ast.expr],
     ) -> list[Place] | None:
         order: list[ast.expr | ast.keyword] = sorted([*x.args, *x.keywords], key=self.a.start)
         gone = [each for _, each in only_a]
@@ -334,25 +337,22 @@ class Expressions:
                 end = spans[index + 1][0] if index + 1 < len(order) else end
             else:
                 start = spans[index - 1][1]
-            role = Role("argument", key, call)
+            role = Role("argument", _name_of_call(key, each), call)
             found.append(replace(self._place(each, None, role, start, end, ""), value_a=self.a.value_of(_value(each))))
         for rank, (key, each) in enumerate(only_b):
-            role = Role("argument", key, call)
-            new = self.b.text_of(each) if isinstance(each, ast.keyword) else self.text_for(each)
+            role = Role("argument", _name_of_call(key, each), call)
+            new = self.text_for(each)
             if isinstance(each, ast.keyword):
                 new = f"{each.arg}={self.text_for(each.value)}"
+            anchor = before.get(each) if isinstance(each, ast.expr) else None
             if not order:
-                at = self.a.end(x) - 1
-                text = new if rank == 0 else f", {new}"
-            elif isinstance(each, ast.keyword) or not x.keywords:
-                at = spans[-1][1]
-                text = f", {new}"
-            elif x.args:
-                at = spans[len(x.args) - 1][1]
-                text = f", {new}"
+                at, text = self.a.end(x) - 1, new if rank == 0 else f", {new}"
+            elif isinstance(each, ast.keyword):
+                at, text = spans[-1][1], f", {new}"
+            elif anchor is not None:
+                at, text = spans[order.index(anchor)][1], f", {new}"
             else:
-                at = spans[0][0]
-                text = f"{new}, "
+                at, text = spans[0][0], f"{new}, "
             place = self._place(None, each, role, at, at, text)
             found.append(replace(place, value_b=self.b.value_of(_value(each)), rank=rank))
         return found
@@ -376,17 +376,13 @@ def _value(argument: ast.expr | ast.keyword) -> ast.expr:
     return argument.value if isinstance(argument, ast.keyword) else argument
 
 
+def _name_of_call(key: str, argument: ast.expr | ast.keyword) -> str:
+    """Return a name for an argument without one: the function that makes it, such as the layer of a sequence."""
+    return called(argument) if called(argument) and " " in key else key
+
+
 def _name_at(names: Sequence[str], index: int) -> str:
     return names[index] if index < len(names) else f"argument {index + 1}"
-
-
-def _main_call(node: ast.AST, other: ast.AST) -> str:
-    """Return the function that an expression calls and the other one does not; functions of modules come first."""
-    theirs = {dotted(each.func) for each in ast.walk(other) if isinstance(each, ast.Call)}
-    names = [dotted(each.func) for each in ast.walk(node) if isinstance(each, ast.Call)]
-    new = [name for name in names if name and name not in theirs]
-    functions = [name for name in new if "()" not in name]
-    return next(iter([*functions, *new]), "")
 
 
 def _is_plain(node: ast.AST) -> bool:
@@ -394,13 +390,3 @@ def _is_plain(node: ast.AST) -> bool:
     while isinstance(node, ast.Attribute):
         node = node.value
     return isinstance(node, ast.Name)
-
-
-def _operators_of(node: ast.AST) -> list[str]:
-    if isinstance(node, (ast.BinOp, ast.BoolOp, ast.UnaryOp)):
-        symbol = _OPERATORS.get(type(node.op).__name__)
-        is_number = isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant)
-        return [symbol] if symbol and not is_number else []
-    if isinstance(node, ast.Compare):
-        return [_OPERATORS[type(each).__name__] for each in node.ops if type(each).__name__ in _OPERATORS]
-    return []

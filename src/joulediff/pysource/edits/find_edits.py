@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from joulediff.pysource.edits.blocks import Blocks, Draft, Scope, known_parameters, merge_drafts
-from joulediff.pysource.edits.couple import find_needs, merge_moves
+from joulediff.pysource.edits.blocks import Blocks, known_parameters
+from joulediff.pysource.edits.couple import find_needs, mark_support, merge_moves, merge_rewritten
+from joulediff.pysource.edits.draft import Draft, Scope, merge_drafts
 from joulediff.pysource.edits.edit import Edit, Patch, apply_patches
 from joulediff.pysource.edits.parsed import Parsed, parse_file
 from joulediff.pysource.edits.renames import pair_modules, rename_to_match
-from joulediff.pysource.edits.syntax import DEFINITIONS, FUNCTIONS, IMPORTS, Shapes, targets_of
+from joulediff.pysource.edits.syntax import DEFINITIONS, FUNCTIONS, IMPORTS, Shapes
 from joulediff.pysource.edits.temporaries import match_temporaries
 from joulediff.pysource.source_files import SourceFile
 
@@ -58,8 +59,11 @@ def _find(a: Sequence[SourceFile], b: Sequence[SourceFile], entries: tuple[str, 
         if right is not None:
             drafts += _compare_files(left, right, shapes, entries, (reached_a, reached_b), names)
     drafts += _new_files(parsed_a, a, parsed_b)
-    drafts = merge_moves(drafts, shapes)
-    _name_keys(drafts, parsed_a, parsed_b)
+    modules: set[str] = set()
+    for parsed in (*parsed_a.values(), *parsed_b.values()):
+        modules |= parsed.imported_names
+    drafts = merge_rewritten(merge_moves(drafts, shapes), modules)
+    _name_keys(drafts, modules)
     if len(drafts) > MAX_EDITS:
         drafts = _merge_functions(drafts)
     return _to_edits(drafts, a, [parsed.tree for parsed in parsed_a.values()])
@@ -89,9 +93,9 @@ def _compare_files(
     path_b = b.file.path
     wanted = None if reached_b is None else {names[0] if name == names[1] else name for name in reached_b}
     if not is_large:
-        before = _top_names(b.tree)
+        before, original = _top_names(b.tree), b
         b = rename_to_match(a, b, names, ignored)
-        b = match_temporaries(a, b, ignored)
+        b = match_temporaries(a, b, ignored).show_as(original)
         renamed = dict(zip(before, _top_names(b.tree), strict=True))
         wanted = None if reached_b is None else {renamed.get(name, name) for name in reached_b}
     for only_statements in (False, True):
@@ -191,11 +195,8 @@ def _new_files(parsed_a: dict[str, Parsed], a: Sequence[SourceFile], parsed_b: d
     return found
 
 
-def _name_keys(drafts: Iterable[Draft], a: dict[str, Parsed], b: dict[str, Parsed]) -> None:
+def _name_keys(drafts: Iterable[Draft], modules: set[str]) -> None:
     """Name a method by its own name: the variable before it differs from program to program."""
-    modules: set[str] = set()
-    for parsed in (*a.values(), *b.values()):
-        modules |= parsed.imported_names
     for draft in drafts:
         root, *rest = draft.key.replace("()", "").split(".")
         if rest and draft.key == draft.call and (root not in modules or "()" in draft.key):
@@ -233,21 +234,10 @@ def _to_edits(drafts: list[Draft], files: Sequence[SourceFile], trees: Sequence[
         ),
     )
     needs = find_needs(drafts, trees)
-    _mark_support(drafts, needs)
+    mark_support(drafts, needs)
     edits = [_to_edit(draft, tuple(sorted(need))) for draft, need in zip(drafts, needs, strict=True)]
     edits = _need_new_files(edits, drafts)
     return tuple(edits)
-
-
-def _mark_support(drafts: Sequence[Draft], needs: Sequence[set[int]]) -> None:
-    """Mark variables that only b has and other edits use: alone, they change nothing."""
-    needed = {index for need in needs for index in need}
-    for index, draft in enumerate(drafts):
-        statements = [each for each in draft.nodes_b if isinstance(each, ast.stmt)]
-        targets = [target for each in statements for target in targets_of(each)]
-        are_names = len(targets) >= len(statements) and all(isinstance(target, ast.Name) for target in targets)
-        if draft.kind == "added" and index in needed and targets and are_names:
-            draft.kind = "support"
 
 
 def _need_new_files(edits: list[Edit], drafts: Sequence[Draft]) -> list[Edit]:

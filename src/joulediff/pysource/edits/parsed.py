@@ -9,8 +9,9 @@ import ast
 import re
 import warnings
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import zip_longest
 
 from joulediff.pysource.source_files import SourceFile
 
@@ -27,6 +28,8 @@ class Parsed:
     file: SourceFile
     tree: ast.Module
     line_starts: tuple[int, ...]
+    original: Parsed | None = None
+    twins: dict[ast.AST, ast.AST] = field(default_factory=dict)
     _string_lines: set[int] = field(default_factory=set)
 
     @property
@@ -61,8 +64,18 @@ class Parsed:
         return self.text[self.start(node) : self.end(node)]
 
     def value_of(self, node: ast.AST) -> str:
-        """Return a node's text in one short line."""
+        """Return a node's text in one short line, with the names of the original if the file was rewritten."""
+        twin = self.twins.get(node)
+        if twin is not None and self.original is not None:
+            return self.original.value_of(twin)
         return shorten(self.text_of(node))
+
+    def show_as(self, original: Parsed) -> Parsed:
+        """Return the file with values shown as in the original; both must differ in names only."""
+        nodes = list(zip_longest(ast.walk(self.tree), ast.walk(original.tree)))
+        if any(type(node) is not type(twin) for node, twin in nodes):
+            return self
+        return replace(self, original=original, twins={node: twin for node, twin in nodes if hasattr(node, "lineno")})
 
     def line_at(self, offset: int) -> int:
         """Return the line of an offset; the first line is 1."""
