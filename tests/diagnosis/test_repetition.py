@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from joulediff.diagnosis.evidence.find_leads import find_leads
 from joulediff.diagnosis.evidence.repetition import find_repetition
 from joulediff.diagnosis.lead import Lead, make_subject
 from joulediff.model.finding import Region
-from joulediff.model.run import Run
+from joulediff.model.run import Frame, Run, SourceText
 
 X, W, POSITIONS = draw(16, 32), draw(32, 32, seed=1), draw(16, 32, seed=2)
 LAYERS = 4
@@ -131,6 +132,21 @@ def test_the_extra_operators_of_a_region_count_alone() -> None:
     comparison = Comparison(a, b, [*comparison_of(a, b).regions, region])
     (lead,) = find_repetition(make_subject(comparison, region, "a"))
     assert (lead.cause.key, lead.cause.value_a) == ("tables", LAYERS)
+
+
+def test_a_line_that_does_not_run_it_each_time_does_not_name_it() -> None:
+    """The first time is a line of the forward code, the second one of the backward code, inside of the framework."""
+    run = record(lambda: tables() + tables(), COSTS)
+    path = (Frame("p.py", 3, "step", None, None), Frame("p.py", 4, "step", None, None))
+    library = tuple(Frame("lib/block.py", 7, "Block.forward", "lib", at) for at in (0, 1))
+    ops = tuple(replace(op, frame=frame) for op, frame in zip(run.ops, (2, 2, 3, 3, 0), strict=True))
+    text = "loss = model(x)\nloss.backward()"
+    changed = replace(run, frames=(*path, *library), ops=ops, sources=(SourceText("p.py", 3, text),))
+    other = record(lambda: tables() + X, COSTS)
+    region = Region(99, "repeated", (2, 3), (), (), ())
+    (lead,) = find_repetition(make_subject(Comparison(changed, other, [region]), region, "a"))
+    assert lead.cause.key == "Block.forward"
+    assert lead.cause.location_a is not None and lead.cause.location_a.text == "loss.backward()"
 
 
 def test_random_numbers_are_no_repetition() -> None:

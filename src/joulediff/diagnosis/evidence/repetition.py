@@ -80,7 +80,7 @@ def _find(subject: Subject) -> Repetition | None:
         return Repetition(1, len(same), others, call_behind(run, op, frame), to_place(run, frame))
     inside = [each for each in _ops_in(run, function) if run.index.kernels[each]]
     kinds = len({first[each] for each in inside})
-    return Repetition(kinds, len(same), others, *_name_call(run, function))
+    return Repetition(kinds, len(same), others, *_name_call(run, function, same))
 
 
 def _extra_ops(subject: Subject) -> list[int]:
@@ -101,6 +101,11 @@ def _work(run: Run, op: int) -> tuple[object, ...]:
     return work_of(run, op, device=False, alignment=False, kernels=False)
 
 
+def _shapes(run: Run, op: int) -> tuple[object, ...]:
+    """Return the operator and its shapes: its arguments may differ, as with and without gradients."""
+    return (run.ops[op].name, *(run.values[value].shape for value in run.ops[op].inputs))
+
+
 def _is_mostly_repeated(comparison: Comparison, side: SideName, ops: Iterable[int], sizes: Counter[int]) -> bool:
     costs, first = comparison.costs[side], comparison.run(side).index.same_before
     each_j = {op: joules_of(costs.of([op])) for op in ops}
@@ -112,10 +117,10 @@ def _times_on_cheap_side(subject: Subject, same: Sequence[int]) -> int:
     """Return how often the cheap side does the same work, in the regions of the repeated operators."""
     comparison, side = subject.comparison, subject.expensive
     run, other = comparison.run(side), comparison.run(subject.cheap)
-    wanted = _work(run, same[0])
+    wanted = _shapes(run, same[0])
     members = set(same)
     regions = [each for each in comparison.regions if members.intersection(ops_of(each, side))]
-    like = [op for region in regions for op in ops_of(region, subject.cheap) if _work(other, op) == wanted]
+    like = [op for region in regions for op in ops_of(region, subject.cheap) if _shapes(other, op) == wanted]
     first = other.index.same_before
     sizes = Counter(first)
     return max((sizes[first[op]] for op in like), default=0)
@@ -141,19 +146,18 @@ def _ops_in(run: Run, frame: Frame) -> list[int]:
     ]
 
 
-def _name_call(run: Run, function: Frame) -> tuple[str, Place | None]:
-    """Return the call of a repeated function in the nearest line of the user's, and that line."""
+def _name_call(run: Run, function: Frame, same: Iterable[int]) -> tuple[str, Place | None]:
+    """Return the call of a repeated function in the nearest line of the user's, and that line.
+
+    A line that does not run it each time, such as one that computes gradients, does not name it.
+    """
     assert function.parent is not None
     callers = run.index.path_to(function.parent)
     own = [frame for frame in callers if frame.owner is None]
     line = own[-1] if own else callers[-1]
     words = [word for word in function.function.split(".") if not word.startswith("<")]
-    text = run.line_text(line.file, line.line) or ""
-    called = next((word for word in reversed(words) if word in calls_in(text)), None)
-    return called or _call_at(run, line) or ".".join(words[-2:]), to_place(run, line)
-
-
-def _call_at(run: Run, line: Frame) -> str | None:
-    """Return the only call of a line."""
     calls = calls_in(run.line_text(line.file, line.line) or "")
-    return calls[0] if len(calls) == 1 else None
+    called = next((word for word in reversed(words) if word in calls), None)
+    if called is None and len(calls) == 1 and all(line in run.call_path(op) for op in same):
+        called = calls[0]
+    return called or ".".join(words[-2:]), to_place(run, line)
