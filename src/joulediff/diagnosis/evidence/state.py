@@ -172,6 +172,13 @@ def describe_leaf(leaf: Leaf) -> str:
     return f"{path} is {_say(leaf.value_a)} in A and {_say(leaf.value_b)} in B{more}"
 
 
+def is_set_at(leaf: Leaf, side: SideName, file: str, lines: range) -> bool:
+    """Return whether one of these lines of a side sets a leaf: it names the leaf."""
+    place = leaf.places.of(side)
+    is_there = place is not None and place.file == file and place.line in lines
+    return is_there and place is not None and _plain(leaf.name) in (place.text or "")
+
+
 def pair_paths(a: Mapping[str, Setting], b: Mapping[str, Setting]) -> list[Pair[str]]:
     """Return the paths of two programs that name the same leaf, in the order of A; each path is in at most one pair."""
     same = [path for path in a if path in b]

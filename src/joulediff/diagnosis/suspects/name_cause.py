@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.draft import Investigation
 from joulediff.diagnosis.evidence.recorded_settings import set_place
-from joulediff.diagnosis.evidence.state import Leaf, differing_leaves
+from joulediff.diagnosis.evidence.state import Leaf, describe_leaf, differing_leaves, is_set_at
 from joulediff.diagnosis.lead import Lead, make_cause
 from joulediff.diagnosis.suggest import suggest_change, suggest_setting
 from joulediff.diagnosis.suspects.effect import Effect
@@ -31,6 +31,8 @@ from joulediff.pysource.source_files import SourceFile
 
 # Functions that run when a program is built.
 _BUILDERS = ("__init__", "__new__", "__post_init__")
+# Edits that only set something: another call is named by the calls.
+_SETTING_KINDS = ("value", "left_out", "added")
 # Evidence that names more than the call that differs.
 _PRECISE: tuple[CauseType, ...] = ("argument", "layout", "repetition", "shape")
 _TYPES: dict[str, CauseType] = {
@@ -56,7 +58,10 @@ def name_cause(
     if suspects[0].edit is None:
         return _value_lead(work.comparison, side, suspects)
     edits = [differences.edits[each.edit] for each in suspects if each.edit is not None]
-    found = _named_by_evidence(edits[0], side, leads) if len(edits) == 1 else None
+    found = None
+    if len(edits) == 1:
+        found = _named_by_state(work.comparison, side, differences, edits[0])
+        found = found or _named_by_evidence(edits[0], side, leads)
     if found is not None:
         return found
     return _edit_lead(work, side, differences, edits, effect)
@@ -112,6 +117,22 @@ def _joined(values: Sequence[Setting]) -> Setting:
     if len(values) == 1:
         return values[0]
     return TOGETHER.join("not set" if value is None else str(value) for value in values)
+
+
+def _named_by_state(comparison: Comparison, side: SideName, differences: Differences, edit: Edit) -> Lead | None:
+    """Return the lead of the value of the state that the line of an edit sets; None if none differs there."""
+    if edit.kind not in _SETTING_KINDS or edit.context:
+        return None
+    here, there = range(edit.line, edit.end_line + 1), range(edit.line_b or 0, (edit.line_b or -1) + 1)
+    for leaf in differing_leaves(comparison):
+        is_mine = is_set_at(leaf, side, edit.path, here)
+        if is_mine or is_set_at(leaf, other_side(side), edit.path_b, there):
+            mine, its = edit_places(differences, edit)
+            places = pair_from(side, mine, leaf.places.of(other_side(side)) or its)
+            text = "the line was changed alone, as in the other program"
+            cause = make_cause("state", leaf.name, leaf.values, places, (describe_leaf(leaf), text))
+            return Lead("misconfiguration", cause, (), suggest_setting(cause, side))
+    return None
 
 
 def _named_by_evidence(edit: Edit, side: SideName, leads: Sequence[Lead]) -> Lead | None:

@@ -1,0 +1,80 @@
+"""A proven edit of a line that sets a value of the state is named by that value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from diagnosis_builders import LiveProgram, comparison_of, costs, draw, record
+from invented import Tensor, tanh
+from joulediff.diagnosis.draft import Investigation
+from joulediff.diagnosis.lead import Lead
+from joulediff.diagnosis.suspects.effect import Effect
+from joulediff.diagnosis.suspects.name_cause import name_cause
+from joulediff.diagnosis.suspects.suspect import Differences, Suspect
+from joulediff.diagnosis.suspects.try_suspects import Tried
+from joulediff.model.diff import Thresholds
+from joulediff.model.finding import Trial
+from joulediff.model.progress import ProgressListener
+from joulediff.model.run import Run, SourceText
+from joulediff.pysource.edits.find_edits import find_edits
+from joulediff.pysource.source_files import SourceFile
+
+X, W = draw(16, 32), draw(32, 32, seed=1)
+PATH = "model.checkpointing"
+
+
+def product() -> Tensor:
+    return tanh(X @ W)
+
+
+def program(line: str) -> str:
+    return f"def build():\n    model = Model()\n{line}    return lambda: model(x)\n"
+
+
+def recorded(text: str, value: Any, line: int) -> Run:
+    sources = (SourceText("p.py", 1, text),)
+    begin = PATH if line == 3 else "model"
+    return record(product, costs({}), state={PATH: value}, state_places={begin: f"p.py:{line}:build"}, sources=sources)
+
+
+def name(texts: tuple[str, str], values: tuple[Any, Any], lines: tuple[int, int]) -> Lead:
+    """Return the lead of the only edit between two programs; the lines set the value, or make its object."""
+    a, b = ((SourceFile("", "p.py", text),) for text in texts)
+    edits = find_edits(a, b)
+    assert len(edits) == 1
+    runs = [recorded(text, value, line) for text, value, line in zip(texts, values, lines, strict=True)]
+    live: Any = {"a": LiveProgram(runs[0]), "b": LiveProgram(runs[1])}
+    work = Investigation(comparison_of(*runs), [], Thresholds(), live, ProgressListener())
+    differences = Differences((Suspect("changed", edits[0].key, edit=0),), a, b, edits)
+    tried = Tried((0,), "explains", Trial("changed", None, None, None))
+    return name_cause(work, "a", differences, tried, Effect(frozenset(), frozenset()), [])
+
+
+ENABLED, NOTHING = program("    model.checkpointing_enable()\n"), program("")
+
+
+def test_a_method_that_is_left_out_is_named_by_the_attribute_that_it_sets() -> None:
+    lead = name((ENABLED, NOTHING), (True, False), (3, 2))
+    assert (lead.kind, lead.cause.type, lead.cause.key) == ("misconfiguration", "state", "checkpointing")
+    assert (lead.cause.value_a, lead.cause.value_b) == (True, False)
+    assert lead.cause.location_a is not None and lead.cause.location_a.line == 3
+    assert lead.cause.evidence[0] == "model.checkpointing is True in A and False in B"
+    assert lead.suggestion.startswith("Set checkpointing to False; it is True (p.py:3")
+
+
+def test_a_method_that_is_added_is_named_by_the_attribute_that_it_sets() -> None:
+    lead = name((NOTHING, ENABLED), (False, True), (2, 3))
+    assert (lead.kind, lead.cause.key, lead.cause.value_b) == ("misconfiguration", "checkpointing", True)
+    assert lead.cause.location_b is not None and lead.cause.location_b.line == 3
+
+
+def test_an_attribute_that_gets_another_value_is_named_by_itself() -> None:
+    texts = program("    model.checkpointing = True\n"), program("    model.checkpointing = False\n")
+    lead = name(texts, (True, False), (3, 3))
+    assert (lead.cause.type, lead.cause.key) == ("state", "checkpointing")
+
+
+def test_a_line_that_sets_no_state_is_named_by_its_edit() -> None:
+    texts = program("    model.other = True\n"), program("    model.other = False\n")
+    lead = name(texts, (True, False), (2, 2))
+    assert lead.cause.type != "state"
