@@ -122,6 +122,21 @@ SCHEMA: dict[str, Any] = {
         None,
     ),
     "waits": ([{"name": str, "file": (str, None), "line": (int, None), "calls": int, "wait_s": float}], None),
+    "sampling": ({"steps": int, "period_s": float, "step_s": float, "plain_step_s": float}, None),
+    "host": (
+        [
+            {
+                "file": (str, None),
+                "line": (int, None),
+                "function": (str, None),
+                "calls": str,
+                "time_s": float,
+                "cpu_s": float,
+                "count": int,
+            }
+        ],
+        None,
+    ),
     "settings": dict,
 }
 

@@ -17,6 +17,7 @@ from joulediff.diagnosis.comparison import Comparison, to_place
 from joulediff.diagnosis.evidence.host import Around
 from joulediff.diagnosis.lead import Lead, make_cause
 from joulediff.diagnosis.suggest import suggest_without_line
+from joulediff.energy.host_time import GARBAGE_COLLECTION, function_name, split_path
 from joulediff.model.energy import Energy, scale
 from joulediff.model.pair import SIDES, Pair, SideName, other_side, pair_from
 from joulediff.model.place import Place
@@ -43,7 +44,6 @@ _SIMILAR = 0.6
 _QUIET_SHARE = 0.85
 # Entering a function counts in the line of its definition.
 _ENTRIES = ("def ", "async def ", "@")
-GARBAGE_COLLECTION = "garbage collection"
 _WAITING = ("synchronize", "wait", "sleep", "join", "acquire", "select", "poll")
 
 
@@ -134,10 +134,7 @@ class _Stack:
 def _stacks(run: Run, *, by_cpu: bool) -> list[_Stack]:
     found = []
     for sample in run.host_samples:
-        path = run.index.path_to(sample.frame)
-        last = max((at for at, frame in enumerate(path) if frame.owner is None), default=-1)
-        callee = path[last + 1] if last + 1 < len(path) else None
-        own = tuple(frame for frame in path if frame.owner is None)
+        own, callee = split_path(run.index.path_to(sample.frame))
         place: object = (callee.file, callee.function) if callee is not None else None
         if callee is None and own:
             place = (own[-1].function, _text(run, own[-1]))
@@ -267,7 +264,7 @@ class _Search:
             key=key,
             seconds_a=times_s.a,
             seconds_b=times_s.b,
-            what=_name_of(callee),
+            what=function_name(callee),
             share=(mine_s - others_s) / self._step_s if self._step_s > 0 else 0.0,
             is_wait=name in _WAITING or waits_s > mine_s / 2,
             runs_operators=_has_operators(self.mine, first),
@@ -329,14 +326,6 @@ def _main_callee(stacks: Sequence[_Stack], depth: int) -> Frame | None:
         times[name] = times.get(name, 0.0) + stack.time_s
         frames[name] = called
     return frames[max(times, key=lambda name: times[name])]
-
-
-def _name_of(callee: Frame | None) -> str:
-    """Return a function of a library with its module: `torch.cuda.synchronize`."""
-    if callee is None or callee.owner is None:
-        return ""
-    module = callee.file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    return f"{module}.{callee.function}"
 
 
 def _key(place: Place, callee: Frame | None, lines: int) -> str:

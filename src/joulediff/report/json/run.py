@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from joulediff.energy.device_time import has_trace
+from joulediff.energy.host_time import LineTime, line_times
 from joulediff.energy.ledger import Books, open_books
 from joulediff.frameworks.framework import place_of
 from joulediff.model.energy import Energy, joules_of, mean_power_w, subtract_common
 from joulediff.model.measurement import Account
-from joulediff.model.run import Frame, Kernel, Op, Pass, Replay, Run, Setting, work_of
+from joulediff.model.run import Frame, Kernel, Op, Pass, Replay, Run, Sampling, Setting, work_of
 from joulediff.report.json import copy_fields, dump
 from joulediff.report.json.measurement import ConditionsRecord, StepRecord, conditions_record, step_record
 from joulediff.report.views.run.facts import busy_times, has_capture, line_of, op_times
@@ -166,6 +167,19 @@ class WaitRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class HostRecord:
+    """Time of the host in one line, and the function of a library that it calls."""
+
+    file: str | None
+    line: int | None
+    function: str | None
+    calls: str
+    time_s: float
+    cpu_s: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunRecord:
     """The fields of `joulediff.run/1`."""
 
@@ -186,6 +200,8 @@ class RunRecord:
     kernels: tuple[KernelRecord, ...] | None
     idle: tuple[ActivityRecord, ...] | None
     waits: tuple[WaitRecord, ...] | None
+    sampling: Sampling | None
+    host: tuple[HostRecord, ...] | None
     settings: Mapping[str, Setting]
 
 
@@ -211,6 +227,7 @@ def run_record(run: Run) -> RunRecord:
         kernels=_kernels(run.kernels, books) if traced else None,
         idle=tuple(_activity(run, each) for each in trace_activity(run)) if traced else None,
         waits=tuple(_wait(each) for each in group_waits(run)) if traced else None,
+        host=None if run.sampling is None else tuple(_host(each) for each in line_times(run)),
     )
 
 
@@ -330,3 +347,9 @@ def _gap_end(run: Run, kernel: Kernel | None) -> GapEndRecord | None:
 def _wait(place: WaitPlace) -> WaitRecord:
     file, line = _file_and_line(place.frame)
     return copy_fields(WaitRecord, place, file=file, line=line)
+
+
+def _host(line: LineTime) -> HostRecord:
+    file, number = _file_and_line(line.frame)
+    function = None if line.frame is None else line.frame.function
+    return copy_fields(HostRecord, line, file=file, line=number, function=function)

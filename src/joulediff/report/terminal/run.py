@@ -21,6 +21,7 @@ from joulediff.report.terminal.measurement import device_lines, headline
 from joulediff.report.terminal.table import to_table
 from joulediff.report.terminal.text import bullets, print_parts
 from joulediff.report.views.run.facts import is_on_cpu
+from joulediff.report.views.run.host import host_table, host_title
 from joulediff.report.views.run.ledger import ledger_table
 from joulediff.report.views.run.rows import By, fold_rows, group_rows
 from joulediff.report.views.run.sentences import (
@@ -59,7 +60,8 @@ def print_run(run: Run, console: Console, *, by: By = "op", top: int = TOP_ROWS,
     timeline = [Text(plain_text(line)) for line in timeline_texts(run)]
     command = None if path is None else next_command(run, by, path)
     following = [] if command is None else [Text(plain_text(f"next: {command}"), style="cyan")]
-    print_parts(console, *_header(run, books), *tables, *timeline, *following)
+    host = _host(run, console.width)
+    print_parts(console, *_header(run, books), *tables, *timeline, *host, *following)
 
 
 def print_summary(run: Run, books: Books, console: Console, *, path: str, size_bytes: int) -> None:
@@ -101,6 +103,12 @@ def _tables(run: Run, books: Books, width: int, by: By, top: int) -> Iterable[Re
     for line in (split_text(run, books), clocks_text(run)):
         if line is not None:
             yield Text(plain_text(line), style="dim")
+
+
+def _host(run: Run, width: int) -> Iterator[RenderableType]:
+    title, table = host_title(run), host_table(run)
+    if title is not None and table is not None:
+        yield from ("", Text(title, style="dim"), to_table(plain_record(table), width))
 
 
 def _summary(run: Run, books: Books, width: int, file: str) -> Iterator[RenderableType]:
