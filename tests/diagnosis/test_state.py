@@ -9,6 +9,8 @@ from typing import Any
 from diagnosis_builders import comparison_of, costs, draw, record, region_of
 from invented import Tensor, tanh
 from joulediff.diagnosis.comparison import Comparison
+from joulediff.diagnosis.evidence.calls.call_path import key_lead
+from joulediff.diagnosis.evidence.calls.key_variable import KeyVariable
 from joulediff.diagnosis.evidence.find_leads import find_leads
 from joulediff.diagnosis.evidence.state import Leaf, describe_leaf, differing_leaves, find_state, pair_paths
 from joulediff.diagnosis.lead import make_subject
@@ -200,3 +202,17 @@ def test_what_the_user_sets_is_a_lead_where_nothing_else_differs() -> None:
     assert subject_leads(compare(a, b)) == []
     other = comparison_of(*(replace(run, settings={"torch.x": n}) for n, run in enumerate(runs(a, b, PLACES))))
     assert subject_leads(other) == []
+
+
+def test_a_variable_of_a_library_that_holds_a_leaf_is_that_leaf() -> None:
+    path = "opt.param_groups[0]['foreach']"
+    sides = compare({path: False}, {path: True}, {path: "mine.py:5:build"})
+    subject = make_subject(sides, region_of(sides, "mm"), "a")
+    key = KeyVariable("group['foreach']", "value", False, True, None, None, None, None)
+    lead = key_lead(subject, key, ("both run adam",))
+    assert (lead.kind, lead.cause.type, lead.cause.key) == ("misconfiguration", "state", "foreach")
+    place = lead.cause.location_a
+    assert place is not None and (place.file, place.line) == ("mine.py", 5)
+    assert lead.changes and "Set foreach to True" in lead.suggestion
+    other = key_lead(subject, replace(key, value_b=2), ())
+    assert (other.cause.type, other.cause.key) == ("call_path", "group['foreach']")

@@ -14,6 +14,7 @@ from joulediff.diagnosis.evidence.calls.deviation import Deviation, find_deviati
 from joulediff.diagnosis.evidence.calls.key_variable import KeyVariable, find_key_variable
 from joulediff.diagnosis.evidence.calls.source_calls import calls_in
 from joulediff.diagnosis.evidence.recorded_settings import config_place, differing_config, set_place
+from joulediff.diagnosis.evidence.state import Leaf, describe_leaf, differing_leaves
 from joulediff.diagnosis.lead import CALLS_OF_OTHER_SIDE, Lead, Subject, make_cause
 from joulediff.diagnosis.suggest import (
     suggest_call,
@@ -31,6 +32,7 @@ from joulediff.model.finding import NOT_TRIED, Cause
 from joulediff.model.pair import SIDES, Pair, SideName, pair_from
 from joulediff.model.place import Place
 from joulediff.model.run import Frame, Run, Setting
+from joulediff.pysource.leaf_sites import words_of
 from joulediff.pysource.line_trace import Target
 
 NOT_TRACED = f"{NOT_TRIED}line by line, because a program of this diff cannot be run again"
@@ -93,6 +95,9 @@ def trace_both(subject: Subject, frames: tuple[Frame, Frame]) -> KeyVariable | s
 
 def key_lead(subject: Subject, key: KeyVariable, evidence: tuple[str, ...]) -> Lead:
     """Return the lead of a variable that decided: a misconfiguration if a person sets it."""
+    leaf = _leaf_of(subject, key) if key.kind not in _CONFIGURED else None
+    if leaf is not None:
+        return _leaf_lead(subject, leaf, evidence)
     locations = Pair(*(_key_place(subject, key, side) for side in SIDES))
     values: Pair[Setting] = Pair(key.value_a, key.value_b)
     cause = make_cause("call_path", key.key, values, locations, evidence)
@@ -103,6 +108,27 @@ def key_lead(subject: Subject, key: KeyVariable, evidence: tuple[str, ...]) -> L
     if _is_function_itself(key.key, values.of(subject.expensive)):
         suggestion = suggest_call(cause, subject.expensive, difference=_describe_inputs(subject))
     return Lead("api_misuse", cause, (CALLS_OF_OTHER_SIDE,), suggestion)
+
+
+def _leaf_of(subject: Subject, key: KeyVariable) -> Leaf | None:
+    """Return the value of the state that a variable of a library holds: it has its name and both its values."""
+    words = words_of(key.key)
+    return next(
+        (
+            leaf
+            for leaf in differing_leaves(subject.comparison)
+            if words and leaf.name == words[-1] and leaf.values == Pair(key.value_a, key.value_b)
+        ),
+        None,
+    )
+
+
+def _leaf_lead(subject: Subject, leaf: Leaf, evidence: tuple[str, ...]) -> Lead:
+    """Return the lead of a value of the state, at the user's line that sets it."""
+    locations = Pair(*(leaf.places.of(side) or subject.place(side) for side in SIDES))
+    cause = make_cause("state", leaf.name, leaf.values, locations, (*evidence, describe_leaf(leaf)))
+    suggestion = suggest_setting(cause, subject.expensive)
+    return Lead("misconfiguration", cause, (CALLS_OF_OTHER_SIDE,), suggestion)
 
 
 def _is_function_itself(key: str, value: Setting) -> bool:
