@@ -208,7 +208,7 @@ def test_a_variable_of_a_library_that_holds_a_leaf_is_that_leaf() -> None:
     path = "opt.param_groups[0]['foreach']"
     sides = compare({path: False}, {path: True}, {path: "mine.py:5:build"})
     subject = make_subject(sides, region_of(sides, "mm"), "a")
-    key = KeyVariable("group['foreach']", "value", False, True, None, None, None, None)
+    key = KeyVariable("group['foreach']", "attribute", False, True, None, None, None, None)
     lead = key_lead(subject, key, ("both run adam",))
     assert (lead.kind, lead.cause.type, lead.cause.key) == ("misconfiguration", "state", "foreach")
     place = lead.cause.location_a
