@@ -133,6 +133,19 @@ def test_the_lines_of_a_loop_are_one() -> None:
     assert line.excess_s == pytest.approx(2.5e-3)
 
 
+def test_the_line_of_a_loop_need_not_be_sampled() -> None:
+    a = host_run(LOOPING, {(FORWARD,): 4.0, ("count(word)",): 1.0, ("seen.add(word)",): 1})
+    (line,) = found(a, host_run(LEAN, {(FORWARD,): 4.0}))
+    assert (line.key, line.place.line) == ("for word in words", 7)
+
+
+def test_a_line_in_a_loop_of_both_programs_is_reported_itself() -> None:
+    less = LOOPING.replace("            count(word)\n", "")
+    a = host_run(LOOPING, {(FORWARD,): 4.0, ("count(word)",): 1.0, ("seen.add(word)",): 1})
+    (line,) = found(a, host_run(less, {(FORWARD,): 4.0, ("seen.add(word)",): 1}))
+    assert (line.key, line.place.line) == ("count", 8)
+
+
 INNER = "def forward(x):\n    clean(x)\n    return model(x)\n\n" + LEAN
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import partial
 
@@ -211,27 +211,35 @@ class _Search:
         theirs = _group(others, depth, partial(_text, self.other))
         pairs = [(ours[text], theirs[text]) for text in ours if text in theirs]
         left = {text: stacks for text, stacks in theirs.items() if text not in ours}
-        alone: list[list[_Stack]] = []
+        alone: dict[int, list[_Stack]] = {}
         for text, stacks in sorted(ours.items(), key=lambda each: each[1][0].own[depth].line):
             if text in theirs or text.startswith(_ENTRIES):
                 continue
             partner = max(left, key=lambda each: _likeness(text, each), default=None)
             if partner is not None and _likeness(text, partner) >= _SIMILAR:
                 pairs.append((stacks, left.pop(partner)))
-            elif alone and self._is_within(alone[-1][0].own[depth], stacks[0].own[depth]):
-                alone[-1] += stacks
-            else:
-                alone.append(list(stacks))
+                continue
+            for stack in stacks:
+                alone.setdefault(self._first_line(stack.own[depth]), []).append(stack)
         replaced_s = self.slower * sum(_time(stacks) for stacks in left.values())
-        if replaced_s > _REPLACED_SHARE * sum(map(_time, alone)):
+        if replaced_s > _REPLACED_SHARE * sum(map(_time, alone.values())):
             return pairs
-        return [*pairs, *((block, []) for block in alone)]
+        return [*pairs, *((block, []) for block in alone.values())]
 
-    def _is_within(self, outer: Frame, inner: Frame) -> bool:
-        """Return whether a line is part of the statement that begins in another one."""
-        indents = _indents(self.mine, outer.file)
-        between = [indents[line] for line in range(outer.line + 1, inner.line + 1) if line in indents]
-        return outer.line in indents and bool(between) and min(between) > indents[outer.line]
+    def _first_line(self, frame: Frame) -> int:
+        """Return the first line of the outermost statement around a line that the other program does not have."""
+        indents, found = _indents(self.mine, frame.file), frame.line
+        for line in range(frame.line - 1, 0, -1):
+            if line not in indents:
+                if not self.mine.line_text(frame.file, line):
+                    continue
+                break
+            if indents[line] < indents.get(found, 0):
+                text = self.mine.line_text(frame.file, line) or ""
+                if text.startswith(_ENTRIES) or text in self.other.index.lines.values():
+                    break
+                found = line
+        return found
 
     def _is_more(self, mine: Sequence[_Stack], others: Sequence[_Stack]) -> bool:
         """Return whether the time differs by more than the noise of samples and the spread between processes."""
@@ -248,10 +256,12 @@ class _Search:
 
     def _to_line(self, mine: Sequence[_Stack], others: Sequence[_Stack], depth: int) -> HostLine:
         first = min((stack.own[depth] for stack in mine), key=lambda frame: frame.line)
+        if not others:
+            first = replace(first, line=self._first_line(first))
         place = to_place(self.mine, first)
         assert place is not None
         callee = _main_callee(mine, depth)
-        key = _key(place, callee, len({stack.own[depth].line for stack in mine}))
+        key = _key(place, callee, is_block=any(stack.own[depth].line != first.line for stack in mine))
         if key != "gc.collect" and _time([stack for stack in mine if stack.is_gc]) > _time(mine) / 2:
             key = GARBAGE_COLLECTION
         mine_s, others_s = _time(mine), _time(others)
@@ -328,16 +338,16 @@ def _main_callee(stacks: Sequence[_Stack], depth: int) -> Frame | None:
     return frames[max(times, key=lambda name: times[name])]
 
 
-def _key(place: Place, callee: Frame | None, lines: int) -> str:
+def _key(place: Place, callee: Frame | None, *, is_block: bool) -> str:
     """Return the call in a line that takes its time; the text of a line that begins a loop, or calls nothing."""
     calls = _calls_in(place.text or "")
     wanted = None if callee is None else callee.function.rpartition(".")[2]
     for call in calls:
         if call.rpartition(".")[2] == wanted:
             return call
-    if calls and lines == 1:
+    if calls and not is_block:
         return calls[0]
-    return (place.text or f"line {place.line}").rstrip(":")
+    return (place.text or f"line {place.line}").partition("  #")[0].rstrip(": ")
 
 
 def _calls_in(text: str) -> list[str]:
