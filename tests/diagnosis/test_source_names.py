@@ -15,6 +15,8 @@ from joulediff.diagnosis.suspects.source_names import called_name, operator_name
         ("log['n'] = count(items)", "count"),
         ("x.float().mul_(2)", "mul_"),
         ("return model(x)", "model"),
+        ("seen.append(h.abs().max().item())", "item"),
+        ("seen.append(h)", "seen.append"),
         ("x + 1", None),
         ("x = 3", None),
         ("for x in y:\n    f(x)", None),

@@ -11,9 +11,10 @@ from joulediff.diagnosis.suspects.suspect import Differences, Suspect
 from joulediff.diagnosis.suspects.try_suspects import MAX_TRIALS, Explained, Search
 from joulediff.frameworks.jobs import LiveProgram, Variant, VariantCost
 from joulediff.model.errors import JoulediffError
+from joulediff.model.measurement import Measurement
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run
-from run_builders import energy
+from run_builders import energy, measurement
 
 WHOLE_J, OTHER_J = 10.0, 4.0
 EMPTY = Run("a", None, "2026-01-01T00:00:00+00:00", "0")
@@ -53,7 +54,9 @@ class Table(LiveProgram):
 
 def explain(program: Table, count: int) -> Explained:
     suspects = tuple(Suspect(f"s{at} changed", f"s{at}", settings={f"s{at}": True}) for at in range(count))
-    search = Search(Differences(suspects), program, energy(WHOLE_J), energy(OTHER_J), 0.01, 1e-3, ProgressListener())
+    search = Search(
+        Differences(suspects), program, LiveProgram(), energy(WHOLE_J), energy(OTHER_J), 0.01, 1e-3, ProgressListener()
+    )
     return search.explain()
 
 
@@ -123,3 +126,33 @@ def test_an_unclear_change_is_measured_longer() -> None:
     program = Table(saves={"s0": 5.0}, noise=0.6)
     explain(program, 1)
     assert program.tried == [("s0",), ("s0",)]
+
+
+def test_a_part_alone_does_not_hide_what_explains_together() -> None:
+    found = explain(Table(saves={"s0": 1.0}, together=(("s0", "s1"), 5.0)), 2)
+    assert found.is_all and chosen(found) == [(0, 1)]
+
+
+@dataclass
+class Cheap(LiveProgram):
+    joules: float
+
+    def measure(self, **_: object) -> Measurement:  # type: ignore[override]
+        return measurement(energy=energy(self.joules))
+
+
+@pytest.mark.parametrize(("now_j", "explains"), [(OTHER_J, True), (1.0, False)])
+def test_a_machine_that_has_drifted_is_measured_again(now_j: float, explains: bool) -> None:
+    suspects = (Suspect("s0 changed", "s0", settings={"s0": True}),)
+    # Recorded at twice the energy that the program takes now.
+    search = Search(
+        Differences(suspects),
+        Table(saves={"s0": 6.0}),
+        Cheap(now_j),
+        energy(2 * WHOLE_J),
+        energy(OTHER_J),
+        0.01,
+        1e-3,
+        ProgressListener(),
+    )
+    assert search.explain().is_all == explains

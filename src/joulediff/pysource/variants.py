@@ -17,6 +17,7 @@ import tokenize
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.abc import InspectLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
@@ -28,7 +29,7 @@ from joulediff.model.errors import JoulediffError
 from joulediff.pysource.call_path import MAX_FILE_BYTES, name_file
 from joulediff.pysource.code_owner import is_ours
 from joulediff.pysource.framework_hints import NO_HINTS, FrameworkHints
-from joulediff.pysource.programs import Step, is_file, load_builder, split_target
+from joulediff.pysource.programs import Step, is_file, load_step, split_target
 from joulediff.pysource.source_files import SourceFile
 
 MAX_FILES = 64
@@ -82,7 +83,7 @@ def build_variant(
 ) -> BuiltVariant:
     """Return a program built again with the text of `files`, which are named as `read_own_files` names them.
 
-    `build` calls the function that builds the step, by default at once. Raises what the changed program raises.
+    `build` calls the function that runs the program's file and builds the step, by default at once. Raises what the changed program raises.
     """
     own = _own_modules(target, root, hints)
     by_shown = {module.shown: module for module in own}
@@ -93,7 +94,7 @@ def build_variant(
     changed = {real: text for real, text in texts.items() if text != _read(real)}
     names = frozenset((*new, *(name for module in own for name in module.names)))
     with _own_names_restored(names), _served(changed), _found(new, Path(own[0].real).parent), _path_restored():
-        make = load_builder(target)
+        make = partial(load_step, target)
         step = make() if build is None else build(make)
         modules = {name: sys.modules[name] for name in names if name in sys.modules}
     return BuiltVariant(step, modules, names)

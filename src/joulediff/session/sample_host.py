@@ -18,8 +18,8 @@ from joulediff.model.run import Frame, HostSample, Run, Sampling
 from joulediff.pysource.call_path import read_sources
 from joulediff.pysource.programs import Step
 
-# A second has 1,000 samples: a line that takes 1 % of a step has about ten.
-MAX_SECONDS = 1.0
+# Half a second has 500 samples: a line that takes 2 % of a step has about ten.
+MAX_SECONDS = 0.5
 # The part of the metered pass's time, so that a short recording stays short.
 SHARE_OF_METERED = 0.25
 ROUNDS = 4

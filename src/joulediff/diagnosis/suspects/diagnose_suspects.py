@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from joulediff.diagnosis.build import describe_work, make_confirmation_of_step, make_cost
-from joulediff.diagnosis.comparison import ops_of
+from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.diagnosis.diagnose_rows import typical_region
 from joulediff.diagnosis.draft import NO_WORK, Draft, Investigation
 from joulediff.diagnosis.evidence.find_leads import find_leads
@@ -23,7 +23,7 @@ from joulediff.diagnosis.suspects.suspect import Differences
 from joulediff.diagnosis.suspects.try_suspects import NEAR_SHARE, Explained, Search, Tried, largest_first
 from joulediff.model.energy import Energy, add_known, costlier_side, difference_j, joules_of, ratio, shift
 from joulediff.model.finding import Proof
-from joulediff.model.pair import SIDES, Pair, SideName, other_side
+from joulediff.model.pair import SIDES, Pair, SideName, other_side, pair_from
 
 # A cost by rows is used if it is at least this share of what the change saves.
 _LEAST_SHARE = 0.5
@@ -41,7 +41,8 @@ def diagnose_suspects(work: Investigation) -> None:
     step_s = 0.0 if measured is None else measured.step_s
     best: tuple[Differences, Explained] | None = None
     for differences in find_differences(work, side):
-        search = Search(differences, work.live[side], whole, other, step_s, work.limits.difference, work.listener)
+        programs = work.live[side], work.live[other_side(side)]
+        search = Search(differences, *programs, whole, other, step_s, work.limits.difference, work.listener)
         found = search.explain()
         if found.causes and (best is None or found.is_all):
             best = (differences, found)
@@ -117,8 +118,11 @@ def _draft(
     row = None if chief is None else work.rows[chief]
     region = None if row is None else typical_region(comparison, row)
     leads: list[Lead] = [] if region is None else find_leads(make_subject(comparison, region, side))
-    lead = name_cause(work, side, differences, tried, effect, leads)
-    energies, holds_around = _energies(work, side, [work.rows[at] for at in ordered], tried, is_only=is_only)
+    place = None if region is None else make_subject(comparison, region, side).place(side)
+    lead = name_cause(work, side, differences, tried, effect, leads, place)
+    by_rows, holds_around = _energies(work, side, [work.rows[at] for at in ordered], tried, is_only=is_only)
+    energies = by_rows or _measured(comparison, side, tried, is_only=is_only)
+    holds_around = holds_around or (by_rows is None and is_only)
     times = tried.cost
     cost = make_cost(
         comparison,
@@ -126,12 +130,12 @@ def _draft(
         energies,
         delta_j=difference_j(energies.of(side), energies.of(other_side(side))),
         p_value=min((work.rows[at].p_value or 0.0 for at in ordered), default=None),
-        times_s=Pair(times.before_s, times.after_s) if side == "a" else Pair(times.after_s, times.before_s),
+        times_s=pair_from(side, times.before_s, times.after_s),
         difference=tried.cost.difference,
     )
     is_slower = (times.after_s or 0.0) > (times.before_s or 0.0) * (1 + work.limits.slower)
     is_other = tried.outcome == "outputs differ"
-    is_proven = not is_other and (found.is_all or _explains_rows(side, energies, tried))
+    is_proven = not is_other and (found.is_all or (by_rows is not None and _explains_rows(side, by_rows, tried)))
     trials = [tried.trial, *([] if found.together is None else [found.together.trial])]
     confirmation = make_confirmation_of_step(comparison, side, trials, tried.saved_j)
     return Draft(
@@ -165,22 +169,24 @@ def _has_ops(row: RowComparison, side: SideName) -> bool:
 
 def _energies(
     work: Investigation, side: SideName, rows: Sequence[RowComparison], tried: Tried, *, is_only: bool
-) -> tuple[Pair[Energy | None], bool]:
+) -> tuple[Pair[Energy | None] | None, bool]:
     """Return the energy of the rows of a cause, and whether that around operators is counted in.
 
-    Rows that hold much less or more than the change saves do not tell its cost: the whole steps do.
+    None for rows that hold much less or more than the change saves: they do not tell its cost.
     """
     comparison = work.comparison
-    by_rows = Pair(*(add_known(row.energies.of(each) for row in rows) for each in SIDES))
+    parts = Pair(*(add_known(row.energies.of(each) for row in rows) for each in SIDES))
     around = find_around(comparison, work.limits.threshold)
-    parts, holds_around = by_rows, False
-    if around is not None and around.expensive == side and is_only:
-        parts = Pair(*(add_known((by_rows.of(each), around.energies.of(each))) for each in SIDES))
-        holds_around = True
+    holds_around = around is not None and around.expensive == side and is_only
+    if around is not None and holds_around:
+        parts = Pair(*(add_known((parts.of(each), around.energies.of(each))) for each in SIDES))
     extra_j = difference_j(parts.of(side), parts.of(other_side(side)))
-    if _LEAST_SHARE * tried.saved_j <= extra_j <= _MOST_SHARE * tried.saved_j:
-        return parts, holds_around
+    is_like = _LEAST_SHARE * tried.saved_j <= extra_j <= _MOST_SHARE * tried.saved_j
+    return (parts, holds_around) if is_like else (None, False)
+
+
+def _measured(comparison: Comparison, side: SideName, tried: Tried, *, is_only: bool) -> Pair[Energy | None]:
+    """Return the energies of whole steps: of both programs for the only cause, else without and with the change."""
     if is_only:
-        return Pair(*(comparison.costs[each].total for each in SIDES)), True
-    before, after = tried.trial.before, tried.trial.after
-    return (Pair(before, after) if side == "a" else Pair(after, before)), False
+        return Pair(*(comparison.costs[each].total for each in SIDES))
+    return pair_from(side, tried.trial.before, tried.trial.after)

@@ -7,6 +7,7 @@ name for the same lines: an argument, a layout, a call.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.draft import Investigation
@@ -47,9 +48,15 @@ _TYPES: dict[str, CauseType] = {
 
 
 def name_cause(
-    work: Investigation, side: SideName, differences: Differences, tried: Tried, effect: Effect, leads: Sequence[Lead]
+    work: Investigation,
+    side: SideName,
+    differences: Differences,
+    tried: Tried,
+    effect: Effect,
+    leads: Sequence[Lead],
+    place: Place | None,
 ) -> Lead:
-    """Return the lead of a cause; `leads` are those of the evidence on the row with the most energy."""
+    """Return the lead of a cause; `leads` and `place` are those of the row with the most energy."""
     suspects = [differences.suspects[at] for at in tried.chosen]
     if tried.cost.settings and len(suspects) == 1:
         found = _setting_lead(work.comparison, side, tried.cost.settings, suspects[0], differences)
@@ -62,9 +69,10 @@ def name_cause(
     if len(edits) == 1:
         found = _named_by_state(work.comparison, side, differences, edits[0])
         found = found or _named_by_evidence(edits[0], side, leads)
+    found = found or _layout_lead(differences, edits, side, leads)
     if found is not None:
         return found
-    return _edit_lead(work, side, differences, edits, effect)
+    return _edit_lead(work, side, differences, edits, effect, place)
 
 
 def _setting_lead(
@@ -145,13 +153,32 @@ def _named_by_evidence(edit: Edit, side: SideName, leads: Sequence[Lead]) -> Lea
         is_here = place is not None and place.file == edit.path and edit.line <= place.line <= edit.end_line
         is_context = bool(edit.context) and cause.type == "setting"
         is_better = cause.type in _PRECISE or (edit.kind == "code" and cause.type != "kernel")
-        if cause.key is not None and (is_context or (is_here and is_better)):
+        # A count of operators is no name that a reader could search for.
+        is_name = cause.key is not None and " " not in cause.key.replace(TOGETHER, "")
+        if is_name and (is_context or (is_here and is_better)):
             return lead.with_evidence("the lines were changed alone, as in the other program")
     return None
 
 
+def _layout_lead(differences: Differences, edits: Sequence[Edit], side: SideName, leads: Sequence[Lead]) -> Lead | None:
+    """Return the lead of a layout or data type that all edits write down, at the line of the first one."""
+    for lead in leads:
+        key = lead.cause.key
+        is_written = key is not None and all(key in f"{edit.value_a} {edit.value_b}" for edit in edits)
+        if lead.cause.type == "layout" and is_written:
+            places = pair_from(side, *edit_places(differences, edits[0]))
+            cause = replace(lead.cause, location_a=places.a, location_b=places.b)
+            return replace(lead, kind="misconfiguration", cause=cause)
+    return None
+
+
 def _edit_lead(
-    work: Investigation, side: SideName, differences: Differences, edits: Sequence[Edit], effect: Effect
+    work: Investigation,
+    side: SideName,
+    differences: Differences,
+    edits: Sequence[Edit],
+    effect: Effect,
+    place: Place | None,
 ) -> Lead:
     first = edits[0]
     named = [_name(edit) for edit in edits]
@@ -159,23 +186,25 @@ def _edit_lead(
     values = pair_from(side, _joined([each[1] for each in named]), _joined([each[2] for each in named]))
     kind = _kind_of(work, side, first, effect)
     type_: CauseType = "host" if kind == "host" else _TYPES[first.kind]
-    places = pair_from(side, *edit_places(differences, first))
+    mine, other = edit_places(differences, first)
+    if place is not None and place.file == first.path and first.line < place.line <= first.end_line:
+        mine = place  # of several lines, the one with the most energy
+    places = pair_from(side, mine, other)
     cause = make_cause(type_, key, values, places, (_evidence(effect),))
     return Lead(kind, cause, (), suggest_change(cause, side, first))
 
 
 def _name(edit: Edit) -> tuple[str, Setting, Setting]:
     """Return the key of an edit, and both values: another call is named by the functions that are called."""
-    if edit.kind in ("argument", "moved"):
+    if edit.kind == "argument":
         return edit.key, to_value(edit.value_a), to_value(edit.value_b)
     called = called_name(edit.value_a) or operator_name(edit.value_a)
     other = called_name(edit.value_b) or operator_name(edit.value_b)
-    if edit.kind == "left_out" and called is not None:
-        return called, to_value(edit.value_a), None
-    if called is not None and other is not None and called != other and edit.kind != "added":
-        return called, called, other
-    if called is not None and edit.kind in ("value", "code", "call"):
+    if edit.kind in ("left_out", "moved") and called is not None:
         return called, to_value(edit.value_a), to_value(edit.value_b)
+    if edit.kind in ("value", "code") and called is not None:
+        is_other = other is not None and called != other
+        return (called, called, other) if is_other else (called, to_value(edit.value_a), to_value(edit.value_b))
     if edit.kind == "added" and other is not None:
         return other, None, to_value(edit.value_b)
     return edit.key, to_value(edit.value_a), to_value(edit.value_b)
@@ -188,8 +217,12 @@ def _evidence(effect: Effect) -> str:
 
 
 def _kind_of(work: Investigation, side: SideName, edit: Edit, effect: Effect) -> FindingKind:
-    if edit.context or not _runs_in_step(work, side, edit):
+    if edit.context:
         return "misconfiguration"
+    if not _runs_in_step(work, side, edit):
+        # Another function or class, whose code the step runs.
+        is_other_code = edit.kind == "call" and not effect.is_nothing
+        return "api_misuse" if is_other_code else "misconfiguration"
     if effect.is_nothing:
         return "host"
     if edit.kind in ("left_out", "moved"):

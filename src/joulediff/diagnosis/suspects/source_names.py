@@ -9,6 +9,8 @@ import ast
 
 from joulediff.model.run import MAX_SETTING_CHARS, Setting
 
+# Methods that only store what another call returns.
+_COLLECTING = ("append", "extend", "add", "insert", "put", "update")
 _OPERATORS: dict[type[ast.operator], str] = {
     ast.MatMult: "matmul",
     ast.Add: "add",
@@ -20,11 +22,23 @@ _OPERATORS: dict[type[ast.operator], str] = {
 
 
 def called_name(text: str | None) -> str | None:
-    """Return the function that a statement or expression calls last, as it is written; None without one."""
-    node = _value(text)
+    """Return the function that a statement or expression calls last, as it is written; None without one.
+
+    Of `seen.append(x.item())` that is `x.item`: the result is only stored.
+    """
+    node = _called(_value(text))
+    while node is not None and isinstance(node.func, ast.Attribute) and node.func.attr in _COLLECTING and node.args:
+        inner = _called(node.args[-1])
+        if inner is None:
+            break
+        node = inner
+    return None if node is None else _dotted(node.func)
+
+
+def _called(node: ast.expr | None) -> ast.Call | None:
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Await | ast.Starred):
         node = node.value
-    return _dotted(node.func) if isinstance(node, ast.Call) else None
+    return node if isinstance(node, ast.Call) else None
 
 
 def operator_name(text: str | None) -> str | None:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from joulediff.diagnosis.suspects.suspect import Differences
 from joulediff.frameworks.jobs import LiveProgram, VariantCost
-from joulediff.model.energy import Energy, ratio, scale
+from joulediff.model.energy import Energy, ratio
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import Trial
 from joulediff.model.progress import ProgressListener
@@ -29,6 +29,8 @@ NEAR_SHARE = 0.1
 # Part of the difference that a cause of all of it saves at least, and one of a part of it.
 _MOST_SHARE = 0.6
 _LEAST_SHARE = 0.1
+# A machine whose energy of the same step moved by more than this share is no longer as it was recorded.
+_DRIFT_SHARE = 0.15
 # With more suspects than this, sets are tried before single ones.
 _FEW = 4
 
@@ -69,6 +71,8 @@ class Search:
 
     differences: Differences
     program: LiveProgram
+    """The expensive program."""
+    other_program: LiveProgram
     whole: Energy
     """The energy of the expensive step."""
     other: Energy
@@ -78,6 +82,8 @@ class Search:
     max_difference: float
     listener: ProgressListener
     tried: dict[Chosen, Tried] = field(default_factory=dict)
+    other_again: Energy | None = None
+    """The energy of the cheap step, measured again."""
 
     def explain(self) -> Explained:
         """Return the smallest set of causes that was found."""
@@ -98,7 +104,7 @@ class Search:
             together = self._try(tuple(each.chosen[0] for each in helping))
             if together is not None and together.outcome == "explains":
                 return Explained(tuple(helping), is_all=True, together=together)
-        if not helping and 1 < len(everyone) <= _FEW:
+        if 1 < len(everyone) <= _FEW:
             smallest = self._smallest(everyone)
             if len(smallest) < len(everyone):
                 return self._split(smallest)
@@ -161,7 +167,7 @@ class Search:
         text = self.differences.text_of(chosen)
         try:
             variant = self.differences.to_variant(chosen)
-            seconds = max(TRY_S, min(_LEAST_STEPS * self.step_s, _MOST_S))
+            seconds = self._seconds()
             cost, run = self.program.try_variant(variant, seconds=seconds)
             if self._is_unclear(cost):
                 cost, run = self.program.try_variant(variant, seconds=_LONGER * seconds)
@@ -185,24 +191,37 @@ class Search:
         share = ratio(cost.after, cost.before)
         if share is None:
             return "failed", 0.0
-        saved_j, delta_j = self.whole.joules * (1 - share.value), self.whole.joules - self.other.joules
-        if share.high >= 1 or saved_j < _LEAST_SHARE * delta_j:
+        saved, extra = 1 - share.value, self._extra_share(cost)
+        saved_j = self.whole.joules * saved
+        if share.high >= 1 or saved < _LEAST_SHARE * extra:
             return "no less energy", saved_j
         if cost.difference is None or not cost.difference <= self.max_difference:
             return "outputs differ", saved_j
-        after = scale(self.whole, share.value)
-        is_near = after is not None and after.joules <= (1 + NEAR_SHARE) * self.other.joules
-        if is_near and saved_j >= _MOST_SHARE * delta_j:
-            return "explains", saved_j
-        return "helps", saved_j
+        is_near = share.value <= (1 + NEAR_SHARE) * (1 - extra)
+        return ("explains" if is_near and saved >= _MOST_SHARE * extra else "helps"), saved_j
 
     def _is_unclear(self, cost: VariantCost) -> bool:
         """Return whether a change saves a part of the difference that may be noise."""
         share = ratio(cost.after, cost.before)
-        if share is None:
-            return False
-        saved_j, delta_j = self.whole.joules * (1 - share.value), self.whole.joules - self.other.joules
-        return share.high >= 1 and saved_j >= _MOST_SHARE / 2 * delta_j
+        return share is not None and share.high >= 1 and 1 - share.value >= _MOST_SHARE / 2 * self._extra_share(cost)
+
+    def _extra_share(self, cost: VariantCost) -> float:
+        """Return the difference of the two programs as a share of the expensive one's energy.
+
+        If the expensive program no longer takes the energy of its recording, the cheap one is measured again too.
+        """
+        recorded = 1 - self.other.joules / self.whole.joules
+        if cost.before is None or abs(cost.before.joules / self.whole.joules - 1) <= _DRIFT_SHARE:
+            return recorded
+        if self.other_again is None:
+            try:
+                self.other_again = self.other_program.measure(seconds=2 * self._seconds(), wait_s=0.0).energy
+            except JoulediffError:
+                return recorded
+        return max(0.0, 1 - self.other_again.joules / cost.before.joules)
+
+    def _seconds(self) -> float:
+        return max(TRY_S, min(_LEAST_STEPS * self.step_s, _MOST_S))
 
 
 def largest_first(causes: Sequence[Tried]) -> list[Tried]:
