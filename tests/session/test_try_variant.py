@@ -20,6 +20,7 @@ from joulediff.session.record import record
 PROGRAM = """
 import torch
 
+torch.manual_seed(0)
 torch.use_deterministic_algorithms(True)
 
 class Model(torch.nn.Module):
@@ -35,7 +36,6 @@ class Model(torch.nn.Module):
         return torch.softmax(y, dim=-1, dtype=torch.float64).float()
 
 def build():
-    torch.manual_seed(0)
     model = Model()
     x = torch.ones(4, 32)
     return lambda: model(x)

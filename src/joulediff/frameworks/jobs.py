@@ -130,6 +130,9 @@ class TrialRunner(Protocol):
     def prepare_job(self, job: Job) -> PreparedJob:
         """Return a job ready to run; raises JoulediffError where it cannot be run."""
 
+    def refuse_change(self) -> None:
+        """Raise JoulediffError if a changed program cannot be run: it would wait for other processes."""
+
     def build_again(self, build: Callable[[], Step], first: Mapping[str, Setting]) -> tuple[Step, dict[str, Setting]]:
         """Build a step as in a new process, under the settings `first` where they can be set.
 

@@ -83,7 +83,8 @@ def build_variant(
 ) -> BuiltVariant:
     """Return a program built again with the text of `files`, which are named as `read_own_files` names them.
 
-    `build` calls the function that runs the program's file and builds the step, by default at once. Raises what the changed program raises.
+    `build` calls the function that runs the program's file and builds the step, by default at once. Raises what the
+    changed program raises.
     """
     own = _own_modules(target, root, hints)
     by_shown = {module.shown: module for module in own}

@@ -153,6 +153,7 @@ class LocalProgram(LiveProgram):
         return ProgramSource(split_target(target)[1], read_own_files(target, root=self.root, hints=source_hints()))
 
     def try_variant(self, variant: Variant, *, seconds: float) -> tuple[VariantCost, Run]:
+        self.trial_runner.refuse_change()
         try:
             return self._try_variant(variant, seconds)
         finally:

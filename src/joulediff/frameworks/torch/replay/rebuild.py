@@ -16,7 +16,7 @@ from joulediff.model.run import Op
 
 # Operators of PyTorch itself that reach beyond their tensors.
 _REFUSED = frozenset({"aten::from_file", "aten::save", "aten::_print", "aten::set_", "aten::to_mkldnn"})
-_COLLECTIVES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "symm_mem", "_dtensor")
+COLLECTIVES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "symm_mem", "_dtensor")
 
 
 def bind(op: Op, tensors: Sequence[Any]) -> Callable[[], Any]:
@@ -41,7 +41,7 @@ def find_function(op: Op) -> Any:
         raise refused
     if namespace == "triton":
         raise refused
-    if namespace in _COLLECTIVES:  # the others do not run it again
+    if namespace in COLLECTIVES:  # the others do not run it again
         raise JoulediffError("a collective waits for other processes", fix=refused.fix)
     try:
         return getattr(getattr(getattr(torch.ops, namespace), name), op.overload)

@@ -25,6 +25,7 @@ from joulediff.frameworks.torch.replay.bursts import (
     is_out_of_memory,
 )
 from joulediff.frameworks.torch.replay.inputs import KeptInputs, collect_inputs
+from joulediff.frameworks.torch.replay.rebuild import COLLECTIVES
 from joulediff.frameworks.torch.replay.replayer import CACHE_FILLS, HOST_CACHE_BYTES
 from joulediff.frameworks.torch.state import seed_as_at_first, seeded
 from joulediff.frameworks.torch.switches.change import can_change, changed, kept
@@ -99,6 +100,10 @@ class TorchTrialRunner:
             if is_out_of_memory(error):
                 raise JoulediffError("its inputs and outputs do not fit into memory a second time") from error
             raise
+
+    def refuse_change(self) -> None:
+        if any(op.name.partition("::")[0] in COLLECTIVES for op in self._runs[OWN].ops):
+            raise JoulediffError("a changed program would wait for other processes, which are not changed")
 
     def build_again(self, build: Callable[[], Step], first: Mapping[str, Setting]) -> tuple[Step, dict[str, Setting]]:
         now = read_torch()
