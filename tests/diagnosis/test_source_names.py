@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from joulediff.diagnosis.suspects.source_names import called_name, operator_name, to_value
+from joulediff.diagnosis.suspects.source_names import called_name, function_at, operator_name, to_value
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,27 @@ def test_the_operator_of_a_text(text: str | None, name: str | None) -> None:
 )
 def test_a_literal_has_its_value(text: str | None, value: object) -> None:
     assert to_value(text) == value
+
+
+TEXT = """
+X = 1
+
+class Net:
+    def forward(self, x):
+        return x
+
+def build():
+    y = 2
+    def step():
+        return y
+    return step
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [(2, ""), (6, "Net.forward"), (9, "build"), (11, "build.<locals>.step"), (12, "build"), (99, "")],
+)
+def test_the_function_around_a_line(line: int, name: str) -> None:
+    assert function_at(TEXT, line) == name
+    assert function_at("not python (", line) == ""

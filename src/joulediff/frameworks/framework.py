@@ -92,6 +92,8 @@ class Switches:
     """Settings that each operator has a field for; they decide which operators run, not how an operator runs."""
     getters: Mapping[str, str] = field(default_factory=dict)
     """Functions in source code that return a setting, and the setting."""
+    known_as: Mapping[str, str] = field(default_factory=dict)
+    """Settings whose recorded name is no name of the framework, and the function that sets each."""
     gradients: str | None = None
     """The setting that turns gradients on; one of `modes`."""
     group_aliases: Callable[[Iterable[str]], list[tuple[str, ...]]] = _group_each
@@ -272,10 +274,19 @@ def can_act(setting: str, ops: Sequence[Op]) -> bool:
     return all(switches.acts_on(setting, ops) for switches in known)
 
 
+def known_name(setting: str) -> str:
+    """Return the name that readers know a setting by: the function that sets it, where its own is not public."""
+    switches = switches_of(setting)
+    return setting if switches is None else switches.known_as.get(setting, setting)
+
+
 def setting_read_by(function: str) -> str | None:
-    """Return the setting that a framework's function returns; None for any other function."""
+    """Return the setting that a framework's function returns, or that is known by it; None for any other function."""
     switches = switches_of(function)
-    return None if switches is None else switches.getters.get(function)
+    if switches is None:
+        return None
+    known = {name: setting for setting, name in switches.known_as.items()}
+    return switches.getters.get(function) or known.get(function)
 
 
 def gradient_getter(run: Run) -> str | None:

@@ -38,6 +38,8 @@ from joulediff.session.time_limit import time_limit
 # A changed program may wait or loop for ever. Its step is captured within this time, or this many times the step's.
 STEP_LIMIT_S, SLOWER = 30.0, 100.0
 BUILD_LIMIT_S = 180.0
+# Two turns of the same program differ by no more than this share.
+MOST_DRIFT = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,8 @@ class LocalProgram(LiveProgram):
     def _try_variant(self, variant: Variant, seconds: float) -> tuple[VariantCost, Run]:
         found = self.run.measurement
         limit_s = STEP_LIMIT_S if found is None else max(STEP_LIMIT_S, SLOWER * found.step_s)
+        # Building the program again may change what both share, so it is measured before as well.
+        first = [self._measure_own(seconds)] if seconds > 0 else []
         with ExitStack() as stack:
             with time_limit(BUILD_LIMIT_S, "the changed program was not built"):
                 changed = self._build_variant(variant) if variant.files else self._set_variant(variant, stack)
@@ -175,7 +179,7 @@ class LocalProgram(LiveProgram):
                 difference=result_distance(self.run, run, is_read=is_read), settings=tuple(changed.settings)
             )
             if seconds > 0:
-                cost = self._measure_in_turns(cost, changed, begin, seconds)
+                cost = self._measure_in_turns(cost, first[0], changed, begin, seconds)
             return cost, run
 
     def _build_variant(self, variant: Variant) -> _Changed:
@@ -212,19 +216,20 @@ class LocalProgram(LiveProgram):
         return _Changed(self.step, active, begin, variant.settings)
 
     def _measure_in_turns(
-        self, cost: VariantCost, changed: _Changed, begin: Callable[[], None], seconds: float
+        self, cost: VariantCost, first: Measurement, changed: _Changed, begin: Callable[[], None], seconds: float
     ) -> VariantCost:
         def measure_changed() -> Measurement:
             with changed.active():
                 begin()
                 return self._measure_at_once(changed.step, seconds)
 
-        def measure_own() -> Measurement:
-            self.begin()
-            return self._measure_at_once(self.step, seconds)
-
-        turns = [measure() for measure in (measure_own, measure_changed, measure_changed, measure_own)]
-        before, after = combine(turns[0], turns[3]), combine(turns[1], turns[2])
+        after = combine(measure_changed(), measure_changed())
+        last = self._measure_own(seconds)
+        is_same = max(first.energy.joules, last.energy.joules) <= (1 + MOST_DRIFT) * min(
+            first.energy.joules, last.energy.joules
+        )
+        # A program that the other build has changed is measured by its first turn.
+        before = combine(first, last) if is_same else first
         return replace(
             cost,
             before=before.energy,
@@ -233,6 +238,10 @@ class LocalProgram(LiveProgram):
             after_s=after.step_s,
             is_measured=True,
         )
+
+    def _measure_own(self, seconds: float) -> Measurement:
+        self.begin()
+        return self._measure_at_once(self.step, seconds)
 
     def _measure_at_once(self, step: Step, seconds: float) -> Measurement:
         """Measure a step with the idle power of the recording, without a wait."""

@@ -6,6 +6,7 @@ name for the same lines: an argument, a layout, a call.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -17,10 +18,10 @@ from joulediff.diagnosis.lead import Lead, make_cause
 from joulediff.diagnosis.suggest import suggest_change, suggest_setting
 from joulediff.diagnosis.suspects.effect import Effect
 from joulediff.diagnosis.suspects.find_suspects import is_in_frames
-from joulediff.diagnosis.suspects.source_names import called_name, operator_name, to_value
+from joulediff.diagnosis.suspects.source_names import called_name, function_at, operator_name, to_value
 from joulediff.diagnosis.suspects.suspect import Differences, Suspect
 from joulediff.diagnosis.suspects.try_suspects import Tried
-from joulediff.frameworks.framework import group_switches
+from joulediff.frameworks.framework import group_switches, known_name
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import TOGETHER, CauseType, FindingKind
 from joulediff.model.pair import Pair, SideName, other_side, pair_from
@@ -86,7 +87,7 @@ def _setting_lead(
         return None
     known = {**other.set_places, **run.set_places}
     keys = [next((name for name in group if name in known), group[0]) for group in groups]
-    key = keys[0] if len(keys) == 1 else TOGETHER.join(keys)
+    key = TOGETHER.join(map(known_name, keys))
     value = run.settings.get(keys[0]) if len(keys) == 1 else TOGETHER.join(str(run.settings.get(k)) for k in keys)
     others = other.settings.get(keys[0]) if len(keys) == 1 else TOGETHER.join(str(other.settings.get(k)) for k in keys)
     places = Pair(set_place(comparison.a, keys[0]), set_place(comparison.b, keys[0]))
@@ -105,7 +106,9 @@ def _value_lead(comparison: Comparison, side: SideName, suspects: Sequence[Suspe
         key = first.name
         values = pair_from(side, run.settings.get(key), other.settings.get(key))
         places = Pair(set_place(comparison.a, key), set_place(comparison.b, key))
-        cause = make_cause("setting", key, values, places, (f"{key} is {values.a} in A and {values.b} in B",))
+        cause = make_cause(
+            "setting", known_name(key), values, places, (f"{key} is {values.a} in A and {values.b} in B",)
+        )
         return Lead("misconfiguration", cause, (), suggest_setting(cause, side))
     leaves = {leaf.name: leaf for leaf in differing_leaves(comparison)}
     chosen = [leaves[each.name] for each in suspects]
@@ -153,11 +156,15 @@ def _named_by_evidence(edit: Edit, side: SideName, leads: Sequence[Lead]) -> Lea
         is_here = place is not None and place.file == edit.path and edit.line <= place.line <= edit.end_line
         is_context = bool(edit.context) and cause.type == "setting"
         is_better = cause.type in _PRECISE or (edit.kind == "code" and cause.type != "kernel")
-        # A count of operators is no name that a reader could search for.
-        is_name = cause.key is not None and " " not in cause.key.replace(TOGETHER, "")
-        if is_name and (is_context or (is_here and is_better)):
+        if cause.key is not None and (is_context or (is_here and is_better and _is_written(cause.key, edit))):
             return lead.with_evidence("the lines were changed alone, as in the other program")
     return None
+
+
+def _is_written(key: str, edit: Edit) -> bool:
+    """Return whether the lines of an edit hold the last word of a key: what is named was changed."""
+    word = re.split(r"\W+", key.removesuffix("()"))[-1]
+    return bool(word) and re.search(rf"\b{re.escape(word)}\b", f"{edit.value_a} {edit.value_b}") is not None
 
 
 def _layout_lead(differences: Differences, edits: Sequence[Edit], side: SideName, leads: Sequence[Lead]) -> Lead | None:
@@ -181,12 +188,16 @@ def _edit_lead(
     place: Place | None,
 ) -> Lead:
     first = edits[0]
+    lines = changed_lines(differences.files, first)
+    inside = [line for line in lines if _is_in_step(work, side, differences, first, line)]
     named = [_name(edit) for edit in edits]
     key = TOGETHER.join(dict.fromkeys(each[0] for each in named if each[0])) or None
     values = pair_from(side, _joined([each[1] for each in named]), _joined([each[2] for each in named]))
-    kind = _kind_of(work, side, first, effect)
+    kind = _kind_of(first, effect, is_in_step=bool(inside))
     type_: CauseType = "host" if kind == "host" else _TYPES[first.kind]
     mine, other = edit_places(differences, first)
+    if first.kind == "moved" and inside:
+        mine = _place(differences.files, first.path, inside[0], first.function)
     if place is not None and place.file == first.path and first.line < place.line <= first.end_line:
         mine = place  # of several lines, the one with the most energy
     places = pair_from(side, mine, other)
@@ -216,12 +227,12 @@ def _evidence(effect: Effect) -> str:
     return f"with the change {len(effect.removed)} different operators are gone, and {len(effect.added)} are new"
 
 
-def _kind_of(work: Investigation, side: SideName, edit: Edit, effect: Effect) -> FindingKind:
+def _kind_of(edit: Edit, effect: Effect, *, is_in_step: bool) -> FindingKind:
     if edit.context:
         return "misconfiguration"
-    if not _runs_in_step(work, side, edit):
+    if not is_in_step:
         # Another function or class, whose code the step runs.
-        is_other_code = edit.kind == "call" and not effect.is_nothing
+        is_other_code = edit.kind == "call" and not _is_chained(edit) and not effect.is_nothing
         return "api_misuse" if is_other_code else "misconfiguration"
     if effect.is_nothing:
         return "host"
@@ -231,15 +242,35 @@ def _kind_of(work: Investigation, side: SideName, edit: Edit, effect: Effect) ->
     return "redundant" if is_less and edit.kind == "code" else "api_misuse"
 
 
-def _runs_in_step(work: Investigation, side: SideName, edit: Edit) -> bool:
-    """Return whether an edit changes code that the step runs, and not only code that builds it."""
-    run = work.comparison.run(side)
-    if is_in_frames(run, edit):
+def _is_chained(edit: Edit) -> bool:
+    """Return whether one side only calls a method on what the other side has: `Net()` and `Net().eval()`."""
+    mine, other = ("".join((text or "").split()) for text in (edit.value_a, edit.value_b))
+    return mine.startswith(other) or other.startswith(mine)
+
+
+def changed_lines(files: Sequence[SourceFile], edit: Edit) -> list[int]:
+    """Return the lines of the expensive program that an edit changes, its own line first: a move has several."""
+    texts = {file.path: file.text for file in files}
+    found = [edit.line]
+    for patch in edit.patches:
+        text = texts.get(patch.path)
+        if text is not None and patch.path == edit.path and patch.start < patch.end:
+            skipped = len(text[patch.start : patch.end]) - len(text[patch.start : patch.end].lstrip())
+            found.append(1 + text.count("\n", 0, patch.start + skipped))
+    return list(dict.fromkeys(found))
+
+
+def _is_in_step(work: Investigation, side: SideName, differences: Differences, edit: Edit, line: int) -> bool:
+    """Return whether the step runs the code at a line, and not only the code that builds the program."""
+    text = next((file.text for file in differences.files if file.path == edit.path), "")
+    function = function_at(text, line)
+    at = replace(edit, line=line, end_line=max(line, edit.end_line), function=function)
+    if is_in_frames(work.comparison.run(side), at):
         return True
-    if not edit.function or edit.function.rpartition(".")[2] in _BUILDERS:
+    if not function or function.rpartition(".")[2] in _BUILDERS:
         return False
     try:
-        return work.live[side].trace_lines(Target(edit.path, edit.function, edit.line)) is not None
+        return work.live[side].trace_lines(Target(edit.path, function, line)) is not None
     except (JoulediffError, NotImplementedError):
         return False
 

@@ -197,7 +197,7 @@ class Search:
             return "no less energy", saved_j
         if cost.difference is None or not cost.difference <= self.max_difference:
             return "outputs differ", saved_j
-        is_near = share.value <= (1 + NEAR_SHARE) * (1 - extra)
+        is_near = share.low <= (1 + NEAR_SHARE) * (1 - extra) * (1 + self.other.half_width_share)
         return ("explains" if is_near and saved >= _MOST_SHARE * extra else "helps"), saved_j
 
     def _is_unclear(self, cost: VariantCost) -> bool:

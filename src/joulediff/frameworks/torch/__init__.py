@@ -70,6 +70,7 @@ FRAMEWORK = Framework(
         facts=table.FACTS,
         modes=table.MODES,
         getters={f"{table.PREFIX}{table.BY_NAME[name].getter}": name for name in table.MODES},
+        known_as={each.name: each.known_as for each in table.SWITCHES if each.known_as is not None},
         gradients=table.GRADIENTS,
         group_aliases=group_aliases,
         advice=_advice,

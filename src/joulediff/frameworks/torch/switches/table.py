@@ -64,6 +64,8 @@ class Switch:
     rank: int | None = None
     """Place among its aliases: 0 is the name that readers know best."""
     setters: tuple[Setter, ...] = ()
+    known_as: str | None = None
+    """The function that readers know, where the recorded name is no name of PyTorch."""
 
     @property
     def path(self) -> str:
@@ -141,6 +143,15 @@ SWITCHES: tuple[Switch, ...] = (
         core=("_get_deterministic_algorithms",),
         is_tracked=True,
         setters=(Setter("use_deterministic_algorithms", 0, "mode"), _DEBUG_MODE),
+        known_as="torch.use_deterministic_algorithms",
+    ),
+    Switch(
+        "torch.anomaly_detection.enabled",
+        "functions",
+        getter="is_anomaly_enabled",
+        setter="set_anomaly_enabled",
+        setters=(Setter("autograd.set_detect_anomaly", 0, "mode"), Setter("set_anomaly_enabled", 0, "enabled")),
+        known_as="torch.autograd.set_detect_anomaly",
     ),
     Switch(
         "torch.deterministic.warn_only",
