@@ -52,10 +52,18 @@ class Table(LiveProgram):
         return cost, EMPTY
 
 
+@dataclass
+class Cheap(LiveProgram):
+    joules: float
+
+    def measure(self, **_: object) -> Measurement:  # type: ignore[override]
+        return measurement(energy=energy(self.joules))
+
+
 def explain(program: Table, count: int) -> Explained:
     suspects = tuple(Suspect(f"s{at} changed", f"s{at}", settings={f"s{at}": True}) for at in range(count))
     search = Search(
-        Differences(suspects), program, LiveProgram(), energy(WHOLE_J), energy(OTHER_J), 0.01, 1e-3, ProgressListener()
+        Differences(suspects), program, Cheap(OTHER_J), energy(WHOLE_J), energy(OTHER_J), 0.01, 1e-3, ProgressListener()
     )
     return search.explain()
 
@@ -131,14 +139,6 @@ def test_an_unclear_change_is_measured_longer() -> None:
 def test_a_part_alone_does_not_hide_what_explains_together() -> None:
     found = explain(Table(saves={"s0": 1.0}, together=(("s0", "s1"), 5.0)), 2)
     assert found.is_all and chosen(found) == [(0, 1)]
-
-
-@dataclass
-class Cheap(LiveProgram):
-    joules: float
-
-    def measure(self, **_: object) -> Measurement:  # type: ignore[override]
-        return measurement(energy=energy(self.joules))
 
 
 @pytest.mark.parametrize(("now_j", "explains"), [(OTHER_J, True), (1.0, False)])

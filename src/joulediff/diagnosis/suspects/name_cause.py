@@ -17,7 +17,7 @@ from joulediff.diagnosis.evidence.state import Leaf, describe_leaf, differing_le
 from joulediff.diagnosis.lead import Lead, make_cause
 from joulediff.diagnosis.suggest import suggest_change, suggest_setting
 from joulediff.diagnosis.suspects.effect import Effect
-from joulediff.diagnosis.suspects.find_suspects import is_in_frames
+from joulediff.diagnosis.suspects.find_suspects import is_in_frames, text_of
 from joulediff.diagnosis.suspects.source_names import called_name, function_at, operator_name, to_value
 from joulediff.diagnosis.suspects.suspect import Differences, Suspect
 from joulediff.diagnosis.suspects.try_suspects import Tried
@@ -37,6 +37,7 @@ _BUILDERS = ("__init__", "__new__", "__post_init__")
 _SETTING_KINDS = ("value", "left_out", "added")
 # Evidence that names more than the call that differs.
 _PRECISE: tuple[CauseType, ...] = ("argument", "layout", "repetition", "shape")
+_CHIEF = ("left_out", "moved", "call", "code", "value", "argument", "added", "support")
 _TYPES: dict[str, CauseType] = {
     "argument": "argument",
     "value": "code",
@@ -65,15 +66,25 @@ def name_cause(
             return found
     if suspects[0].edit is None:
         return _value_lead(work.comparison, side, suspects)
-    edits = [differences.edits[each.edit] for each in suspects if each.edit is not None]
+    edits = differences.edits_of(tried.chosen)
+    inside = {at: _lines_in_step(work, side, differences, edit) for at, edit in enumerate(edits)}
+    chief = min(range(len(edits)), key=lambda at: (not inside[at], _rank(edits[at])))
+    main, lines = edits[chief], inside[chief]
     found = None
     if len(edits) == 1:
-        found = _named_by_state(work.comparison, side, differences, edits[0])
-        found = found or _named_by_evidence(edits[0], side, leads)
+        found = _named_by_state(work.comparison, side, differences, main)
+        found = found or _named_by_evidence(main, side, leads)
     found = found or _layout_lead(differences, edits, side, leads)
     if found is not None:
         return found
-    return _edit_lead(work, side, differences, edits, effect, place)
+    lead = _edit_lead(side, differences, main, lines, effect, place)
+    others = [text_of(edit) for at, edit in enumerate(edits) if at != chief]
+    return lead.with_evidence(f"changed with it: {'; '.join(others)}") if others else lead
+
+
+def _rank(edit: Edit) -> tuple[bool, int]:
+    """Return the order in which edits that were changed together name their cause: lost calls come first."""
+    return (called_name(edit.value_a) is None, _CHIEF.index(edit.kind))
 
 
 def _setting_lead(
@@ -180,19 +191,15 @@ def _layout_lead(differences: Differences, edits: Sequence[Edit], side: SideName
 
 
 def _edit_lead(
-    work: Investigation,
     side: SideName,
     differences: Differences,
-    edits: Sequence[Edit],
+    first: Edit,
+    inside: Sequence[int],
     effect: Effect,
     place: Place | None,
 ) -> Lead:
-    first = edits[0]
-    lines = changed_lines(differences.files, first)
-    inside = [line for line in lines if _is_in_step(work, side, differences, first, line)]
-    named = [_name(edit) for edit in edits]
-    key = TOGETHER.join(dict.fromkeys(each[0] for each in named if each[0])) or None
-    values = pair_from(side, _joined([each[1] for each in named]), _joined([each[2] for each in named]))
+    key, *texts = _name(first)
+    values = pair_from(side, *texts)
     kind = _kind_of(first, effect, is_in_step=bool(inside))
     type_: CauseType = "host" if kind == "host" else _TYPES[first.kind]
     mine, other = edit_places(differences, first)
@@ -201,7 +208,7 @@ def _edit_lead(
     if place is not None and place.file == first.path and first.line < place.line <= first.end_line:
         mine = place  # of several lines, the one with the most energy
     places = pair_from(side, mine, other)
-    cause = make_cause(type_, key, values, places, (_evidence(effect),))
+    cause = make_cause(type_, key or None, values, places, (_evidence(effect),))
     return Lead(kind, cause, (), suggest_change(cause, side, first))
 
 
@@ -258,6 +265,12 @@ def changed_lines(files: Sequence[SourceFile], edit: Edit) -> list[int]:
             skipped = len(text[patch.start : patch.end]) - len(text[patch.start : patch.end].lstrip())
             found.append(1 + text.count("\n", 0, patch.start + skipped))
     return list(dict.fromkeys(found))
+
+
+def _lines_in_step(work: Investigation, side: SideName, differences: Differences, edit: Edit) -> list[int]:
+    """Return the changed lines that the step runs."""
+    lines = changed_lines(differences.files, edit)
+    return [line for line in lines if _is_in_step(work, side, differences, edit, line)]
 
 
 def _is_in_step(work: Investigation, side: SideName, differences: Differences, edit: Edit, line: int) -> bool:

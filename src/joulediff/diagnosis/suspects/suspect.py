@@ -47,6 +47,12 @@ class Differences:
             return Variant(files=apply_edits(self.files, wanted), first=self.first)
         return Variant(state=_merged(each.state for each in suspects), settings=_merged(e.settings for e in suspects))
 
+    def edits_of(self, chosen: Iterable[int]) -> list[Edit]:
+        """Return the edits of suspects, and those that they need, without names that only support them."""
+        wanted = [at for each in sorted(chosen) if (at := self.suspects[each].edit) is not None]
+        needed = [at for at in close_over_needs(self.edits, wanted) if at not in wanted]
+        return [self.edits[at] for at in (*wanted, *needed) if self.edits[at].kind != "support" or at in wanted]
+
     def text_of(self, chosen: Sequence[int]) -> str:
         """Return the changes in words."""
         return "; ".join(self.suspects[at].text for at in sorted(chosen))

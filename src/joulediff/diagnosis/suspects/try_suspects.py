@@ -12,7 +12,7 @@ from typing import Literal
 
 from joulediff.diagnosis.suspects.suspect import Differences
 from joulediff.frameworks.jobs import LiveProgram, VariantCost
-from joulediff.model.energy import Energy, ratio
+from joulediff.model.energy import Energy, Ratio, ratio
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import Trial
 from joulediff.model.progress import ProgressListener
@@ -111,6 +111,8 @@ class Search:
             found = self._try(everyone)
             if found is not None and found.outcome == "explains":
                 return Explained((found,), is_all=True)
+            if found is not None and found.outcome == "helps" and not helping:
+                return Explained((found,), is_all=False)
         unequal = [each for each in self._singles(everyone) if each.outcome == "outputs differ" and each.saves]
         return Explained(tuple(helping or unequal[:1]), is_all=False)
 
@@ -192,13 +194,14 @@ class Search:
         if share is None:
             return "failed", 0.0
         saved, extra = 1 - share.value, self._extra_share(cost)
+        if not self._is_near(share, extra) and saved >= _MOST_SHARE * extra:
+            extra = self._extra_now(cost)
         saved_j = self.whole.joules * saved
         if share.high >= 1 or saved < _LEAST_SHARE * extra:
             return "no less energy", saved_j
         if cost.difference is None or not cost.difference <= self.max_difference:
             return "outputs differ", saved_j
-        is_near = share.low <= (1 + NEAR_SHARE) * (1 - extra) * (1 + self.other.half_width_share)
-        return ("explains" if is_near and saved >= _MOST_SHARE * extra else "helps"), saved_j
+        return ("explains" if self._is_near(share, extra) and saved >= _MOST_SHARE * extra else "helps"), saved_j
 
     def _is_unclear(self, cost: VariantCost) -> bool:
         """Return whether a change saves a part of the difference that may be noise."""
@@ -212,6 +215,17 @@ class Search:
         """
         recorded = 1 - self.other.joules / self.whole.joules
         if cost.before is None or abs(cost.before.joules / self.whole.joules - 1) <= _DRIFT_SHARE:
+            return recorded
+        return self._extra_now(cost)
+
+    def _is_near(self, share: Ratio, extra: float) -> bool:
+        """Return whether the energy falls to within 10 % of the cheap program's, by the intervals of both."""
+        return share.low <= (1 + NEAR_SHARE) * (1 - extra) * (1 + self.other.half_width_share)
+
+    def _extra_now(self, cost: VariantCost) -> float:
+        """Return the difference as it is now: a profiler that ran may have left both programs slower."""
+        recorded = 1 - self.other.joules / self.whole.joules
+        if cost.before is None:
             return recorded
         if self.other_again is None:
             try:
