@@ -47,7 +47,7 @@ def name(texts: tuple[str, str], values: tuple[Any, Any], lines: tuple[int, int]
     work = Investigation(comparison_of(*runs), [], Thresholds(), live, ProgressListener())
     differences = Differences((Suspect("changed", edits[0].key, edit=0),), a, b, edits)
     tried = Tried((0,), "explains", Trial("changed", None, None, None))
-    return name_cause(work, "a", differences, tried, Effect(frozenset(), frozenset()), [])
+    return name_cause(work, "a", differences, tried, Effect(frozenset(), frozenset()), [], None)
 
 
 ENABLED, NOTHING = program("    model.checkpointing_enable()\n"), program("")

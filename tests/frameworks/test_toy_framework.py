@@ -83,7 +83,7 @@ def line_with(text: str) -> int:
 def test_its_programs_are_recorded() -> None:
     run = record(build_wasteful)
     assert [(each.name, each.status) for each in run.passes] == [
-        (name, "done") for name in ("metered", "traced", "captured", "replayed")
+        (name, "done") for name in ("metered", "sampled", "traced", "captured", "replayed")
     ]
     assert [op.name for op in run.ops] == ["toy::matmul", "toy::add", "toy::exp"]
     assert [kernel.name for kernel in run.kernels] == ["gemm_strided", "add", "exp_exact"]
@@ -105,14 +105,12 @@ def test_an_input_of_other_strides_is_found(diff: Diff) -> None:
     assert found.cost.delta_j == pytest.approx(toy.KERNELS["gemm"].energy_j() + 2e-3 * toy.card.idle_w, rel=0.1)
 
 
-def test_a_switch_and_the_line_that_sets_it_are_found(diff: Diff) -> None:
-    (found,) = [each for each in diff.findings if each.cause.type == "setting"]
-    assert found.region == "exp"
-    assert (found.cause.key, found.cause.value_a, found.cause.value_b) == (FAST_MATH, False, True)
-    assert found.cause.location_a is not None and found.cause.location_b is not None
-    assert found.cause.location_a.line == line_with("toy.set_fast_math(False)")
-    assert found.cause.location_b.text == "toy.set_fast_math(True)"
-    assert f"Set {FAST_MATH} to True" in found.suggestion
+def test_a_switch_and_the_line_that_sets_it_are_told_beside_the_findings(diff: Diff) -> None:
+    (found,) = diff.also_differs
+    assert (found.name, found.a, found.b) == (FAST_MATH, False, True)
+    assert found.location_a is not None and found.location_b is not None
+    assert found.location_a.line == line_with("toy.set_fast_math(False)")
+    assert found.location_b.text == "toy.set_fast_math(True)"
 
 
 def test_work_that_is_the_same_is_no_finding(diff: Diff) -> None:

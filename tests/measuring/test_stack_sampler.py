@@ -144,7 +144,7 @@ def test_calls_of_c_and_pure_python_have_their_share_of_the_time() -> None:
     def collecting() -> None:
         gc.collect()
 
-    timed, sampled = measured({"sorting": sorting, "python": python, "collecting": collecting}, steps=150)
+    timed, sampled = measured({"sorting": sorting, "python": python, "collecting": collecting}, steps=40)
     assert sampled == {name: pytest.approx(share, abs=0.07) for name, share in timed.items()}
 
 

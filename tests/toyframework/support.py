@@ -273,6 +273,12 @@ class Trials:
     def without_sync(self, step: Step, *, file: str, line: int) -> AbstractContextManager[Step]:
         raise JoulediffError("the toy framework never waits")
 
+    def refuse_change(self) -> None:
+        raise JoulediffError("a program of the toy framework is not changed")
+
+    def build_again(self, build: Callable[[], Step], first: Mapping[str, Setting]) -> tuple[Step, dict[str, Setting]]:
+        raise JoulediffError("a program of the toy framework is not built again")
+
     def prepare_job(self, job: Job) -> PreparedJob:
         run = self._runs[job.run]
         flow = Dataflow(run, job.ops)

@@ -158,10 +158,10 @@ def test_each_pass_and_each_collection_for_replay_begins_with_the_first_state(ra
     record(
         look, seconds=0.02, **{**QUICK, "replay": True}, replay_seconds=0.1, checkpoint=lambda _: done.append(len(seen))
     )
-    assert len(done) == 4
-    assert done[3] == done[2] + 1, "the call for the inputs of replay"
+    assert len(done) == 5
+    assert done[4] == done[3] + 1, "the call for the inputs of replay"
     first = 0 if ran else 1  # a fresh optimizer makes its state in a call before
-    assert all(each == seen[first] for each in seen[done[0] :])
+    assert all(each == seen[first] for each in seen[done[1] :])
     assert seen[first + 1] != seen[first]
 
 
@@ -505,7 +505,7 @@ def test_a_tensor_that_cannot_be_written_is_an_error_of_the_pass(monkeypatch: py
 
     monkeypatch.setattr(states._Kept, "put_back", refuse)
     run = recorded(step)[0]
-    assert [each.status for each in run.passes] == ["done", "failed", "failed"]
+    assert [each.status for each in run.passes] == ["done", "failed", "failed", "failed"]
     assert "the initial state of the step cannot be restored: device lost" in (run.passes[1].note or "")
     with pytest.raises(JoulediffError), keep_state(step) as state:
         step()

@@ -30,6 +30,11 @@ class Effect:
         """Whether the step runs the same operators with and without the change."""
         return not self.removed and not self.added
 
+    @property
+    def only_removes(self) -> bool:
+        """Whether every new operator is one that is gone in another form, such as on another layout."""
+        return {key[0] for key in self.added} <= {key[0] for key in self.removed}
+
     def affects(self, comparison: Comparison, side: SideName, row: RowComparison) -> bool:
         """Return whether a row has an operator of the expensive side that is gone, or one of the cheap side's new."""
         mine = self._has(comparison.run(side), _ops(row, side), self.removed)

@@ -243,10 +243,15 @@ def _kind_of(edit: Edit, effect: Effect, *, is_in_step: bool) -> FindingKind:
         return "api_misuse" if is_other_code else "misconfiguration"
     if effect.is_nothing:
         return "host"
-    if edit.kind in ("left_out", "moved"):
+    if edit.kind in ("left_out", "moved") or (edit.kind == "call" and _is_extra(edit) and effect.only_removes):
         return "redundant"
     is_less = not effect.added
     return "redundant" if is_less and edit.kind == "code" else "api_misuse"
+
+
+def _is_extra(edit: Edit) -> bool:
+    """Return whether the expensive side only calls a method more: `x.t().contiguous()` and `x.t()`."""
+    return _is_chained(edit) and len(edit.value_a or "") > len(edit.value_b or "")
 
 
 def _is_chained(edit: Edit) -> bool:

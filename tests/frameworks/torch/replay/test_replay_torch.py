@@ -738,7 +738,7 @@ def test_a_recording_leaves_the_program_as_that_many_steps_do(build: Step, no_me
     after = draws()
     assert torch.equal(before[0], after[0])
     assert before[1:] == after[1:]
-    assert [each.status for each in run.passes] == ["done"] * 4
+    assert [each.status for each in run.passes] == ["done"] * 5
     measured = [row for row in run.replays if row.energy_j is not None]
     assert len(measured) > 5
     assert {row.inputs for row in measured} == {"real"}
@@ -761,7 +761,7 @@ def test_an_operator_that_fails_does_not_keep_others_from_being_measured(own_ops
         return torch.ops.joulediff_replay_tests.twice(y)
 
     def begin_replay(run: Run) -> None:
-        if len(run.passes) == 3:
+        if len(run.passes) == 4:
             own_ops["replay"] = True
 
     run = record(step, **QUICK, checkpoint=begin_replay)
@@ -791,7 +791,7 @@ def test_inputs_that_do_not_fit_at_once_are_collected_in_lots(
     rows = [row for row in run.replays if run.ops[row.op].name == "aten::sin" and row.energy_j is not None]
     assert len(rows) == 6
     assert {row.inputs for row in rows} == {"real", "drawn"}
-    assert before[3] - before[2] == 4, "the step ran once for each lot, and not for drawn inputs"
+    assert before[4] - before[3] == 4, "the step ran once for each lot, and not for drawn inputs"
     monkeypatch.setattr(TorchReplayer, "budget_bytes", lambda *_: 100)
     run = record(step, **QUICK)
     notes = {row.note for row in run.replays if run.ops[row.op].name == "aten::sin"}
@@ -806,9 +806,9 @@ def test_a_step_that_lacks_the_memory_of_kept_inputs_is_replayed_without_them(er
     def step() -> torch.Tensor:
         y = x.sin()
         held.append(weakref.ref(y))
-        if seen and len(seen[-1].passes) == 3 and error is not None:
+        if seen and len(seen[-1].passes) == 4 and error is not None:
             raise error
-        if seen and len(seen[-1].passes) == 3:
+        if seen and len(seen[-1].passes) == 4:
             torch.empty(2**60, dtype=torch.uint8)
         return y.cos()
 
@@ -849,6 +849,7 @@ def test_joules_of_every_operator(tmp_path: Path) -> None:
     run = record(lambda: (a @ a).relu_(), **{**QUICK, "seconds": 0.3}, path=tmp_path / "run.jd")
     assert [(each.name, each.status) for each in run.passes] == [
         ("metered", "done"),
+        ("sampled", "done"),
         ("traced", "done"),
         ("captured", "done"),
         ("replayed", "done"),
