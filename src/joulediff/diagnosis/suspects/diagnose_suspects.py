@@ -129,7 +129,7 @@ def _draft(
         side,
         energies,
         delta_j=difference_j(energies.of(side), energies.of(other_side(side))),
-        p_value=min((work.rows[at].p_value or 0.0 for at in ordered), default=None),
+        p_value=min((p for at in ordered if (p := work.rows[at].p_value) is not None), default=None),
         times_s=pair_from(side, times.before_s, times.after_s),
         difference=tried.cost.difference,
     )

@@ -13,7 +13,7 @@ from dataclasses import replace
 from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.draft import Investigation
 from joulediff.diagnosis.evidence.recorded_settings import set_place
-from joulediff.diagnosis.evidence.state import Leaf, describe_leaf, differing_leaves, is_set_at
+from joulediff.diagnosis.evidence.state import describe_leaf, differing_leaves, is_set_at
 from joulediff.diagnosis.lead import Lead, make_cause
 from joulediff.diagnosis.suggest import suggest_change, suggest_setting
 from joulediff.diagnosis.suspects.effect import Effect
@@ -99,13 +99,12 @@ def _setting_lead(
     known = {**other.set_places, **run.set_places}
     keys = [next((name for name in group if name in known), group[0]) for group in groups]
     key = TOGETHER.join(map(known_name, keys))
-    value = run.settings.get(keys[0]) if len(keys) == 1 else TOGETHER.join(str(run.settings.get(k)) for k in keys)
-    others = other.settings.get(keys[0]) if len(keys) == 1 else TOGETHER.join(str(other.settings.get(k)) for k in keys)
+    mine, others = (_joined([each.settings.get(name) for name in keys]) for each in (run, other))
     places = Pair(set_place(comparison.a, keys[0]), set_place(comparison.b, keys[0]))
     if suspect.edit is not None:
-        mine, its = edit_places(differences, differences.edits[suspect.edit])
-        places = pair_from(side, mine, places.of(other_side(side)) or its)
-    cause = make_cause("setting", key, pair_from(side, value, others), places, (f"changed alone: {suspect.text}",))
+        here, there = edit_places(differences, differences.edits[suspect.edit])
+        places = pair_from(side, here, places.of(other_side(side)) or there)
+    cause = make_cause("setting", key, pair_from(side, mine, others), places, (f"changed alone: {suspect.text}",))
     return Lead("misconfiguration", cause, (), suggest_setting(cause, side))
 
 
@@ -126,13 +125,8 @@ def _value_lead(comparison: Comparison, side: SideName, suspects: Sequence[Suspe
     key = TOGETHER.join(leaf.name for leaf in chosen)
     values = Pair(_joined([x.value_a for x in chosen]), _joined([x.value_b for x in chosen]))
     places = Pair(chosen[0].place_a, chosen[0].place_b)
-    cause = make_cause("state", key, values, places, tuple(_leaf_text(leaf) for leaf in chosen))
+    cause = make_cause("state", key, values, places, tuple(describe_leaf(leaf) for leaf in chosen))
     return Lead("misconfiguration", cause, (), suggest_setting(cause, side))
-
-
-def _leaf_text(leaf: Leaf) -> str:
-    more = f" and {len(leaf.paths) - 1} more" if len(leaf.paths) > 1 else ""
-    return f"{leaf.paths[0]}{more} is {leaf.value_a} in A and {leaf.value_b} in B"
 
 
 def _joined(values: Sequence[Setting]) -> Setting:
