@@ -16,11 +16,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
@@ -37,7 +35,7 @@ from joulediff.model.diff import Diff
 from joulediff.model.energy import Ratio
 from joulediff.model.finding import Finding, FindingKind
 from joulediff.model.options import CASE_OPTIONS
-from joulediff.model.progress import ProgressListener
+from joulediff.model.progress import StageTimes
 from joulediff.version import __version__
 
 if sys.version_info >= (3, 11):
@@ -52,7 +50,6 @@ CLASSES = (
     *("argument", "shape", "state", "host", "repetition", "setting", "layout", "call", "redundancy"),
     *("optimizer", "training", "systems"),
 )
-_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
@@ -281,23 +278,6 @@ def _place_text(diff: Diff | None) -> str | None:
     return None if place is None else f"({Path(place.file).name}:{place.line} {place.text or ''})"
 
 
-class Stopwatch(ProgressListener):
-    """Sums the seconds of each stage; numbers in the text of a stage are left out."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
-        self._stage, self._since_s = "starting", time.monotonic()
-
-    def stage(self, text: str, share: float | None = None) -> None:  # noqa: ARG002
-        self.stop()
-        self._stage = _NUMBER.sub("#", text)
-
-    def stop(self) -> None:
-        now_s = time.monotonic()
-        self.seconds[self._stage] += now_s - self._since_s
-        self._since_s = now_s
-
-
 def show(record: Record) -> None:
     """Print a record in a line, and below it what is not right."""
     ratio = "" if record.ratio is None else step_text(Ratio(*record.ratio))
@@ -363,14 +343,14 @@ def main(words: Sequence[str] | None = None) -> int:
     commit = find_commit() if chosen.commit is None else chosen.commit
     records, begin_s, watches = [], time.monotonic(), {}
 
-    def open_listener(_: int, job: Job) -> Stopwatch:
-        return watches.setdefault(id(job), Stopwatch())
+    def open_listener(_: int, job: Job) -> StageTimes:
+        return watches.setdefault(id(job), StageTimes())
 
     with closing(run_all(jobs, open_listener, limit_s=chosen.limit)) as running:
         for job, result in running:
             if result.judgement.outcome == "not run":
                 continue
-            watch = watches.setdefault(id(job), Stopwatch())
+            watch = watches.setdefault(id(job), StageTimes())
             watch.stop()
             record = make_record(pairs[job.case.id], job, result, watch.seconds, commit)
             records.append(record)
