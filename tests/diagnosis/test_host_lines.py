@@ -51,7 +51,7 @@ Path = Sequence[tuple[str, ...]]
 def host_run(
     source: str, times: dict[tuple[Any, ...], float], *, steps: int = 100, gc: Sequence[str] = (), **changes: Any
 ) -> Run:
-    """Return a run whose host spends so many milliseconds a step in call paths of lines of the source."""
+    """Return a run with the given host time, in milliseconds a step, for each line of the source."""
     run = record(program, costs({"mm": 0.3}), rest_w=100.0, step_s=changes.pop("step_s", STEP_S))
     lines = [line.strip() for line in source.splitlines()]
     frames: list[Frame] = list(run.frames)

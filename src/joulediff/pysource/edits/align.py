@@ -135,7 +135,7 @@ class Aligner:
         score = likeness(self.labels(x), self.labels(y))
         targets = [self._shapes.of(each) for each in targets_of(x)]
         if targets and targets == [self._shapes.of(each) for each in targets_of(y)]:
-            # Several assignments to one variable are told apart by their values.
+            # Several assignments to one variable are distinguished by their values.
             score += _SAME_TARGET
         if is_single and isinstance(x, (ast.Return, ast.Raise)):
             score = max(score, _LIKE)
