@@ -7,14 +7,15 @@ part of its cost.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from joulediff.diagnosis.build import describe_work, make_confirmation_of_step, make_cost
 from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.diagnosis.diagnose_rows import typical_region
-from joulediff.diagnosis.draft import NO_WORK, Draft, Investigation
+from joulediff.diagnosis.draft import Draft, Investigation
 from joulediff.diagnosis.evidence.find_leads import find_leads
 from joulediff.diagnosis.evidence.host import find_around
-from joulediff.diagnosis.lead import Lead, make_subject
+from joulediff.diagnosis.lead import make_subject
 from joulediff.diagnosis.significance import RowComparison, is_different, may_differ
 from joulediff.diagnosis.suspects.effect import Effect, find_effect
 from joulediff.diagnosis.suspects.find_suspects import find_differences
@@ -22,7 +23,7 @@ from joulediff.diagnosis.suspects.name_cause import name_cause
 from joulediff.diagnosis.suspects.suspect import Differences
 from joulediff.diagnosis.suspects.try_suspects import NEAR_SHARE, Explained, Search, Tried, largest_first
 from joulediff.model.energy import Energy, add_known, costlier_side, difference_j, joules_of, ratio, shift
-from joulediff.model.finding import Proof
+from joulediff.model.finding import Cost, Proof, Region
 from joulediff.model.pair import SIDES, Pair, SideName, other_side, pair_from
 
 # A cost by rows is used if it is at least this share of what the change saves.
@@ -112,59 +113,83 @@ def _draft(
 ) -> Draft:
     comparison = work.comparison
     is_only = found.is_all and len(found.causes) == 1
-    mine = [at for at in rows if work.rows[at].expensive == side and _has_ops(work.rows[at], side)]
-    chief = max(mine, key=lambda at: abs(work.rows[at].delta_j), default=None)
-    ordered = [*([] if chief is None else [chief]), *(at for at in rows if at != chief)]
-    row = None if chief is None else work.rows[chief]
-    region = None if row is None else typical_region(comparison, row)
-    leads: list[Lead] = [] if region is None else find_leads(make_subject(comparison, region, side))
-    place = None if region is None else make_subject(comparison, region, side).place(side)
-    lead = name_cause(work, side, differences, tried, effect, leads, place)
+    ordered = _chief_first(work, side, rows)
+    region = _chief_region(work, side, ordered)
+    subject = None if region is None else make_subject(comparison, region, side)
+    leads = [] if subject is None else find_leads(subject)
+    lead = name_cause(work, side, differences, tried, effect, leads, None if subject is None else subject.place(side))
     by_rows, holds_around = _energies(work, side, [work.rows[at] for at in ordered], tried, is_only=is_only)
     energies = by_rows or _measured(comparison, side, tried, is_only=is_only)
-    holds_around = holds_around or (by_rows is None and is_only)
-    times = tried.cost
-    cost = make_cost(
-        comparison,
-        side,
-        energies,
-        delta_j=difference_j(energies.of(side), energies.of(other_side(side))),
-        p_value=min((p for at in ordered if (p := work.rows[at].p_value) is not None), default=None),
-        times_s=pair_from(side, times.before_s, times.after_s),
-        difference=tried.cost.difference,
-    )
-    is_slower = (times.after_s or 0.0) > (times.before_s or 0.0) * (1 + work.limits.slower)
     is_other = tried.outcome == "outputs differ"
     is_proven = not is_other and (found.is_all or (by_rows is not None and _explains_rows(side, by_rows, tried)))
     trials = [tried.trial, *([] if found.together is None else [found.together.trial])]
     confirmation = make_confirmation_of_step(comparison, side, trials, tried.saved_j)
-    return Draft(
+    draft = Draft(
         comparison,
         work.limits,
         side,
-        f"step: {lead.cause.key}" if row is None else row.group.name,
-        cost,
+        f"step: {lead.cause.key}",
+        _cost(work, side, energies, tried, ordered),
         lead,
-        where="" if row is None else row.group.where,
-        verdict="tradeoff" if is_other or is_slower else "waste",
-        work=NO_WORK if region is None else describe_work(comparison, region),
+        verdict="tradeoff" if is_other or _is_slower(work, tried) else "waste",
         proof=Proof("cause confirmed" if is_proven else "observed", confirmation),
         regions=tuple(number for at in ordered for number in work.rows[at].group.regions),
-        count=None if row is None else len(row.group.regions),
         rows=tuple(ordered),
-        holds_around=holds_around,
+        holds_around=holds_around or (by_rows is None and is_only),
         is_whole_cause=True,
     )
+    if region is None:
+        return draft
+    group = work.rows[ordered[0]].group
+    return replace(
+        draft,
+        name=group.name,
+        where=group.where,
+        work=describe_work(comparison, region),
+        count=len(group.regions),
+    )
+
+
+def _chief_first(work: Investigation, side: SideName, rows: Sequence[int]) -> list[int]:
+    """Return rows with the one that costs the expensive side the most extra energy first."""
+    mine = [at for at in rows if _is_costly(work.rows[at], side)]
+    chief = max(mine, key=lambda at: abs(work.rows[at].delta_j), default=None)
+    return [*([] if chief is None else [chief]), *(at for at in rows if at != chief)]
+
+
+def _chief_region(work: Investigation, side: SideName, ordered: Sequence[int]) -> Region | None:
+    """Return a typical region of the first row; None if no row costs the expensive side more."""
+    if not ordered or not _is_costly(work.rows[ordered[0]], side):
+        return None
+    return typical_region(work.comparison, work.rows[ordered[0]])
+
+
+def _is_costly(row: RowComparison, side: SideName) -> bool:
+    return row.expensive == side and any(ops_of(region, side) for region in row.members)
+
+
+def _cost(
+    work: Investigation, side: SideName, energies: Pair[Energy | None], tried: Tried, rows: Sequence[int]
+) -> Cost:
+    return make_cost(
+        work.comparison,
+        side,
+        energies,
+        delta_j=difference_j(energies.of(side), energies.of(other_side(side))),
+        p_value=min((p for at in rows if (p := work.rows[at].p_value) is not None), default=None),
+        times_s=pair_from(side, tried.cost.before_s, tried.cost.after_s),
+        difference=tried.cost.difference,
+    )
+
+
+def _is_slower(work: Investigation, tried: Tried) -> bool:
+    return (tried.cost.after_s or 0.0) > (tried.cost.before_s or 0.0) * (1 + work.limits.slower)
 
 
 def _explains_rows(side: SideName, energies: Pair[Energy | None], tried: Tried) -> bool:
     """Return whether the energy of the rows of a cause falls to within 10 % of the cheap side's."""
     left_j = joules_of(energies.of(side)) - tried.saved_j
     return left_j <= (1 + NEAR_SHARE) * joules_of(energies.of(other_side(side)))
-
-
-def _has_ops(row: RowComparison, side: SideName) -> bool:
-    return any(ops_of(region, side) for region in row.members)
 
 
 def _energies(
