@@ -121,6 +121,7 @@ class TorchRecorder:
             notes += _compare_outputs(self._outputs, _outputs_of(run, found.outputs))
         if self._traced is not None:
             run = _with_trace(run, self._traced, join(self._traced, found.ops, compiled_modules=found.compiled_modules))
+            notes += note_missing_kernels(run)
         return replace(run, notes=(*run.notes, *notes))
 
     def replayer(self, run: Run, begin: Callable[[], None]) -> Replayer:
@@ -140,6 +141,18 @@ def _to_text(place: Place) -> str:
 def _with_trace(run: Run, traced: Traced, joined: Joined) -> Run:
     notes = (*run.notes, *joined.notes) if run.ops else run.notes
     return replace(run, traced_s=traced.step_s, kernels=joined.kernels, waits=joined.waits, notes=notes)
+
+
+def note_missing_kernels(run: Run) -> list[str]:
+    """Return a note if operators computed on a GPU and the trace has no kernel of it."""
+    working = [op.device for op in run.ops if any(run.values[at].producer == op.id for at in (*op.outputs, *op.writes))]
+    devices = sorted({device for device in working if device.startswith("cuda")})
+    if not devices or any(kernel.device in devices for kernel in run.kernels):
+        return []
+    return [
+        f"the profiler recorded no kernel of {' or '.join(devices)}, so its operators have no joules: "
+        "allow GPU performance counters for this user, and end other profilers"
+    ]
 
 
 def _sign_outputs(output: object) -> Outputs:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import copy
 import gc
 import random
+import subprocess
+import sys
 import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -342,3 +345,16 @@ def test_buffers_are_not_given_to_autograd() -> None:
 
     capture_step(step)
     assert alive == [False]
+
+
+def test_capturing_a_program_without_the_compiler_does_not_load_it(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys, torch\n"
+        "from joulediff.frameworks.torch.capture.capture import capture_step\n"
+        "x = torch.ones(4, 4)\n"
+        "found = capture_step(lambda: (x @ x).relu())\n"
+        "print([op.name for op in found.ops], 'torch._dynamo' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['aten::mm', 'aten::relu'] False"

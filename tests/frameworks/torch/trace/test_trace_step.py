@@ -51,6 +51,16 @@ def test_the_step_is_traced_alone(matrix, folder):
     assert [*folder.glob("joulediff-*")] == []
 
 
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_the_profiler_records_the_kernels_of_a_gpu_that_the_program_uses(on_gpu, monkeypatch):
+    both = {torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA}
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: on_gpu)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: on_gpu)
+    monkeypatch.setattr(torch.autograd.profiler, "_supported_activities", lambda: both)
+    found = trace.make_profiler().kineto_activities
+    assert found == (both if on_gpu else {torch.profiler.ProfilerActivity.CPU})
+
+
 def test_a_long_step_is_traced_once(matrix, monkeypatch):
     monkeypatch.setattr(trace, "LIMIT_S", 0.0)
     calls = []

@@ -100,11 +100,15 @@ def make_mode(dispatch: Dispatch) -> Any:
 
 @contextmanager
 def compiled_as_written() -> Iterator[None]:
-    """Run compiled functions eagerly within the context."""
+    """Run compiled functions eagerly within the context.
+
+    A program that has not loaded the compiler has no compiled function. Setting the stance would load it: 800 modules,
+    3.5 s on an H200's machine (`benchmarks/live_diff.py`).
+    """
     import torch
 
     set_stance = getattr(torch.compiler, "set_stance", None)
-    if set_stance is None:
+    if set_stance is None or "torch._dynamo" not in sys.modules:
         yield  # older versions do that under a dispatch mode by themselves
         return
     with set_stance("force_eager"):
