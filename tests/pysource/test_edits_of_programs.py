@@ -73,6 +73,15 @@ def test_two_entries_of_one_file_that_share_a_helper() -> None:
     assert named(edits) == [("argument", "flag", 5)]
 
 
+@pytest.mark.parametrize("alias", ["slow", "fast"])
+def test_another_name_of_an_entry_is_no_difference(alias: str) -> None:
+    text = "def step(n, flag):\n    return n\n\ndef slow():\n    return step(3, True)\n\n"
+    text += f"def fast():\n    return step(3, False)\n\nbuild = {alias}\n"
+    edits = find_edits([own(text)], [own(text)], entries=("slow", "fast"))
+    assert named(edits) == [("argument", "flag", 5)]
+    assert named(find_edits([own(text)], [own(text)], entries=("fast", "slow"))) == [("argument", "flag", 8)]
+
+
 def test_entries_of_two_files_have_other_names() -> None:
     a = own("def slow(x):\n    return x.f(dim=1)\n")
     b = own("def fast(x):\n    return x.f(dim=2)\n", "b.py")

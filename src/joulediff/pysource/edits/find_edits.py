@@ -84,7 +84,9 @@ def _compare_files(
     if is_own and a.text == b.text and names[0] != names[1] and reached_a is not None and reached_b is not None:
         # Both programs are in one file: each is the definitions that its entry reaches.
         ignored = {name for name in _top_names(a.tree) if name in reached_b - reached_a}
-        b = _without(b, reached_a - reached_b)
+        aliases = {name for each in a.tree.body if _is_alias(each) for name in _names_of(each)}
+        a = _without(a, aliases - reached_a)
+        b = _without(b, (reached_a | aliases) - reached_b)
     elif a.text == b.text:
         return []
     elif reached_a is not None:
@@ -139,6 +141,9 @@ def _reached(files: dict[str, Parsed], entry: str) -> set[str] | None:
         for each in parsed.tree.body:
             if isinstance(each, DEFINITIONS):
                 definitions[each.name].append(each)
+            elif _is_alias(each):
+                for name in _names_of(each):
+                    definitions[name].append(each)
             elif not isinstance(each, ast.If) or module:
                 waiting.append(each)
     own = files.get("")
@@ -164,15 +169,28 @@ def _mentioned(node: ast.AST) -> Iterator[str]:
             yield from (alias.name for alias in each.names)
 
 
+def _is_alias(statement: ast.stmt) -> bool:
+    """Return whether a statement gives a definition another name, such as `build = plain`."""
+    return isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Name)
+
+
+def _names_of(statement: ast.stmt) -> list[str]:
+    """Return the names that a definition or an alias of one sets."""
+    if isinstance(statement, DEFINITIONS):
+        return [statement.name]
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return [name for target in targets for name in _mentioned(target)]
+
+
 def _top_names(tree: ast.Module) -> list[str]:
     return [each.name for each in tree.body if isinstance(each, DEFINITIONS)]
 
 
 def _without(parsed: Parsed, names: set[str]) -> Parsed:
-    """Return the file without top-level definitions. Lines keep their numbers."""
+    """Return the file without top-level definitions and aliases of them. Lines keep their numbers."""
     text = parsed.text
     for each in parsed.tree.body:
-        if isinstance(each, DEFINITIONS) and each.name in names:
+        if (isinstance(each, DEFINITIONS) or _is_alias(each)) and {*_names_of(each)} & names:
             start, end = parsed.start(each), parsed.end(each)
             blank = "".join(char if char in "\r\n" else " " for char in text[start:end])
             # A blank line may not be indented where a statement follows it on the same line.
