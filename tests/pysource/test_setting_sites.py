@@ -209,6 +209,29 @@ def test_own_files_are_those_of_frames_and_modules_below_the_root(
     assert [*found.items()] == [("helper.py", root / "helper.py"), ("step.py", root / "step.py")]
 
 
+def test_of_many_modules_those_that_the_program_imports_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other modules of a large session are read only while they are small."""
+    texts = {
+        "step.py": "def step():\n    from project import (\n        models,\n    )\n",
+        "project/models.py": "import project.layers as layers\n" + "#" * 400_000,
+        "project/layers.py": "x = 1\n" + "#" * 400_000,
+        **{f"project/unrelated{number}.py": "#" * 60_000 for number in range(3)},
+    }
+    for name, text in texts.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        module = ModuleType(name.removesuffix(".py").replace("/", "."))
+        module.__file__ = str(path)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    found = own_files(
+        [Frame("step.py", 1, "step", None, None)], {"step.py": str(tmp_path / "step.py")}, tmp_path, NO_HINTS
+    )
+    assert [*found] == ["project/unrelated0.py", "project/layers.py", "project/models.py", "step.py"]
+
+
 def test_a_thousand_lines_are_looked_through_in_no_time(tmp_path: Path) -> None:
     text = "import torch\n" + "def f(x):\n    y = torch.relu(x.w @ x.v + x.b)\n    return y.sum()\n" * 300
     start_s = time.perf_counter()

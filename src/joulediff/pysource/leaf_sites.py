@@ -16,14 +16,14 @@ from joulediff.model.place import Place
 from joulediff.model.run import Setting
 from joulediff.pysource.setting_sites import (
     UNKNOWN,
+    Read,
     Setters,
     SourceNames,
+    SourceText,
     last_word,
     line_at,
-    parse_text,
-    read_lines,
+    read_source,
     value_in,
-    walk_in_functions,
 )
 
 # More lines with the same numbers are data.
@@ -58,7 +58,7 @@ def words_of(path: str) -> tuple[str, ...]:
 
 
 def find_leaf_places(
-    leaves: Mapping[str, Setting], files: Mapping[str, Path], setters: Setters | None
+    leaves: Mapping[str, Setting], files: Mapping[str, Path], setters: Setters | None, *, read: Read = read_source
 ) -> dict[str, Place]:
     """Return the line that sets each leaf, if one is found; `files` maps shown names to real paths.
 
@@ -66,7 +66,7 @@ def find_leaf_places(
     under the object's path.
     """
     writes: dict[str, list[_Write]] = {}
-    for each in _writes_in(files, setters or Setters(package="")):
+    for each in _writes_in(files, setters or Setters(package=""), read):
         writes.setdefault(each.name, []).append(each)
     found = {path: place for path, value in leaves.items() if (place := _setting_line(path, value, writes)) is not None}
     for begin in dict.fromkeys(begin for path in leaves for begin in _begins(path)):
@@ -75,14 +75,14 @@ def find_leaf_places(
     return found
 
 
-def find_number_places(numbers: Container[int], files: Mapping[str, Path]) -> list[Place]:
+def find_number_places(numbers: Container[int], files: Mapping[str, Path], *, read: Read = read_source) -> list[Place]:
     """Return the lines with one of these whole numbers in their text, such as the sizes of tensors."""
     found: dict[Place, None] = {}
     for shown, path in files.items():
-        lines = read_lines(path)
-        for node, function in walk_in_functions(parse_text("\n".join(lines))):
+        source = read(path)
+        for node, function in source.nodes:
             if isinstance(node, ast.Constant) and type(node.value) is int and node.value in numbers:
-                found[Place(shown, node.lineno, function, line_at(lines, node.lineno))] = None
+                found[Place(shown, node.lineno, function, line_at(source.lines, node.lineno))] = None
     return sorted(found, key=lambda place: (place.file, place.line))[:MAX_NUMBER_LINES]
 
 
@@ -133,16 +133,15 @@ def _shared(target: tuple[str, ...], words: tuple[str, ...]) -> int:
     return count
 
 
-def _writes_in(files: Mapping[str, Path], setters: Setters) -> Iterator[_Write]:
-    texts = {shown: read_lines(path) for shown, path in files.items()}
-    trees = {shown: parse_text("\n".join(lines)) for shown, lines in texts.items()}
-    parameters = {name: each for tree in trees.values() for name, each in _parameters_in(tree)}
-    for number, (shown, tree) in enumerate(trees.items()):
-        names = SourceNames(tree, setters)
-        for node, function in walk_in_functions(tree):
+def _writes_in(files: Mapping[str, Path], setters: Setters, read: Read) -> Iterator[_Write]:
+    sources = {shown: read(path) for shown, path in files.items()}
+    parameters = {name: each for source in sources.values() for name, each in _parameters_in(source)}
+    for number, (shown, source) in enumerate(sources.items()):
+        names = SourceNames(source, setters)
+        for node, function in source.nodes:
             for name, value, target in _sets(node, names, parameters):
                 line = getattr(value.node or node, "lineno", 0) if isinstance(node, ast.Dict) else _line_of(node, value)
-                place = Place(shown, line, function, line_at(texts[shown], line))
+                place = Place(shown, line, function, line_at(source.lines, line))
                 order = (number, line, getattr(node, "col_offset", 0))
                 yield _Write(
                     name, value.value, value.passed, target, place, order, value.is_made, isinstance(node, _Definition)
@@ -232,9 +231,9 @@ def _switched(call: ast.Call, switched: re.Match[str], names: SourceNames) -> _G
     return _Given(call, verb == "enable")
 
 
-def _parameters_in(tree: ast.Module) -> Iterator[tuple[str, list[str]]]:
+def _parameters_in(source: SourceText) -> Iterator[tuple[str, list[str]]]:
     """Yield the parameters of functions, and of classes by their constructor or their fields."""
-    for node in ast.walk(tree):
+    for node, _ in source.nodes:
         if isinstance(node, ast.ClassDef):
             made = [each for each in node.body if isinstance(each, _Definition) and each.name == "__init__"]
             fields = [each.target.id for each in node.body if _is_field(each)]  # type: ignore[attr-defined]

@@ -24,8 +24,11 @@ from joulediff.pysource.framework_hints import FrameworkHints
 
 MAX_FILES = 200
 MAX_FILE_BYTES = 1_000_000
-# Parsing and searching a megabyte takes a second.
-MAX_TOTAL_BYTES = 2_000_000
+# Parsing and searching a megabyte takes about three seconds (`read_source`, 2 cores).
+MAX_TOTAL_BYTES = 1_000_000
+# Modules that no file of the program imports, such as those of a test session, have less.
+MAX_OTHER_BYTES = 100_000
+_IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t][^#\n(]*(?:\([^)]*\))?", re.MULTILINE)
 MAX_TEXT_CHARS = 300
 # Keywords that set a configuration entry of another name.
 _WORDS = {
@@ -84,7 +87,28 @@ class _Found(NamedTuple):
     place: Place
 
 
-def find_places(settings: Mapping[str, Setting], files: Mapping[str, Path], setters: Setters) -> dict[str, Place]:
+@dataclass(frozen=True, slots=True)
+class SourceText:
+    """A source file: its lines, its tree, and the nodes that may set something, each with the function around it."""
+
+    lines: list[str]
+    tree: ast.Module
+    nodes: list[tuple[ast.AST, str]]
+
+
+Read = Callable[[Path], SourceText]
+
+
+def read_source(path: Path) -> SourceText:
+    """Return a source file; an empty one if it cannot be read or parsed. Several searches can share a cached reader."""
+    lines = read_lines(path)
+    tree = parse_text("\n".join(lines))
+    return SourceText(lines, tree, list(walk_in_functions(tree)))
+
+
+def find_places(
+    settings: Mapping[str, Setting], files: Mapping[str, Path], setters: Setters, *, read: Read = read_source
+) -> dict[str, Place]:
     """Return the place where each setting is set, if one is found; `files` maps shown names to real paths.
 
     A line of a later file counts as later.
@@ -92,9 +116,9 @@ def find_places(settings: Mapping[str, Setting], files: Mapping[str, Path], sett
     entries = _entries(settings)
     best: dict[str, _Found] = {}
     for number, (shown, path) in enumerate(files.items()):
-        lines = read_lines(path)
-        for write in find_writes(parse_text("\n".join(lines)), setters):
-            place = Place(shown, write.line, write.function, line_at(lines, write.line))
+        source = read(path)
+        for write in find_writes(source, setters):
+            place = Place(shown, write.line, write.function, line_at(source.lines, write.line))
             for name in _settings_of(write, settings, entries, setters):
                 rank = _rank(write, settings[name], is_entry=name.startswith("model."))
                 found = _Found(rank, (number, write.line, write.column), place)
@@ -106,33 +130,57 @@ def find_places(settings: Mapping[str, Setting], files: Mapping[str, Path], sett
 def own_files(frames: Iterable[Frame], files: Mapping[str, str], root: Path, hints: FrameworkHints) -> dict[str, Path]:
     """Return the program's own source files by shown name: those of its frames, and modules below `root` or of a case.
 
-    `files` has the real paths of the frames' files. The file of the step comes last, since it imports the others.
+    `files` has the real paths of the frames' files. The file of the step comes last, since it imports the others. Of
+    many modules, those that the program's files import are preferred.
     """
     base = str(root) + os.sep
     found = {frame.file: files.get(frame.file, frame.file) for frame in frames if frame.owner is None}
-    for module in list(sys.modules.values()):
+    modules: dict[str, tuple[str, str]] = {}
+    for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if not isinstance(file, str) or not file.endswith(".py") or is_ours(file):
             continue
         if file.startswith(base) or name_case_file(file) is not None:
             shown, owner = name_file(file, base, hints)
-            if owner is None:
-                found.setdefault(shown, file)
-    return dict(reversed(_affordable(found).items()))
+            if owner is None and shown not in found:
+                modules[name] = (shown, file)
+    imported = _imported(found.values(), modules)
+    own = {**found, **{shown: file for shown, file in modules.values() if shown in imported}}
+    others = {shown: file for shown, file in modules.values() if shown not in own}
+    affordable = {**_affordable(own, MAX_TOTAL_BYTES), **_affordable(others, MAX_OTHER_BYTES)}
+    return dict(reversed(list(affordable.items())[:MAX_FILES]))
 
 
-def _affordable(files: Mapping[str, str]) -> dict[str, Path]:
+def _imported(files: Iterable[str], modules: Mapping[str, tuple[str, str]]) -> set[str]:
+    """Return the shown names of modules that files import, directly or through each other.
+
+    A module counts as imported by a file with the last word of its name in an import statement.
+    """
+    by_word: dict[str, list[tuple[str, str]]] = {}
+    for name, module in modules.items():
+        by_word.setdefault(name.rpartition(".")[2], []).append(module)
+    found: set[str] = set()
+    waiting = list(files)
+    while waiting:
+        statements = _IMPORT.findall("\n".join(read_lines(Path(waiting.pop()))))
+        for word in {word for each in statements for word in re.findall(r"\w+", each)}:
+            for shown, file in by_word.pop(word, ()):
+                found.add(shown)
+                waiting.append(file)
+    return found
+
+
+def _affordable(files: Mapping[str, str], left_bytes: int) -> dict[str, Path]:
     found: dict[str, Path] = {}
-    left = MAX_TOTAL_BYTES
     for shown, file in list(files.items())[:MAX_FILES]:
         path = Path(file)
         try:
             size = path.stat().st_size if path.is_file() else MAX_FILE_BYTES + 1
         except (OSError, ValueError):
             continue
-        if size <= min(MAX_FILE_BYTES, left):
+        if size <= min(MAX_FILE_BYTES, left_bytes):
             found[shown] = path
-            left -= size
+            left_bytes -= size
     return found
 
 
@@ -215,31 +263,37 @@ class Write(NamedTuple):
 Set = tuple[WriteKind, str, object, ast.AST]
 
 
-def find_writes(tree: ast.Module, setters: Setters) -> Iterator[Write]:
+def find_writes(source: SourceText, setters: Setters) -> Iterator[Write]:
     """Yield the writes of a file, in no order; a decorator belongs to the function it decorates."""
-    names = SourceNames(tree, setters)
-    for node, function in walk_in_functions(tree):
+    names = SourceNames(source, setters)
+    for node, function in source.nodes:
         for kind, name, value, at in _sets(node, names):
             yield Write(kind, name, value, getattr(at, "lineno", 0), getattr(at, "col_offset", 0), function)
 
 
+# Nodes that set something, or hold a number; names and operators are most of a tree.
+_TELLING = (ast.stmt, ast.Call, ast.Dict, ast.Constant)
+
+
 def walk_in_functions(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
-    """Yield the nodes of a file, each with the name of the function around it."""
+    """Yield the statements, calls, dictionaries and constants of a file, in order, each with its function."""
     stack: list[tuple[ast.AST, str]] = [(tree, MODULE)]
     while stack:
         node, function = stack.pop()
         inside = node.name if isinstance(node, _DEFINITIONS) else function
-        yield node, inside
-        stack.extend((child, inside) for child in ast.iter_child_nodes(node))
+        if isinstance(node, _TELLING):
+            yield node, inside
+        if not isinstance(node, ast.Name | ast.Constant | ast.Pass):
+            stack.extend((child, inside) for child in reversed([*ast.iter_child_nodes(node)]))
 
 
 class SourceNames:
     """Resolves the names of a file to full names."""
 
-    def __init__(self, tree: ast.Module, setters: Setters) -> None:
+    def __init__(self, source: SourceText, setters: Setters) -> None:
         self.setters = setters
         self._known = {setters.package: setters.package, "os": "os"}  # also if they were imported with a star
-        imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom | ast.Assign)]
+        imports = [node for node, _ in source.nodes if isinstance(node, ast.Import | ast.ImportFrom | ast.Assign)]
         for node in imports:
             if isinstance(node, ast.Import):
                 self._known |= {each.asname or each.name.partition(".")[0]: _bound(each) for each in node.names}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from joulediff.frameworks.framework import source_hints
@@ -35,7 +36,7 @@ from joulediff.model.signature import Signature, compare
 from joulediff.pysource.call_path import read_sources
 from joulediff.pysource.leaf_sites import find_leaf_places, find_number_places
 from joulediff.pysource.programs import Step
-from joulediff.pysource.setting_sites import find_places, own_files
+from joulediff.pysource.setting_sites import find_places, own_files, read_source
 
 Outputs = dict[str, Signature | None]
 
@@ -97,10 +98,11 @@ class TorchRecorder:
         self._addresses = found.addresses
         spans, notes_on_spans = to_spans(found.flags, run.settings)
         own = own_files(found.frames, found.files, self._root, source_hints()) if self._source else {}
-        places = find_places(run.settings, own, SETTERS)
-        leaf_places = find_leaf_places(run.state, own, SETTERS)
+        read = cache(read_source)  # three searches look through the same files
+        places = find_places(run.settings, own, SETTERS, read=read)
+        leaf_places = find_leaf_places(run.state, own, SETTERS, read=read)
         sizes = {size for value in found.values if value.producer is None for size in value.shape if size >= LEAST_SIZE}
-        all_places = (*places.values(), *leaf_places.values(), *find_number_places(sizes, own))
+        all_places = (*places.values(), *leaf_places.values(), *find_number_places(sizes, own, read=read))
         files = {**found.files, **{shown: str(path) for shown, path in own.items()}}
         run = replace(
             run,
