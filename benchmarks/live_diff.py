@@ -2,10 +2,10 @@
 
     python benchmarks/live_diff.py [--only four|gpt2] [--seconds 4] [--limits]
 
-Two pairs: four operators in float32 with and without TF32 (on a CPU: with and without a copy), and GPT-2 with both forms
-of its activation. Each is compared by `joulediff diff A B --timings` with the default options, in a process of its own.
-The intervals of both steps are printed too, since a shorter measurement is no gain if they grow. With `--limits` it
-exits with 1 if a diff takes longer than its limit on an H200: 30 s for four operators, 60 s for GPT-2.
+Two pairs: four operators in float32 with and without TF32 (on a CPU: with and without a copy), and GPT-2 with both
+forms of its activation. Each is compared by `joulediff diff A B --timings` with the default options, in a process of
+its own. The intervals of both steps are printed too, since a shorter measurement is no gain if they grow. With
+`--limits` it exits with 1 if a diff takes longer than its limit on an H200: 30 s for four operators, 60 s for GPT-2.
 """
 
 from __future__ import annotations

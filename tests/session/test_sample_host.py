@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from archive_runs import small_run
+from joulediff.measuring.meters.scripted import FakeClock
 from joulediff.model.run import Frame, HostSample, Sampling
 from joulediff.session.sample_host import HostTimes, add_samples, sample_host
 
@@ -25,12 +28,6 @@ def test_the_lines_of_a_step_are_found_with_their_time() -> None:
     assert 0.5 < sum(each.time_s for each in found.samples) / found.sampling.step_s < 1.1
 
 
-def test_a_step_that_takes_longer_than_the_pass_runs_once() -> None:
-    calls = []
-    found = sample_host(lambda: calls.append(busy()), root=Path(), seconds=1e-6)
-    assert found.sampling.steps >= 1
-
-
 def test_samples_share_the_frames_of_operators() -> None:
     run = small_run()
     frames = (
@@ -43,3 +40,18 @@ def test_samples_share_the_frames_of_operators() -> None:
     assert found.frames == (*run.frames, frames[1])
     assert [each.frame for each in found.host_samples] == [2, 1, None]
     assert found.sources == run.sources
+
+
+@pytest.mark.parametrize(("step_s", "calls"), [(None, 4), (1.0, 1)])
+def test_a_step_that_takes_longer_than_the_pass_is_sampled_once(step_s: float | None, calls: int) -> None:
+    clock, called = FakeClock(), []
+
+    def step() -> None:
+        called.append(1)
+        clock.sleep(1.0)
+
+    found = sample_host(step, root=Path(), seconds=0.2, step_s=step_s, clock=clock)
+    assert found.sampling.steps == 1
+    assert found.sampling.plain_step_s == pytest.approx(1.0)
+    assert len(called) >= calls
+    assert step_s is None or len(called) == 1

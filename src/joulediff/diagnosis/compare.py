@@ -66,6 +66,7 @@ def diagnose(
     match = match_runs(a, b, tolerance=tolerance, listener=listener)
     comparison = Comparison(a, b, match.regions, tolerance, match.divergences, match.outputs_agree)
     comparison = verify_matches(comparison, live, listener)
+    listener.stage("comparing the rows", None)
     rows = compare_rows(comparison, same_work_counts=same_work_counts)
     work = Investigation(comparison, rows, limits, live, listener)
     work.notes += match.notes
@@ -74,6 +75,7 @@ def diagnose(
             work.only_difference = find_only_difference(comparison, work.rows, limits)
         for run_pass in PASSES:
             run_pass(work)
+    listener.stage("summarizing the findings", None)
     return assemble(work, conditions, spread=0.0 if interleaved else SPREAD["metered"])
 
 

@@ -45,7 +45,10 @@ def compare_programs(
             interleaved=found.interleaved,
             same_work_counts=same_work_counts,
         )
-        return confirm_findings(diff, programs, listener=listener) if options.confirm else diff
+        if options.confirm:
+            diff = confirm_findings(diff, programs, listener=listener)
+        listener.stage("ending the programs", None)
+        return diff
 
 
 def confirm_findings(diff: Diff, programs: Mapping[SideName, Program], *, listener: ProgressListener) -> Diff:

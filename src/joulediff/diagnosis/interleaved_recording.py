@@ -60,16 +60,17 @@ class Labelled(ProgressListener):
 def started(programs: Mapping[SideName, Program], *, hold: bool = False) -> Iterator[dict[SideName, RemoteProgram]]:
     """Start the processes of programs. With `hold`, they import their modules and build nothing until recorded."""
     with ExitStack() as stack:
-        yield {
-            side: stack.enter_context(
-                RemoteProgram(
-                    replace(program.request, serve=True, hold=hold),
-                    interpreter=program.interpreter,
-                    keep=program.keep,
-                )
+        remote: dict[SideName, RemoteProgram] = {}
+        for side, program in programs.items():
+            request = replace(program.request, serve=True, hold=hold)
+            remote[side] = stack.enter_context(
+                RemoteProgram(request, interpreter=program.interpreter, keep=program.keep)
             )
-            for side, program in programs.items()
-        }
+        try:
+            yield remote
+        finally:
+            for each in remote.values():  # a process with a GPU takes a second to end, so both end at the same time
+                each.ask_to_end()
 
 
 @contextmanager

@@ -83,8 +83,13 @@ class Repeater:
         self._pending: deque[tuple[int, Callable[[], None]]] = deque()
         self.log = StepLog()
 
-    def warm_up(self) -> float:
-        """Run a few steps that are not measured, and return the seconds of the last.
+    def start(self, step_s: float) -> None:
+        """Begin without warming up: the step has run before, and takes about `step_s`."""
+        self._sync = open_sync()
+        self._set_batch(step_s)
+
+    def warm_up(self, *, least: int = WARM_UP_STEPS) -> float:
+        """Run a few steps that are not measured, `least` or more, and return the seconds of the last.
 
         The first calls compile, allocate and fill caches. Each is waited for.
         """
@@ -100,10 +105,13 @@ class Repeater:
             last_s = self._clock.now() - start_s
             count += 1
             spent_s = self._clock.now() - begin_s
-            if (count >= WARM_UP_STEPS and spent_s >= WARM_UP_S) or spent_s >= WARM_UP_LIMIT_S:
-                self._batch = int(np.clip(BATCH_S / max(last_s, 1e-9), 1, MAX_BATCH))
-                self._batch_s = last_s * self._batch
+            if (count >= least and spent_s >= WARM_UP_S) or spent_s >= WARM_UP_LIMIT_S:
+                self._set_batch(last_s)
                 return last_s
+
+    def _set_batch(self, step_s: float) -> None:
+        self._batch = int(np.clip(BATCH_S / max(step_s, 1e-9), 1, MAX_BATCH))
+        self._batch_s = step_s * self._batch
 
     def run_until(self, end_s: float) -> None:
         """Run whole batches until `end_s` has passed."""

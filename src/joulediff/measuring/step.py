@@ -15,7 +15,7 @@ from joulediff.measuring.idle import wait_until_quiet
 from joulediff.measuring.loop import Next, WindowLoop, Windows
 from joulediff.measuring.meters import MeterSet, open_meters
 from joulediff.measuring.meters.meter import Clock, RealClock
-from joulediff.measuring.repeater import Repeater, Step
+from joulediff.measuring.repeater import WARM_UP_STEPS, Repeater, Step
 from joulediff.measuring.result import floor_share, make_measurement
 from joulediff.measuring.sampler import Sampler
 from joulediff.measuring.sensor_cache import SensorCache
@@ -41,6 +41,7 @@ def measure(
     precision: float | None = MeasureOptions.precision,
     wait_s: float = MeasureOptions.wait_s,
     idle: Quiet | None = None,
+    is_warm: bool = False,
     cpu_watts: float | None = MeasureOptions.cpu_watts,
     clock_offset_s: float = MeasureOptions.clock_offset_s,
     clock: Clock | None = None,
@@ -50,9 +51,9 @@ def measure(
     """Return the energy of one call of `step`, measured for at most `seconds` after warm-up.
 
     Repeats end early once the interval is within 1 % (or `precision`). `wait_s` bounds the wait
-    for a quiet machine; `idle`, from `measure_idle`, skips it. Exceptions of `step` pass through, after
-    `listener.kept` was given the measurement so far. `read_cpu_s` returns the CPU seconds of the
-    program so far: by default, on a real clock, those of this process without the sampling.
+    for a quiet machine; `idle`, from `measure_idle`, skips it. A step that ran before `is_warm`: one step warms it up.
+    Exceptions of `step` pass through, after `listener.kept` was given the measurement so far. `read_cpu_s` returns the
+    CPU seconds of the program so far: by default, on a real clock, those of this process without the sampling.
     """
     if not 0 < seconds < float("inf"):
         raise JoulediffError(f"cannot measure for {seconds:g} seconds", fix="give a positive number of seconds")
@@ -69,7 +70,7 @@ def measure(
             stack.enter_context(meter)
         repeater = Repeater(step, clock=clock)
         listener.stage("warming up")
-        _warm_up(repeater, listener)
+        _warm_up(repeater, listener, least=1 if is_warm else WARM_UP_STEPS)
         sampler = stack.enter_context(Sampler(meter.meters, clock=clock))
         quiet = idle or _wait(sampler, clock=clock, wait_s=wait_s, listener=listener)
         if read_cpu_s is None and isinstance(clock, RealClock):
@@ -83,9 +84,9 @@ def _cpu_beside(sampler: Sampler) -> Callable[[], float]:
     return lambda: time.process_time() - sampler.cpu_s
 
 
-def _warm_up(repeater: Repeater, listener: ProgressListener) -> None:
+def _warm_up(repeater: Repeater, listener: ProgressListener, *, least: int) -> None:
     try:
-        repeater.warm_up()
+        repeater.warm_up(least=least)
     except BaseException:
         _report_failure(repeater, listener)
         raise
@@ -155,6 +156,7 @@ class _Run:
         count = max(1, int((seconds - settle_s) / max(d.window_s for d in domains)))
         window_s = (seconds - settle_s) / count
         begin_s, next_look = self.clock.now(), FIRST_LOOK
+        listener.stage("measuring", 0.0)
 
         def after_window(done: int) -> Next:
             nonlocal next_look

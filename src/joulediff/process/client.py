@@ -40,7 +40,7 @@ class RemoteProgram(LiveProgram):
         self.run: Run | None = None
         self.is_live = False
         """Whether the recorded program answers commands; one without operators has nothing to try."""
-        self._closed = self._is_metered = self._is_done = False
+        self._closed = self._is_metered = self._is_done = self._is_asked_to_end = False
         self._is_held = request.hold
 
     def __enter__(self) -> RemoteProgram:
@@ -50,12 +50,18 @@ class RemoteProgram(LiveProgram):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def ask_to_end(self) -> None:
+        """Ask the program to end, and do not wait for it."""
+        if not self._closed and not self._is_asked_to_end:
+            self._is_asked_to_end = True
+            self._child.send(to_command({"do": END}))
+
     def close(self) -> None:
         """End the program if it still runs."""
         if self._closed:
             return
+        self.ask_to_end()
         self._closed = True
-        self._child.send(to_command({"do": END}))
         if self.run is not None:
             self._child.wait(END_S)
         self._child.__exit__()

@@ -167,8 +167,10 @@ class LocalProgram(LiveProgram):
         # Building the program again may change what both share, so it is measured before as well.
         first = [self._measure_own(seconds)] if seconds > 0 else []
         with ExitStack() as stack:
+            self.listener.stage("building the changed program")
             with time_limit(BUILD_LIMIT_S, "the changed program was not built"):
                 changed = self._build_variant(variant) if variant.files else self._set_variant(variant, stack)
+            self.listener.stage("capturing the changed step")
             with changed.active(), time_limit(limit_s, "the changed step did not end"):
                 recorder = open_recorder(changed.step, names=changed.step, root=self.root, source=False, cpp=False)
                 if recorder is None:
@@ -218,12 +220,12 @@ class LocalProgram(LiveProgram):
     def _measure_in_turns(
         self, cost: VariantCost, first: Measurement, changed: _Changed, begin: Callable[[], None], seconds: float
     ) -> VariantCost:
-        def measure_changed() -> Measurement:
+        def measure_changed(*, is_warm: bool) -> Measurement:
             with changed.active():
                 begin()
-                return self._measure_at_once(changed.step, seconds)
+                return self._measure_at_once(changed.step, seconds, is_warm=is_warm)
 
-        after = combine(measure_changed(), measure_changed())
+        after = combine(measure_changed(is_warm=False), measure_changed(is_warm=True))
         last = self._measure_own(seconds)
         is_same = max(first.energy.joules, last.energy.joules) <= (1 + MOST_DRIFT) * min(
             first.energy.joules, last.energy.joules
@@ -241,9 +243,9 @@ class LocalProgram(LiveProgram):
 
     def _measure_own(self, seconds: float) -> Measurement:
         self.begin()
-        return self._measure_at_once(self.step, seconds)
+        return self._measure_at_once(self.step, seconds, is_warm=True)
 
-    def _measure_at_once(self, step: Step, seconds: float) -> Measurement:
+    def _measure_at_once(self, step: Step, seconds: float, *, is_warm: bool) -> Measurement:
         """Measure a step with the idle power of the recording, without a wait."""
         found = self.run.measurement
         return measure(
@@ -252,6 +254,7 @@ class LocalProgram(LiveProgram):
             seconds=seconds,
             meter=self.meter,
             idle=None if found is None else resting(found),
+            is_warm=is_warm,
             clock=self.clock,
             listener=self.listener,
         )

@@ -164,6 +164,7 @@ def record_step(
                     meter=meters,
                     wait_s=options.wait_s,
                     idle=idle if measured is None else resting(measured),
+                    is_warm=measured is not None,
                     clock=clock,
                     listener=keeper,
                 )
@@ -327,7 +328,8 @@ class _Session:
 
         def sample(run: Run) -> Run:
             begin()
-            self.host_times = sample_host(self.step, root=root, seconds=seconds)
+            step_s = None if run.measurement is None else run.measurement.step_s
+            self.host_times = sample_host(self.step, root=root, seconds=seconds, step_s=step_s)
             return add_samples(run, self.host_times, source=source)
 
         self._pass("sampled", sample)

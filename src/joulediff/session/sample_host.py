@@ -1,6 +1,7 @@
 """The sampled pass: the host time of a step by line and call path.
 
-Sampled and plain steps alternate, so that their times show the overhead of sampling.
+Sampled and plain steps alternate, so that their times show the overhead of sampling. A step that takes longer than the
+whole pass is sampled once, and compared with its time in the metered pass.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ MAX_SECONDS = 0.5
 # The part of the metered pass's time, so that a short recording stays short.
 SHARE_OF_METERED = 0.25
 ROUNDS = 4
+# A round lasts at least this long.
+LEAST_S = 1e-4
 # Plain steps only give the mean time of a step, which needs fewer of them.
 PLAIN_SHARE = 0.5
 
@@ -37,8 +40,13 @@ class HostTimes:
     files: Mapping[str, str]
 
 
-def sample_host(step: Step, *, root: Path, seconds: float, clock: Clock | None = None) -> HostTimes:
-    """Return the host time of a step, sampled for about `seconds`; raises JoulediffError where that is impossible."""
+def sample_host(
+    step: Step, *, root: Path, seconds: float, step_s: float | None = None, clock: Clock | None = None
+) -> HostTimes:
+    """Return the host time of a step, sampled for about `seconds`; raises JoulediffError where that is impossible.
+
+    `step_s` is the time of the step, if it was measured before.
+    """
     if (why := why_not_sampled()) is not None:
         raise JoulediffError(why)
     clock = clock or RealClock()
@@ -46,9 +54,15 @@ def sample_host(step: Step, *, root: Path, seconds: float, clock: Clock | None =
     rounds = _Rounds(Repeater(lambda: sampler.call(step), clock=clock), clock)
     each_s = min(MAX_SECONDS, seconds) / ROUNDS
     plain, sampled = _Stretch(), _Stretch()
-    rounds.repeater.warm_up()
+    if step_s is None:
+        rounds.repeater.warm_up()
+    else:
+        rounds.repeater.start(step_s)
+        plain = _Stretch(step_s, 1) if step_s >= each_s * ROUNDS else plain
+    is_known = plain.steps > 0
     for _ in range(ROUNDS):
-        plain += rounds.run(PLAIN_SHARE * each_s)
+        if not is_known:
+            plain += rounds.run(PLAIN_SHARE * each_s)
         with sampler.running():
             sampled += rounds.run(each_s)
         if sampled.time_s >= each_s * ROUNDS:  # a long step
@@ -104,8 +118,10 @@ class _Rounds:
     def run(self, seconds: float) -> _Stretch:
         """Run steps for at least these seconds, and at least one."""
         begin_s, before = self.clock.now(), self._finished()
-        self.repeater.run_until(begin_s + max(seconds, 1e-6))
-        self.repeater.drain()
+        end_s = begin_s + seconds
+        while self._finished() == before:
+            self.repeater.run_until(max(end_s, self.clock.now() + LEAST_S))
+            self.repeater.drain()
         return _Stretch(self.clock.now() - begin_s, self._finished() - before)
 
     def _finished(self) -> int:

@@ -21,7 +21,7 @@ from joulediff.model.run import Run
 # A trial is measured four times for this long: twice without the change, and twice with it.
 TRY_S = 0.8
 # It has at least this many steps, unless they take longer than that.
-_LEAST_STEPS, _MOST_S = 12, 6.0
+_LEAST_STEPS, _MOST_S = 6, 3.0
 # A change whose effect cannot be told from noise at first is measured this many times longer.
 _LONGER = 3.0
 MAX_TRIALS = 10

@@ -19,6 +19,7 @@ from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Kernel, KernelKind, Wait
 
 STEP = "joulediff.step"
+WARM_UP = "joulediff.warm"
 OUR_SYNC = "joulediff.fence"
 """Marks our own synchronisation at the end of the step, no wait of the program; stored traces have this name."""
 
@@ -68,10 +69,11 @@ def read_trace(path: Path) -> Traced:
 
 
 def to_traced(trace: Mapping[str, Any]) -> Traced:
-    """Return the traced step; of several, the one of median time."""
+    """Return the traced step; of several, the one of median time. A long step is traced once, to warm up."""
     events = [event for row in trace.get("traceEvents") or () if (event := _to_event(row)) is not None]
     events.sort(key=lambda event: (event.start_us, -event.end_us))
-    steps = [event for event in events if event.name == STEP and event.category in _CALLS]
+    marks = [event for event in events if event.name in (STEP, WARM_UP) and event.category in _CALLS]
+    steps = [event for event in marks if event.name == STEP] or marks
     if not steps:
         raise JoulediffError(f"the profiler's trace has no {STEP} in it", fix="record again")
     step = sorted(steps, key=lambda event: event.duration_us)[(len(steps) - 1) // 2]

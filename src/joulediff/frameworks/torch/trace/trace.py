@@ -1,6 +1,7 @@
 """The traced pass: a few steps under PyTorch's profiler, of which the one of median time is used.
 
-Separate steps warm the profiler up, because its first events include its setup. A single step could be one that
+Separate steps warm the profiler up, because its first events include its setup; in a long step that does not matter, so
+it is traced once. A single step could be one that
 something else on the machine delayed. Random numbers are seeded alike before each, so that each step runs the same
 operators as the captured one.
 """
@@ -17,14 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from joulediff.frameworks.torch.sync import synchronise
-from joulediff.frameworks.torch.trace.chrome import OUR_SYNC, STEP, read_trace
+from joulediff.frameworks.torch.trace.chrome import OUR_SYNC, STEP, WARM_UP, read_trace
 from joulediff.frameworks.torch.trace.traced import Traced
 from joulediff.model.errors import JoulediffError
 from joulediff.pysource.programs import Step
 
-_WARM_UP = "joulediff.warm"
 _LOG_LEVEL = "KINETO_LOG_LEVEL"
-# Steps for warming up and steps that are traced; one of each if they take longer than the limit.
+# Steps for warming up and steps that are traced, within the limit; a step longer than the limit runs once.
 WARM_UPS = 5
 STEPS = 5
 LIMIT_S = 0.5
@@ -47,11 +47,13 @@ def trace_step(step: Step, *, begin: Callable[[], None] | None = None) -> Traced
 def write_trace(step: Step, path: Path, *, begin: Callable[[], None] | None = None) -> None:
     """Run `step` a few times under the profiler and write its trace to `path`."""
     with _profiling() as profiler:
-        for name, most in ((_WARM_UP, WARM_UPS), (STEP, STEPS)):
+        for name, most in ((WARM_UP, WARM_UPS), (STEP, STEPS)):
             spent_s, count = 0.0, 0
             while count == 0 or (count < most and spent_s + spent_s / count < LIMIT_S):
                 spent_s += _run_marked(step, name, begin)
                 count += 1
+            if count == 1 and spent_s > LIMIT_S:
+                break
     profiler.export_chrome_trace(str(path))
 
 
