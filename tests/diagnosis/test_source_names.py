@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from joulediff.diagnosis.suspects.source_names import called_name, function_at, operator_name, to_value
+from joulediff.diagnosis.suspects.source_names import (
+    called_name,
+    function_at,
+    is_function,
+    makes_object,
+    operator_name,
+    to_value,
+)
 
 
 @pytest.mark.parametrize(
@@ -72,3 +79,24 @@ def build():
 def test_the_function_around_a_line(line: int, name: str) -> None:
     assert function_at(TEXT, line) == name
     assert function_at("not python (", line) == ""
+
+
+def test_a_function_that_is_written_out_is_code() -> None:
+    assert is_function("lambda x: f(x).g()")
+    assert not is_function("f") and not is_function("f(lambda x: x)") and not is_function(None)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("for block in model.h:\n    block.mlp.act = torch.nn.GELU(approximate='tanh')", True),
+        ("model = make()\nmodel.norm = RMSNorm(8)", True),
+        ("model.config.use_cache = False", False),
+        ("model = Net()", False),
+        ("model.weight = model.weight.to(kind)", False),
+        ("for broken in", False),
+        (None, False),
+    ],
+)
+def test_an_attribute_that_is_set_to_a_new_object(text: str | None, expected: bool) -> None:
+    assert makes_object(text) is expected

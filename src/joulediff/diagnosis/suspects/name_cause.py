@@ -18,7 +18,14 @@ from joulediff.diagnosis.lead import Lead, make_cause
 from joulediff.diagnosis.suggest import suggest_change, suggest_setting
 from joulediff.diagnosis.suspects.effect import Effect
 from joulediff.diagnosis.suspects.find_suspects import is_in_frames, text_of
-from joulediff.diagnosis.suspects.source_names import called_name, function_at, operator_name, to_value
+from joulediff.diagnosis.suspects.source_names import (
+    called_name,
+    function_at,
+    is_function,
+    makes_object,
+    operator_name,
+    to_value,
+)
 from joulediff.diagnosis.suspects.suspect import Differences, Suspect
 from joulediff.diagnosis.suspects.try_suspects import Tried
 from joulediff.frameworks.framework import group_switches, known_name
@@ -73,11 +80,13 @@ def name_cause(
     found = None
     if len(edits) == 1:
         found = _named_by_state(work.comparison, side, differences, main)
-        found = found or _named_by_evidence(main, side, leads)
+        found = found or _named_by_evidence(main, side, leads, effect)
     found = found or _layout_lead(differences, edits, side, leads)
     if found is not None:
         return found
     lead = _edit_lead(side, differences, main, lines, effect, place)
+    if _asks_for_less(main, effect) and any(each.kind == "redundant" for each in leads):
+        lead = replace(lead, kind="redundant")
     others = [text_of(edit) for at, edit in enumerate(edits) if at != chief]
     return lead.with_evidence(f"changed with it: {'; '.join(others)}") if others else lead
 
@@ -151,17 +160,26 @@ def _named_by_state(comparison: Comparison, side: SideName, differences: Differe
     return None
 
 
-def _named_by_evidence(edit: Edit, side: SideName, leads: Sequence[Lead]) -> Lead | None:
-    """Return a lead on the lines of an edit that replaces more than an argument; the edit was its trial."""
-    if edit.kind in ("argument", "left_out", "moved") and not edit.context:
+def _asks_for_less(edit: Edit, effect: Effect) -> bool:
+    """Return whether a change only passes one more argument, and the same operators do less."""
+    return edit.kind == "argument" and edit.value_a is None and effect.only_removes
+
+
+def _named_by_evidence(edit: Edit, side: SideName, leads: Sequence[Lead], effect: Effect) -> Lead | None:
+    """Return a lead on the lines of an edit that replaces more than a plain value; the edit was its trial."""
+    passes_code = is_function(edit.value_a)
+    if edit.kind in ("argument", "left_out", "moved") and not edit.context and not passes_code:
         return None
     for lead in leads:
         cause = lead.cause
         place = cause.locations.of(side)
         is_here = place is not None and place.file == edit.path and edit.line <= place.line <= edit.end_line
         is_context = bool(edit.context) and cause.type == "setting"
-        is_better = cause.type in _PRECISE or (edit.kind == "code" and cause.type != "kernel")
-        if cause.key is not None and (is_context or (is_here and is_better and _is_written(cause.key, edit))):
+        is_better = cause.type in _PRECISE or ((edit.kind == "code" or passes_code) and cause.type != "kernel")
+        is_named = cause.key is not None and (passes_code or _is_written(cause.key, edit))
+        if cause.key is not None and (is_context or (is_here and is_better and is_named)):
+            is_replaced = passes_code and lead.kind == "redundant" and bool(effect.added)
+            lead = replace(lead, kind="api_misuse") if is_replaced else lead
             return lead.with_evidence("the lines were changed alone, as in the other program")
     return None
 
@@ -233,8 +251,8 @@ def _kind_of(edit: Edit, effect: Effect, *, is_in_step: bool) -> FindingKind:
         return "misconfiguration"
     if not is_in_step:
         # Another function or class, whose code the step runs.
-        is_other_code = edit.kind == "call" and not _is_chained(edit) and not effect.is_nothing
-        return "api_misuse" if is_other_code else "misconfiguration"
+        is_other_code = (edit.kind == "call" and not _is_chained(edit)) or makes_object(edit.value_b)
+        return "api_misuse" if is_other_code and not effect.is_nothing else "misconfiguration"
     if effect.is_nothing:
         return "host"
     if edit.kind in ("left_out", "moved") or (edit.kind == "call" and _is_extra(edit) and effect.only_removes):

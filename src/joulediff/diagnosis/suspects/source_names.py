@@ -47,6 +47,23 @@ def operator_name(text: str | None) -> str | None:
     return _OPERATORS.get(type(node.op)) if isinstance(node, ast.BinOp) else None
 
 
+def is_function(text: str | None) -> bool:
+    """Return whether an expression is a function that is written out: what it does is code, and no value."""
+    return isinstance(_value(text), ast.Lambda)
+
+
+def makes_object(text: str | None) -> bool:
+    """Return whether statements end with an attribute that is set to a new object of a class, such as a layer."""
+    body = _statements(text)
+    while body and isinstance(body[-1], ast.For | ast.While | ast.With | ast.If):
+        body = body[-1].body
+    last = body[-1] if body else None
+    if not isinstance(last, ast.Assign) or not isinstance(last.targets[0], ast.Attribute):
+        return False
+    name = (_dotted(last.value.func) or "") if isinstance(last.value, ast.Call) else ""
+    return name.rpartition(".")[2][:1].isupper()
+
+
 def function_at(text: str, line: int) -> str:
     """Return the qualified name of the function around a line, as frames have it; empty outside of any."""
     try:
@@ -85,18 +102,22 @@ def to_value(text: str | None) -> Setting:
 
 def _value(text: str | None) -> ast.expr | None:
     """Return the expression of a text of one statement, without the names that it is assigned to."""
-    if text is None:
-        return None
-    try:
-        body = ast.parse(text.strip()).body
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return None
+    body = _statements(text)
     if len(body) != 1:
         return None
     statement = body[0]
     if isinstance(statement, ast.Expr | ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Return):
         return statement.value
     return None
+
+
+def _statements(text: str | None) -> list[ast.stmt]:
+    if text is None:
+        return []
+    try:
+        return ast.parse(text.strip()).body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return []
 
 
 def _dotted(node: ast.expr) -> str | None:
