@@ -180,15 +180,16 @@ def _compare(
 ) -> Diff:
     from joulediff.archive.writer import open_folder
     from joulediff.cli.output import show_matching
-    from joulediff.diagnosis.compare import diagnose
     from joulediff.model.diff import Thresholds
     from joulediff.model.errors import JoulediffError
 
     if all(side.is_archive for side in sides.values()):
+        from joulediff.diagnosis.compare import diagnose
+
         a, b = sides["a"].load(), sides["b"].load()
         with show_matching(a, b) as shown:
             return diagnose(a, b, thresholds=Thresholds.of(how), tolerance=how.tolerance, listener=shown)
-    from joulediff.diagnosis.compare_programs import compare_programs
+    from joulediff.diagnosis.interleaved_recording import started
 
     with open_folder(keep, "recordings") as folder:
         programs = {
@@ -196,7 +197,11 @@ def _compare(
         }
         runs = {name: side.load() for name, side in sides.items() if side.is_archive}
         try:
-            return compare_programs(programs, runs, how, listener=listener)
+            with started(programs) as ahead:
+                # Imported while the programs start: it takes as long as half a second.
+                from joulediff.diagnosis.compare_programs import compare_programs
+
+                return compare_programs(programs, runs, how, listener=listener, ahead=ahead)
         except JoulediffError as error:
             error.fix = "\n  ".join(filter(None, [error.fix, *_rescue(sides, keep)]))
             raise

@@ -15,6 +15,7 @@ from joulediff.frameworks.jobs import LiveProgram
 from joulediff.measuring.step import resting
 from joulediff.model.errors import JoulediffError, ProgramError
 from joulediff.model.measurement import Quiet
+from joulediff.model.options import TURN_SHARE
 from joulediff.model.pair import SideName, other_side
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import PassName, Run, Setting
@@ -143,7 +144,7 @@ def _take_turns(programs: Mapping[SideName, Program], live: dict[SideName, Remot
             if turn < len(programs):
                 live[side].meter(other_pids, idle=_idle_of(live.get(other_side(side))))
             else:
-                live[side].meter_again(programs[side].request.options.seconds / 2)
+                live[side].meter_again(TURN_SHARE * programs[side].request.options.seconds)
     return len(live) > 1
 
 

@@ -28,6 +28,8 @@ from joulediff.model.progress import ProgressListener
 AIM_SHARE = 0.01
 # No number of windows beats the spread between runs: repeats end this close to it too.
 FLOOR_FACTOR = 1.02
+# Two turns of a step together have a narrower interval than each, so each may end earlier.
+TURN_FLOOR_FACTOR = 1.16
 # The interval is checked after this many windows, and then after twice as many each time.
 FIRST_LOOK = 4
 
@@ -42,6 +44,7 @@ def measure(
     wait_s: float = MeasureOptions.wait_s,
     idle: Quiet | None = None,
     is_warm: bool = False,
+    is_turn: bool = False,
     cpu_watts: float | None = MeasureOptions.cpu_watts,
     clock_offset_s: float = MeasureOptions.clock_offset_s,
     clock: Clock | None = None,
@@ -52,8 +55,9 @@ def measure(
 
     Repeats end early once the interval is within 1 % (or `precision`). `wait_s` bounds the wait
     for a quiet machine; `idle`, from `measure_idle`, skips it. A step that ran before `is_warm`: one step warms it up.
-    Exceptions of `step` pass through, after `listener.kept` was given the measurement so far. `read_cpu_s` returns the
-    CPU seconds of the program so far: by default, on a real clock, those of this process without the sampling.
+    `is_turn`: the result will be combined with that of another turn. Exceptions of `step` pass through, after
+    `listener.kept` was given the measurement so far. `read_cpu_s` returns the CPU seconds of the program so far: by
+    default, on a real clock, those of this process without the sampling.
     """
     if not 0 < seconds < float("inf"):
         raise JoulediffError(f"cannot measure for {seconds:g} seconds", fix="give a positive number of seconds")
@@ -76,7 +80,8 @@ def measure(
         if read_cpu_s is None and isinstance(clock, RealClock):
             read_cpu_s = _cpu_beside(sampler)
         loop = WindowLoop(repeater, sampler, clock=clock, read_cpu_s=read_cpu_s)
-        result = _Run(label, sampler, repeater, quiet, precision, clock, loop).measure(seconds, listener)
+        factor = TURN_FLOOR_FACTOR if is_turn else FLOOR_FACTOR
+        result = _Run(label, sampler, repeater, quiet, precision, clock, loop, factor).measure(seconds, listener)
         return replace(result, warnings=(*result.warnings, *meter.remarks))
 
 
@@ -128,6 +133,7 @@ class _Run:
     precision: float | None
     clock: Clock
     loop: WindowLoop
+    floor_factor: float
 
     def measure(self, seconds: float, listener: ProgressListener) -> Measurement:
         self.sampler.check()
@@ -179,7 +185,7 @@ class _Run:
             found = self._result(self.loop.windows)
         except JoulediffError:
             return False  # a meter whose readings come late will have them at the end
-        aim = self.precision or max(AIM_SHARE, FLOOR_FACTOR * floor_share(self.sampler, found.domains))
+        aim = self.precision or max(AIM_SHARE, self.floor_factor * floor_share(self.sampler, found.domains))
         return found.energy.half_width_share <= aim
 
     def _keep_partial(self, listener: ProgressListener) -> None:

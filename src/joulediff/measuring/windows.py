@@ -29,6 +29,8 @@ SHORT_WINDOW_SHARE = 0.25
 # covers a second; it is too small for windows that end before 0.9 s.
 GOVERNOR_S = 2.0
 GOVERNOR_FACTOR = 1.5
+# Its swings are longer than a short window, so windows are joined to at least this length.
+GOVERNOR_WINDOW_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ def joules_per_step(curve: Curve, log: StepLog, stretches: Stretches, *, capped:
         except NotCovered as error:
             missing = error
             continue
-        windows += _windows(curve, log, covered_s)
+        windows += _windows(curve, log, joined_edges(covered_s) if capped else covered_s)
         end_s = covered_s[-1]
     if not wholes:
         raise missing
@@ -94,6 +96,15 @@ def _values(windows: Sequence[_WindowEnergy], energy_j: float) -> list[float]:
     """
     mean_steps = sum(w.steps for w in windows) / len(windows)
     return [energy_j + (w.energy.joules - energy_j * w.steps) / mean_steps for w in windows]
+
+
+def joined_edges(edges_s: Sequence[float]) -> list[float]:
+    """Return the edges of windows that are long enough for a governor; the last one may be longer."""
+    found = [edges_s[0]]
+    for edge_s in edges_s[1:-1]:
+        if edge_s - found[-1] >= GOVERNOR_WINDOW_S and edges_s[-1] - edge_s >= GOVERNOR_WINDOW_S:
+            found.append(edge_s)
+    return [*found, edges_s[-1]]
 
 
 def _windows(curve: Curve, log: StepLog, edges_s: Sequence[float]) -> list[_WindowEnergy]:

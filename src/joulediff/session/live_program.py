@@ -21,7 +21,7 @@ from joulediff.measuring.meters.meter import Clock
 from joulediff.measuring.repeater import Step
 from joulediff.measuring.result import combine
 from joulediff.measuring.step import measure, resting
-from joulediff.model.energy import Energy, add_known, shift
+from joulediff.model.energy import Energy, add_known, ratio, shift
 from joulediff.model.errors import JoulediffError
 from joulediff.model.measurement import Measurement
 from joulediff.model.options import RecordOptions
@@ -40,6 +40,8 @@ STEP_LIMIT_S, SLOWER = 30.0, 100.0
 BUILD_LIMIT_S = 180.0
 # Two turns of the same program differ by no more than this share.
 MOST_DRIFT = 0.25
+# A change that saves or costs more than this share needs no second turn: MOST_DRIFT does not explain it.
+CLEAR_SHARE = 0.33
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,23 @@ class _Changed:
     active: Callable[[], AbstractContextManager[None]]
     begin: Callable[[], None] | None
     settings: Mapping[str, Setting]
+
+
+def is_clear(before: Energy, after: Energy) -> bool:
+    """Return whether a change saves so much energy, or costs so much, that a drift of the machine cannot explain it."""
+    share = ratio(after, before)
+    return share is not None and (share.high < 1 - CLEAR_SHARE or share.low > 1 + CLEAR_SHARE)
+
+
+def _with_costs(cost: VariantCost, before: Measurement, after: Measurement) -> VariantCost:
+    return replace(
+        cost,
+        before=before.energy,
+        after=after.energy,
+        before_s=before.step_s,
+        after_s=after.step_s,
+        is_measured=True,
+    )
 
 
 def _do_nothing() -> None:
@@ -225,21 +244,17 @@ class LocalProgram(LiveProgram):
                 begin()
                 return self._measure_at_once(changed.step, seconds, is_warm=is_warm)
 
-        after = combine(measure_changed(is_warm=False), measure_changed(is_warm=True))
+        after = measure_changed(is_warm=False)
+        if is_clear(first.energy, after.energy):
+            return _with_costs(cost, first, after)
+        after = combine(after, measure_changed(is_warm=True))
         last = self._measure_own(seconds)
         is_same = max(first.energy.joules, last.energy.joules) <= (1 + MOST_DRIFT) * min(
             first.energy.joules, last.energy.joules
         )
         # A program that the other build has changed is measured by its first turn.
         before = combine(first, last) if is_same else first
-        return replace(
-            cost,
-            before=before.energy,
-            after=after.energy,
-            before_s=before.step_s,
-            after_s=after.step_s,
-            is_measured=True,
-        )
+        return _with_costs(cost, before, after)
 
     def _measure_own(self, seconds: float) -> Measurement:
         self.begin()

@@ -32,7 +32,7 @@ from joulediff.measuring.stack_sampler import why_not_sampled
 from joulediff.measuring.step import measure, resting
 from joulediff.model.errors import JoulediffError, MeterFailed
 from joulediff.model.measurement import Measurement, Quiet
-from joulediff.model.options import RecordOptions
+from joulediff.model.options import TURN_SHARE, RecordOptions
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import PASSES, Pass, PassName, PassStatus, Run
 from joulediff.pysource.programs import describe
@@ -165,13 +165,14 @@ def record_step(
                     wait_s=options.wait_s,
                     idle=idle if measured is None else resting(measured),
                     is_warm=measured is not None,
+                    is_turn=between is not None,
                     clock=clock,
                     listener=keeper,
                 )
             )
 
         leaves = read_leaves(step)
-        measure_for(options.seconds)
+        measure_for(options.seconds if between is None else TURN_SHARE * options.seconds)
         known = between(measure_for) if between is not None else None
         if recorder is None and (recorder := open_step_recorder()) is not None:  # a step may load its framework itself
             begin = stack.enter_context(recorder.seeded(ran=True))

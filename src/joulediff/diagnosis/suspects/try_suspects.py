@@ -18,7 +18,7 @@ from joulediff.model.finding import Trial
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run
 
-# A trial is measured four times for this long: twice without the change, and twice with it.
+# A trial is measured four times for this long: twice without the change, and twice with it; a clear effect once each.
 TRY_S = 0.8
 # It has at least this many steps, unless they take longer than that.
 _LEAST_STEPS, _MOST_S = 6, 3.0

@@ -31,7 +31,10 @@ POLLED_POWER_S = 0.02
 REPEAT_SHARE = 0.006
 # Samples take up to 62 ms to show a load (`benchmarks/traces.py`); power and clock need more time to settle.
 SETTLE_S = 0.25
-WINDOW_S = 0.5
+# A window has this many readings, and is no longer than a slow meter needs. Two seconds in windows of 0.25 s have the
+# interval of 3.75 s in windows of 0.5 s (`benchmarks/turns.py`), since the spread is known better.
+WINDOW_READINGS = 12
+SHORT_WINDOW_S, WINDOW_S = 0.25, 0.5
 TICK_S = 0.1
 # From this share of the period after a tick, the counter is polled often, to find the next tick.
 TICK_SOON_SHARE = 0.85
@@ -295,7 +298,7 @@ def _domain(device: _Device, kind: Any, period_s: float, resolution_j: float, no
         period_s=period_s,
         resolution_j=resolution_j,
         repeat_share=REPEAT_SHARE,
-        window_s=WINDOW_S,
+        window_s=min(WINDOW_S, max(SHORT_WINDOW_S, WINDOW_READINGS * period_s)),
         settle_s=SETTLE_S,
         note=note or None,
     )
