@@ -15,7 +15,7 @@ from joulediff.archive.reader import load
 from joulediff.energy.ledger import open_books
 from joulediff.frameworks.torch.replay.replayer import TorchReplayer
 from joulediff.model.measurement import Account
-from joulediff.model.run import Replay, Run
+from joulediff.model.run import PASSES, Replay, Run
 from joulediff.session.record import record
 
 pytestmark = pytest.mark.gpu
@@ -35,7 +35,7 @@ def replayed(step: Callable[[], object], folder: Path, **options: Any) -> Run:
     changes = {"seconds": 0.3, "wait_s": 0.0, "source": False, "replay_seconds": 4.0, **options}
     run = record(step, path=folder / "run.jd", **changes)
     assert load(folder / "run.jd") == run
-    assert [(each.status, each.note) for each in run.passes] == [("done", None)] * 4
+    assert [(each.name, each.status, each.note) for each in run.passes] == [(name, "done", None) for name in PASSES]
     return run
 
 

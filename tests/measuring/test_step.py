@@ -120,6 +120,30 @@ def test_repeats_end_early_when_the_interval_is_narrow():
     assert clock.now() - begin_s < 10
 
 
+@pytest.mark.parametrize(("throttle", "least_s"), [((), 0.0), (("power cap",), 2.0)])
+def test_a_turn_ends_earlier_but_not_within_the_swings_of_a_governor(throttle, least_s):
+    state = DeviceState("gpu0", clock_mhz=1500, power_limit_w=700, throttle=throttle)
+    spent_s = []
+    for is_turn in (False, True):
+        step, meters, clock = fake_step(states=[state])
+        idle = measure_idle(meters, wait_s=0, clock=clock)
+        begin_s = clock.now()
+        run(step, meters, clock, seconds=4, idle=idle, is_turn=is_turn)
+        spent_s.append(clock.now() - begin_s)
+    assert least_s < spent_s[1] <= spent_s[0] < 5
+
+
+def test_a_long_step_that_ran_before_is_warmed_up_once():
+    spent_s = []
+    for is_warm in (False, True):
+        step, meters, clock = fake_step(step_s=0.9)
+        idle = measure_idle(meters, wait_s=0, clock=clock)
+        begin_s = clock.now()
+        run(step, meters, clock, seconds=0.5, idle=idle, is_warm=is_warm)
+        spent_s.append(clock.now() - begin_s)
+    assert spent_s[0] - spent_s[1] == pytest.approx(2 * 0.9)
+
+
 def test_the_time_given_is_kept():
     step, meters, clock = fake_step(busy_w=lambda call: 500 if (call // 200) % 2 else 250, step_s=0.002)
     begin_s = clock.now()

@@ -19,6 +19,7 @@ from joulediff.measuring.repeater import WARM_UP_STEPS, Repeater, Step
 from joulediff.measuring.result import floor_share, make_measurement
 from joulediff.measuring.sampler import Sampler
 from joulediff.measuring.sensor_cache import SensorCache
+from joulediff.measuring.windows import GOVERNOR_S
 from joulediff.model.errors import JoulediffError
 from joulediff.model.measurement import Condition, Measurement, Quiet
 from joulediff.model.options import MeasureOptions
@@ -170,7 +171,9 @@ class _Run:
             listener.stage("measuring", min(1.0, spent_s / seconds))
             if spent_s + window_s / 2 >= seconds:
                 return "stop"
-            if done < next_look:
+            # At the power limit a short interval is wide, and a pause would cut the swings of the governor apart.
+            is_swinging = spent_s - settle_s < GOVERNOR_S and self._is_capped()
+            if done < next_look or is_swinging:
                 return "window"
             if self._is_narrow():
                 return "stop"
@@ -179,6 +182,9 @@ class _Run:
             return "stretch"
 
         self.loop.run(settle_s=settle_s, window_s=window_s, after_window=after_window)
+
+    def _is_capped(self) -> bool:
+        return any(state.at_power_limit for state in self.loop.windows.states_before)
 
     def _is_narrow(self) -> bool:
         try:
