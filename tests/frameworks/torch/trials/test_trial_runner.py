@@ -21,7 +21,7 @@ from joulediff.frameworks.torch.models import find_holdings
 from joulediff.frameworks.torch.trials import trial_runner as trial_runners
 from joulediff.frameworks.torch.trials.trial_runner import TorchTrialRunner
 from joulediff.model.errors import JoulediffError
-from joulediff.model.run import Form, Op, Run, Wait
+from joulediff.model.run import Form, HostSample, Op, Run, Wait
 from joulediff.session.live_program import LocalProgram
 from joulediff.session.record import record
 
@@ -305,6 +305,14 @@ def under_setting(known: Mapping[str, Any], *, ops: tuple[int, ...] = (1,)) -> f
     with closing(trial_runner.prepare_job(job)) as piece:
         assert not torch.are_deterministic_algorithms_enabled()
         return piece.difference
+
+
+def test_a_changed_capture_has_no_host_samples_of_the_recorded_step() -> None:
+    """They refer to frames of the recording, and a run with them could not be sent."""
+    sampled = replace(captured(rounding), host_samples=(HostSample(0, "line", 1e-3, 1e-3, 1),))
+    trial_runner = TorchTrialRunner(rounding, sampled, names=rounding, begin=seed, root=Path.cwd())
+    _, changed = trial_runner.capture({DETERMINISTIC: True})
+    assert changed.host_samples == () and changed.sampling is None
 
 
 def test_outputs_under_a_setting_are_compared_with_those_without() -> None:

@@ -72,6 +72,8 @@ class TorchTrialRunner:
             kernels=(),
             waits=(),
             replays=(),
+            sampling=None,
+            host_samples=(),
         )
         name = f"changed{len(self._runs)}"
         self._runs[name], self._settings[name] = run, dict(settings)
