@@ -25,13 +25,17 @@ def returned_distance(a: Run, b: Run) -> float | None:
     return max((distance for distance in distances if distance is not None), default=None)
 
 
-def result_distance(a: Run, b: Run, *, is_read: Callable[[str], bool]) -> float | None:
+def result_distance(a: Run, b: Run, *, is_read: Callable[[str], bool], needed: Run | None = None) -> float | None:
     """Return the largest distance between all results of two steps; None if they have none, or it is not known.
 
     Steps that return no tensor and change no named one are compared by the numbers that they read: `is_read` says
-    whether an operator of that name reads one.
+    whether an operator of that name reads one. `needed` is a program for the same job: a tensor that it has no
+    counterpart of, such as a buffer that only `a` fills, is no result.
     """
     left, right = _results(a), _results(b)
+    if needed is not None and _returned(a):
+        extra = _changed_alone(a, needed)
+        left, right = ({name: at for name, at in each.items() if name not in extra} for each in (left, right))
     if not left and not right:
         left, right = _reads(a, is_read), _reads(b, is_read)
     if left.keys() != right.keys():
@@ -60,8 +64,18 @@ def _returned(run: Run) -> dict[str, int]:
 
 def _results(run: Run) -> dict[str, int]:
     """Return the returned tensors, and the last value of each named tensor that an operator changed."""
-    found = {v.name: v.id for v in run.values if v.name is not None and v.previous is not None}
-    return {**found, **_returned(run)}
+    return {**_changed(run), **_returned(run)}
+
+
+def _changed(run: Run) -> dict[str, int]:
+    return {v.name: v.id for v in run.values if v.name is not None and v.previous is not None}
+
+
+def _changed_alone(run: Run, other: Run) -> set[str]:
+    """Return the tensors that a step changes where the other changes none of that name or shape."""
+    theirs = _changed(other)
+    shapes = {other.values[value].shape for value in theirs.values()}
+    return {name for name, at in _changed(run).items() if name not in theirs and run.values[at].shape not in shapes}
 
 
 def _reads(run: Run, is_read: Callable[[str], bool]) -> dict[str, int]:

@@ -118,7 +118,7 @@ class LocalProgram(LiveProgram):
             difference = None
             if recorder is not None:
                 run = recorder.capture(self._empty_run(), self.begin)
-                difference = result_distance(self.run, run, is_read=is_read)
+                difference = result_distance(self.run, run, is_read=is_read, needed=self.other)
             self.begin()
             found = self._measure(step, seconds, wait_s)
         return VariantCost(after=found.energy, after_s=found.step_s, difference=difference, is_measured=True)
@@ -196,9 +196,8 @@ class LocalProgram(LiveProgram):
                     raise JoulediffError("the changed program uses no framework that is recorded")
                 begin = changed.begin or stack.enter_context(recorder.seeded(ran=False))
                 run = recorder.capture(self._empty_run(), begin)
-            cost = VariantCost(
-                difference=result_distance(self.run, run, is_read=is_read), settings=tuple(changed.settings)
-            )
+            difference = result_distance(self.run, run, is_read=is_read, needed=self.other)
+            cost = VariantCost(difference=difference, settings=tuple(changed.settings))
             if seconds > 0:
                 cost = self._measure_in_turns(cost, first[0], changed, begin, seconds)
             return cost, run
