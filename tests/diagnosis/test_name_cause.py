@@ -37,7 +37,10 @@ def recorded(text: str, value: Any, line: int) -> Run:
     return record(product, costs({}), state={PATH: value}, state_places={begin: f"p.py:{line}:build"}, sources=sources)
 
 
-def name(texts: tuple[str, str], values: tuple[Any, Any], lines: tuple[int, int]) -> Lead:
+NO_EFFECT = Effect(frozenset(), frozenset())
+
+
+def name(texts: tuple[str, str], values: tuple[Any, Any], lines: tuple[int, int], effect: Effect = NO_EFFECT) -> Lead:
     """Return the lead of the only edit between two programs; the lines set the value, or make its object."""
     a, b = ((SourceFile("", "p.py", text),) for text in texts)
     edits = find_edits(a, b)
@@ -47,7 +50,7 @@ def name(texts: tuple[str, str], values: tuple[Any, Any], lines: tuple[int, int]
     work = Investigation(comparison_of(*runs), [], Thresholds(), live, ProgressListener())
     differences = Differences((Suspect("changed", edits[0].key, edit=0),), a, b, edits)
     tried = Tried((0,), "explains", Trial("changed", None, None, None))
-    return name_cause(work, "a", differences, tried, Effect(frozenset(), frozenset()), [], None)
+    return name_cause(work, "a", differences, tried, effect, [], None)
 
 
 ENABLED, NOTHING = program("    model.checkpointing_enable()\n"), program("")
@@ -78,3 +81,39 @@ def test_a_line_that_sets_no_state_is_named_by_its_edit() -> None:
     texts = program("    model.other = True\n"), program("    model.other = False\n")
     lead = name(texts, (True, False), (2, 2))
     assert lead.cause.type != "state"
+
+
+def effect_of(removed: str, added: str) -> Effect:
+    return Effect(*(frozenset((f"aten::{each}",) for each in names.split()) for names in (removed, added)))
+
+
+def test_several_statements_are_named_by_the_call_that_is_gone_at_its_line() -> None:
+    begin = "def build():\n    return route\n\ndef route(scores):\n"
+    slow = (
+        "    p = scores.softmax(-1)\n    best, _ = p.sort(-1)\n    best = best[:, :8]\n    return best / best.sum(-1)\n"
+    )
+    fast = "    best, _ = scores.topk(8)\n    return best.softmax(-1)\n"
+    lead = name((begin + slow, begin + fast), (1, 1), (1, 1), effect_of("softmax sort sum div", "topk softmax"))
+    assert lead.cause.key == "p.sort"
+    assert lead.cause.location_a is not None and lead.cause.location_a.line == 6
+
+
+def test_another_class_that_is_passed_is_named_and_is_other_code() -> None:
+    texts = [program(f"    model.add(norm_layer={norm})\n") for norm in ("ops.FrozenNorm", "nn.BatchNorm")]
+    lead = name((texts[0], texts[1]), (1, 1), (2, 2), effect_of("mul add", "batch_norm"))
+    assert (lead.kind, lead.cause.key) == ("api_misuse", "ops.FrozenNorm")
+
+
+def test_a_text_that_a_configuration_has_is_named_by_its_entry() -> None:
+    texts = [program(f"    model.make(kind={text})\n") for text in ('"old"', '"new"')]
+    lead = name((texts[0], texts[1]), ("old", "new"), (2, 2), effect_of("mul add", "gelu"))
+    assert (lead.kind, lead.cause.type, lead.cause.key) == ("misconfiguration", "state", "checkpointing")
+    assert lead.cause.location_a is not None and lead.cause.location_a.line == 3
+    plain = [program(f"    model.make(kind={value})\n") for value in (True, False)]
+    assert name((plain[0], plain[1]), (True, False), (2, 2), effect_of("mul", "gelu")).cause.key == "kind"
+
+
+def test_an_object_of_another_class_that_replaces_a_part_is_other_code() -> None:
+    changed = program('    for block in model.h:\n        block.act = torch.nn.GELU("tanh")\n')
+    lead = name((NOTHING, changed), (1, 1), (2, 2), effect_of("mul add tanh", "gelu"))
+    assert lead.kind == "api_misuse"

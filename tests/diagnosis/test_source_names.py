@@ -6,6 +6,8 @@ import pytest
 
 from joulediff.diagnosis.suspects.source_names import (
     called_name,
+    calls_in,
+    class_name,
     function_at,
     is_function,
     makes_object,
@@ -100,3 +102,13 @@ def test_a_function_that_is_written_out_is_code() -> None:
 )
 def test_an_attribute_that_is_set_to_a_new_object(text: str | None, expected: bool) -> None:
     assert makes_object(text) is expected
+
+
+def test_calls_are_found_in_the_order_in_which_they_run() -> None:
+    assert calls_in("    y = norm(torch.cat([a, b()]))\n    return y.split(2)") == ["b", "torch.cat", "norm", "y.split"]
+    assert calls_in("for broken in") == []
+
+
+def test_a_class_is_told_by_its_capital_letter() -> None:
+    assert class_name("torch.nn.GELU") == "torch.nn.GELU"
+    assert [class_name(text) for text in ("make", "GELU()", "MAX", '"Text"', None)] == [None] * 5

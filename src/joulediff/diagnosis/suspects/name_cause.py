@@ -7,7 +7,7 @@ name for the same lines: an argument, a layout, a call.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from joulediff.diagnosis.comparison import Comparison
@@ -20,6 +20,8 @@ from joulediff.diagnosis.suspects.effect import Effect
 from joulediff.diagnosis.suspects.find_suspects import is_in_frames, text_of
 from joulediff.diagnosis.suspects.source_names import (
     called_name,
+    calls_in,
+    class_name,
     function_at,
     is_function,
     makes_object,
@@ -28,12 +30,13 @@ from joulediff.diagnosis.suspects.source_names import (
 )
 from joulediff.diagnosis.suspects.suspect import Differences, Suspect
 from joulediff.diagnosis.suspects.try_suspects import Tried
-from joulediff.frameworks.framework import group_switches, known_name
+from joulediff.frameworks.framework import group_switches, known_name, short_name
+from joulediff.matching.rows import is_view
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import TOGETHER, CauseType, FindingKind
 from joulediff.model.pair import Pair, SideName, other_side, pair_from
 from joulediff.model.place import Place
-from joulediff.model.run import Setting
+from joulediff.model.run import Run, Setting
 from joulediff.pysource.edits.edit import Edit
 from joulediff.pysource.line_trace import Target
 from joulediff.pysource.source_files import SourceFile
@@ -80,7 +83,7 @@ def name_cause(
     found = None
     if len(edits) == 1:
         found = _named_by_state(work.comparison, side, differences, main)
-        found = found or _named_by_evidence(main, side, leads, effect)
+        found = found or _named_by_evidence(work.comparison.run(side), main, side, leads, effect)
     found = found or _layout_lead(differences, edits, side, leads)
     if found is not None:
         return found
@@ -146,6 +149,8 @@ def _joined(values: Sequence[Setting]) -> Setting:
 
 def _named_by_state(comparison: Comparison, side: SideName, differences: Differences, edit: Edit) -> Lead | None:
     """Return the lead of the value of the state that the line of an edit sets; None if none differs there."""
+    if edit.kind == "argument":
+        return _named_by_passed_text(comparison, side, differences, edit)
     if edit.kind not in _SETTING_KINDS or edit.context:
         return None
     here, there = range(edit.line, edit.end_line + 1), range(edit.line_b or 0, (edit.line_b or -1) + 1)
@@ -160,12 +165,40 @@ def _named_by_state(comparison: Comparison, side: SideName, differences: Differe
     return None
 
 
+def _named_by_passed_text(comparison: Comparison, side: SideName, differences: Differences, edit: Edit) -> Lead | None:
+    """Return the lead of the only value of the state with the texts that an argument passes on.
+
+    A configuration has the name that its library documents; that of the argument is the program's own. Numbers and
+    flags are too common to tell that a value was passed on.
+    """
+    passed = (to_value(edit.value_a), to_value(edit.value_b))
+    if not all(isinstance(each, str) and _is_text(text) for each, text in zip(passed, _texts(edit), strict=True)):
+        return None
+    values = pair_from(side, *passed)
+    found = {leaf.name: leaf for leaf in differing_leaves(comparison) if Pair(*leaf.values) == values}
+    if len(found) != 1:
+        return None
+    (leaf,) = found.values()
+    evidence = (describe_leaf(leaf), f"{edit.key} was changed alone, as in the other program")
+    places = pair_from(side, *edit_places(differences, edit))
+    cause = make_cause("state", leaf.name, leaf.values, places, evidence)
+    return Lead("misconfiguration", cause, (), suggest_setting(cause, side))
+
+
+def _texts(edit: Edit) -> tuple[str, str]:
+    return (edit.value_a or "", edit.value_b or "")
+
+
+def _is_text(text: str) -> bool:
+    return text.strip()[:1] in ("'", '"')
+
+
 def _asks_for_less(edit: Edit, effect: Effect) -> bool:
     """Return whether a change only passes one more argument, and the same operators do less."""
     return edit.kind == "argument" and edit.value_a is None and effect.only_removes
 
 
-def _named_by_evidence(edit: Edit, side: SideName, leads: Sequence[Lead], effect: Effect) -> Lead | None:
+def _named_by_evidence(run: Run, edit: Edit, side: SideName, leads: Sequence[Lead], effect: Effect) -> Lead | None:
     """Return a lead on the lines of an edit that replaces more than a plain value; the edit was its trial."""
     passes_code = is_function(edit.value_a)
     if edit.kind in ("argument", "left_out", "moved") and not edit.context and not passes_code:
@@ -176,7 +209,8 @@ def _named_by_evidence(edit: Edit, side: SideName, leads: Sequence[Lead], effect
         is_here = place is not None and place.file == edit.path and edit.line <= place.line <= edit.end_line
         is_context = bool(edit.context) and cause.type == "setting"
         is_better = cause.type in _PRECISE or ((edit.kind == "code" or passes_code) and cause.type != "kernel")
-        is_named = cause.key is not None and (passes_code or _is_written(cause.key, edit))
+        is_laid_out = cause.type == "layout" and _leaves_out_view(run, edit)
+        is_named = cause.key is not None and (passes_code or is_laid_out or _is_written(cause.key, edit))
         if cause.key is not None and (is_context or (is_here and is_better and is_named)):
             is_replaced = passes_code and lead.kind == "redundant" and bool(effect.added)
             lead = replace(lead, kind="api_misuse") if is_replaced else lead
@@ -184,9 +218,16 @@ def _named_by_evidence(edit: Edit, side: SideName, leads: Sequence[Lead], effect
     return None
 
 
+def _leaves_out_view(run: Run, edit: Edit) -> bool:
+    """Return whether the expensive side's text of an edit makes a view, such as a permuted one, and the other's not."""
+    views = {short_name(op.name) for op in run.ops if is_view(run, op.id)}
+    mine, other = (set(re.findall(r"\w+", text)) for text in _texts(edit))
+    return bool(views & (mine - other))
+
+
 def _is_written(key: str, edit: Edit) -> bool:
     """Return whether the lines of an edit hold the last word of a key: what is named was changed."""
-    word = re.split(r"\W+", key.removesuffix("()"))[-1]
+    word = _last_word(key)
     return bool(word) and re.search(rf"\b{re.escape(word)}\b", f"{edit.value_a} {edit.value_b}") is not None
 
 
@@ -210,7 +251,8 @@ def _edit_lead(
     effect: Effect,
     place: Place | None,
 ) -> Lead:
-    key, *texts = _name(first)
+    lines = _lines_of(differences.files, first)
+    key, *texts = _name(first, effect, "\n".join(lines.values()))
     values = pair_from(side, *texts)
     kind = _kind_of(first, effect, is_in_step=bool(inside))
     type_: CauseType = "host" if kind == "host" else _TYPES[first.kind]
@@ -219,15 +261,44 @@ def _edit_lead(
         mine = _place(differences.files, first.path, inside[0], first.function)
     if place is not None and place.file == first.path and first.line < place.line <= first.end_line:
         mine = place  # of several lines, the one with the most energy
+    named = _lines_with(lines, str(key)) if first.kind == "code" else []
+    if named and (mine is None or mine.line not in named):
+        mine = _place(differences.files, first.path, named[0], first.function)
     places = pair_from(side, mine, other)
     cause = make_cause(type_, key or None, values, places, (_evidence(effect),))
     return Lead(kind, cause, (), suggest_change(cause, side, first))
 
 
-def _name(edit: Edit) -> tuple[str, Setting, Setting]:
-    """Return the key of an edit, and both values: another call is named by the functions that are called."""
+def _lines_of(files: Sequence[SourceFile], edit: Edit) -> dict[int, str]:
+    """Return the lines of the expensive program that an edit replaces, by their numbers."""
+    text = next((file.text for file in files if file.path == edit.path), "")
+    lines = text.splitlines()[edit.line - 1 : edit.end_line]
+    return dict(enumerate(lines, edit.line))
+
+
+def _lines_with(lines: Mapping[int, str], key: str) -> list[int]:
+    """Return the numbers of the lines with the last word of a key."""
+    word = re.compile(rf"\b{re.escape(_last_word(key))}\b")
+    return [line for line, text in lines.items() if word.search(text)]
+
+
+def _last_word(key: str) -> str:
+    return re.split(r"\W+", key.removesuffix("()"))[-1]
+
+
+def _name(edit: Edit, effect: Effect, text: str) -> tuple[str, Setting, Setting]:
+    """Return the key of an edit, and both values: another call is named by the functions that are called.
+
+    `text` has the replaced lines: of several statements, the call of an operator that is gone names them.
+    """
     if edit.kind == "argument":
-        return edit.key, to_value(edit.value_a), to_value(edit.value_b)
+        name = class_name(edit.value_a) if class_name(edit.value_b) is not None else None
+        return name or edit.key, to_value(edit.value_a), to_value(edit.value_b)
+    if edit.kind == "code" and edit.end_line > edit.line:
+        gone = {short_name(str(key[0])) for key in effect.removed} - {short_name(str(key[0])) for key in effect.added}
+        lost = [name for name in calls_in(text) if name.rpartition(".")[2] in gone]
+        if lost:
+            return lost[0], to_value(edit.value_a), to_value(edit.value_b)
     called = called_name(edit.value_a) or operator_name(edit.value_a)
     other = called_name(edit.value_b) or operator_name(edit.value_b)
     if edit.kind in ("left_out", "moved") and called is not None:
@@ -251,7 +322,9 @@ def _kind_of(edit: Edit, effect: Effect, *, is_in_step: bool) -> FindingKind:
         return "misconfiguration"
     if not is_in_step:
         # Another function or class, whose code the step runs.
-        is_other_code = (edit.kind == "call" and not _is_chained(edit)) or makes_object(edit.value_b)
+        is_other_class = edit.kind == "argument" and None not in (class_name(edit.value_a), class_name(edit.value_b))
+        is_other_call = edit.kind == "call" and not _is_chained(edit)
+        is_other_code = is_other_call or is_other_class or any(makes_object(patch.text) for patch in edit.patches)
         return "api_misuse" if is_other_code and not effect.is_nothing else "misconfiguration"
     if effect.is_nothing:
         return "host"

@@ -6,6 +6,7 @@ Only text is read: `torch.sort(x).values[:8]` is a call of `torch.sort`.
 from __future__ import annotations
 
 import ast
+import textwrap
 
 from joulediff.model.run import MAX_SETTING_CHARS, Setting
 
@@ -45,6 +46,20 @@ def operator_name(text: str | None) -> str | None:
     """Return the operator that an expression applies last: `matmul` for `x @ (a @ b)`; None for another expression."""
     node = _value(text)
     return _OPERATORS.get(type(node.op)) if isinstance(node, ast.BinOp) else None
+
+
+def calls_in(text: str) -> list[str]:
+    """Return the functions that statements call, as they are written, in order."""
+    nodes = [node for each in _statements(text) for node in ast.walk(each) if isinstance(node, ast.Call)]
+    nodes.sort(key=lambda node: (node.end_lineno or 0, node.end_col_offset or 0))
+    return [name for node in nodes if (name := _dotted(node.func)) is not None]
+
+
+def class_name(text: str | None) -> str | None:
+    """Return the class that an expression names, such as `torch.nn.GELU`; None for another expression."""
+    node = _value(text)
+    name = None if node is None else _dotted(node)
+    return name if name is not None and name.rpartition(".")[2][:1].isupper() and not name.isupper() else None
 
 
 def is_function(text: str | None) -> bool:
@@ -115,7 +130,7 @@ def _statements(text: str | None) -> list[ast.stmt]:
     if text is None:
         return []
     try:
-        return ast.parse(text.strip()).body
+        return ast.parse(textwrap.dedent(text).strip()).body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return []
 
