@@ -53,9 +53,9 @@ class RecordOptions(MeasureOptions):
             )
 
 
-# Programs that are compared are measured in two turns each, of at most this share of `seconds`. Two seconds, with the
-# time to settle, are enough for the swings of a GPU at its power limit.
-TURN_SHARE = 0.6
+# Programs that are compared are measured in two turns each, of at most this share of `seconds`; turns of a steady
+# program end earlier.
+TURN_SHARE = 0.75
 # A checkup only looks whether the machine is quiet now.
 DOCTOR_OPTIONS = MeasureOptions(wait_s=3.0)
 # The programs of cases are small and many: both sides of all of them are recorded in one go.
