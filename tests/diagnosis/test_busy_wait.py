@@ -13,7 +13,7 @@ from joulediff.diagnosis.build import build_finding, draft_busy_wait
 from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.draft import Investigation
-from joulediff.diagnosis.evidence.busy_wait import BusyWait, find_busy_wait
+from joulediff.diagnosis.evidence.busy_wait import BusyWait, busiest_line, find_busy_wait
 from joulediff.diagnosis.trials.run_trials import run_trials
 from joulediff.model.diff import Diff, Thresholds
 from joulediff.model.energy import Energy
@@ -21,7 +21,7 @@ from joulediff.model.finding import Finding
 from joulediff.model.measurement import Measurement
 from joulediff.model.place import Place
 from joulediff.model.progress import ProgressListener
-from joulediff.model.run import Run
+from joulediff.model.run import Frame, HostSample, Run, SourceText
 from joulediff.report.json.diff import diff_from_json, diff_to_json
 from joulediff.report.markdown import diff_to_markdown
 from joulediff.report.render import render
@@ -292,3 +292,18 @@ def test_reports_tell_the_setting_and_both_values(width: int) -> None:
     for text in (shown, diff_to_markdown(whole_diff())):
         told = " ".join(text.split())
         assert all(word in told for word in ("spinning", "schedule", "blocking_sync", "confirmed"))
+
+
+def test_the_line_that_waits_is_the_users_line_with_most_of_the_hosts_time() -> None:
+    frames = (
+        Frame("step.py", 19, "step", None, None),
+        Frame("torch/cuda/__init__.py", 900, "synchronize", "torch", 0),
+        Frame("step.py", 12, "step", None, None),
+    )
+    sources = (SourceText("step.py", 12, "y = y @ weight\n" + "\n" * 6 + "    torch.cuda.synchronize()\n"),)
+    samples = (HostSample(1, "line", 6e-3, 6e-3, 6), HostSample(2, "line", 4e-3, 4e-3, 4))
+    run = replace(RUN, frames=frames, sources=sources, ops=(), host_samples=samples)
+    assert busiest_line(run) == Place("step.py", 19, "step", "torch.cuda.synchronize()")
+    even = (replace(samples[0], time_s=4e-3), samples[1], HostSample(None, "line", 4e-3, 4e-3, 4))
+    assert busiest_line(replace(run, host_samples=even)) is None
+    assert busiest_line(replace(run, host_samples=())) is None

@@ -6,6 +6,7 @@ setting that says how the program waits.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from joulediff.diagnosis.comparison import Comparison
@@ -15,12 +16,15 @@ from joulediff.diagnosis.suggest import suggest_sleep
 from joulediff.model.energy import Energy, add_independent, costlier_side, difference_j, is_at_most, overlap
 from joulediff.model.measurement import Measurement
 from joulediff.model.pair import SIDES, Pair, SideName, other_side
+from joulediff.model.place import Place
 from joulediff.model.run import Run, Setting
 
 _CPU = "cpu"
 _SCHEDULE = ".schedule"
 # A side that sleeps while it waits uses its CPU for something else.
 _SLEEPS = "blocking_sync"
+# The line that waits takes at least this share of the host's time.
+LEAST_SHARE_OF_TIME = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,8 @@ def find_busy_wait(comparison: Comparison, threshold: float) -> BusyWait | None:
 def busy_wait_lead(comparison: Comparison, found: BusyWait) -> Lead:
     """Return the setting as a lead. Its trial is one of the whole step, so it has no change of a region."""
     values: Pair[Setting] = Pair(*(comparison.run(side).settings[found.setting] for side in SIDES))
-    locations = Pair(*(set_place(comparison.run(side), found.setting) for side in SIDES))
+    runs = Pair(comparison.a, comparison.b)
+    locations = Pair(*(set_place(run, found.setting) or busiest_line(run) for run in runs))
     evidence = [
         f"{side.upper()} waits by {values.of(side)}: its CPU draws {_cpu_power_w(comparison.run(side)):.3g} W "
         "during the step"
@@ -71,6 +76,24 @@ def busy_wait_lead(comparison: Comparison, found: BusyWait) -> Lead:
         evidence.append("the CPU's energy is an estimate from CPU time, and in no total")
     cause = make_cause("setting", found.setting, values, locations, tuple(evidence))
     return Lead("misconfiguration", cause, (), suggest_sleep(cause, found.expensive))
+
+
+def busiest_line(run: Run) -> Place | None:
+    """Return the user's line in which the host spends at least half of its sampled time, such as that of a wait."""
+    times_s: Counter[tuple[str, int, str]] = Counter()
+    for sample in run.host_samples:
+        at = sample.frame
+        while at is not None and run.frames[at].owner is not None:
+            at = run.frames[at].parent
+        if at is not None:
+            frame = run.frames[at]
+            times_s[frame.file, frame.line, frame.function] += sample.time_s
+    if not times_s:
+        return None
+    (file, line, function), time_s = max(times_s.items(), key=lambda each: each[1])
+    if time_s < LEAST_SHARE_OF_TIME * sum(sample.time_s for sample in run.host_samples):
+        return None
+    return Place(file, line, function, run.line_text(file, line))
 
 
 def whole_step(comparison: Comparison, found: BusyWait) -> Energy | None:
