@@ -6,7 +6,7 @@ setting that says how the program waits.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from dataclasses import dataclass
 
 from joulediff.diagnosis.comparison import Comparison
@@ -80,7 +80,7 @@ def busy_wait_lead(comparison: Comparison, found: BusyWait) -> Lead:
 
 def busiest_line(run: Run) -> Place | None:
     """Return the user's line in which the host spends at least half of its sampled time, such as that of a wait."""
-    times_s: Counter[tuple[str, int, str]] = Counter()
+    times_s: defaultdict[tuple[str, int, str], float] = defaultdict(float)
     for sample in run.host_samples:
         at = sample.frame
         while at is not None and run.frames[at].owner is not None:
