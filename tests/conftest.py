@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import threading
@@ -56,6 +57,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if is_unit_run(config) and collection_path.suffix == ".py" and markers.loads_a_framework(collection_path):
         return True
     return None
+
+
+def pytest_collection_finish() -> None:
+    """Keep the objects of all test modules out of garbage collections, each of which would look at millions of them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
