@@ -294,11 +294,9 @@ def _name(edit: Edit, effect: Effect, text: str) -> tuple[str, Setting, Setting]
     if edit.kind == "argument":
         name = class_name(edit.value_a) if class_name(edit.value_b) is not None else None
         return name or edit.key, to_value(edit.value_a), to_value(edit.value_b)
-    if edit.kind == "code" and edit.end_line > edit.line:
-        gone = {short_name(str(key[0])) for key in effect.removed} - {short_name(str(key[0])) for key in effect.added}
-        lost = [name for name in calls_in(text) if name.rpartition(".")[2] in gone]
-        if lost:
-            return lost[0], to_value(edit.value_a), to_value(edit.value_b)
+    lost = _lost_call(effect, text) if edit.kind == "code" and edit.end_line > edit.line else None
+    if lost is not None:
+        return lost, to_value(edit.value_a), to_value(edit.value_b)
     called = called_name(edit.value_a) or operator_name(edit.value_a)
     other = called_name(edit.value_b) or operator_name(edit.value_b)
     if edit.kind in ("left_out", "moved") and called is not None:
@@ -309,6 +307,12 @@ def _name(edit: Edit, effect: Effect, text: str) -> tuple[str, Setting, Setting]
     if edit.kind == "added" and other is not None:
         return other, None, to_value(edit.value_b)
     return edit.key, to_value(edit.value_a), to_value(edit.value_b)
+
+
+def _lost_call(effect: Effect, text: str) -> str | None:
+    """Return the first call in statements whose operator is gone with the change."""
+    removed, added = ({short_name(str(key[0])) for key in keys} for keys in (effect.removed, effect.added))
+    return next((name for name in calls_in(text) if name.rpartition(".")[2] in removed - added), None)
 
 
 def _evidence(effect: Effect) -> str:
