@@ -52,7 +52,8 @@ A pair is **right** if the first finding against the wasteful program has an exp
 expected line. Pairs that fail or take longer than their limit count as wrong. A **false ✓** is a confirmed finding that
 is not the expected one, at any rank. In an A/A run each program is compared with itself, so any finding is false. The
 first run is the first time that these pairs were compared, all with the code of one commit, on a machine with other
-work; it is never repeated. The final run is that of the code of this page.
+work; it is never repeated. The final run is that of the code of this page. Between the two, results of pairs that were
+wrong were read and the diagnosis corrected, so the final score is one on known programs.
 
 ## Scores
 """
@@ -128,7 +129,10 @@ def make_part(pairs: Sequence[Any], runs: Sequence[Run]) -> str:
                 f"{score.right} of {score.ran} ({_share(score.right, score.ran)}; {run.title}; the cause itself "
                 f"confirmed in {score.cause_confirmed}; {score.false_confirmed} confirmed findings that are false)"
             )
-    text = f"{len(pairs)} more pairs were written for which nothing was tuned. Right at the first finding: "
+    text = (
+        f"{len(pairs)} more pairs were written before anyone tried them; the first run is on unseen programs, the final "
+        "one after corrections. Right at the first finding: "
+    )
     text += f"{'; '.join(told) or 'not run yet'}. [Every pair](docs/unseen.md)."
     return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
