@@ -130,8 +130,8 @@ def make_part(pairs: Sequence[Any], runs: Sequence[Run]) -> str:
                 f"confirmed in {score.cause_confirmed}; {score.false_confirmed} confirmed findings that are false)"
             )
     text = (
-        f"{len(pairs)} more pairs were written before anyone tried them; the first run is on unseen programs, the final "
-        "one after corrections. Right at the first finding: "
+        f"{len(pairs)} more pairs were written before anyone tried them; the first run is on unseen programs, the "
+        "final one after corrections. Right at the first finding: "
     )
     text += f"{'; '.join(told) or 'not run yet'}. [Every pair](docs/unseen.md)."
     return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
