@@ -55,7 +55,7 @@ def measure(
     """Return the energy of one call of `step`, measured for at most `seconds` after warm-up.
 
     Repeats end early once the interval is within 1 % (or `precision`). `wait_s` bounds the wait
-    for a quiet machine; `idle`, from `measure_idle`, skips it. A step that ran before `is_warm`: one step warms it up.
+    for a quiet machine; `idle`, from `measure_idle`, skips it. `is_warm`: the step ran before, one call warms it up.
     `is_turn`: the result will be combined with that of another turn. Exceptions of `step` pass through, after
     `listener.kept` was given the measurement so far. `read_cpu_s` returns the CPU seconds of the program so far: by
     default, on a real clock, those of this process without the sampling.

@@ -24,7 +24,7 @@ from joulediff.pysource.framework_hints import FrameworkHints
 
 MAX_FILES = 200
 MAX_FILE_BYTES = 1_000_000
-# Parsing and searching a megabyte takes about three seconds (`read_source`, 2 cores).
+# Parsing and searching a megabyte takes about two seconds.
 MAX_TOTAL_BYTES = 1_000_000
 # Modules that no file of the program imports, such as those of a test session, have less.
 MAX_OTHER_BYTES = 100_000

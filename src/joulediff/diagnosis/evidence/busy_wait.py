@@ -80,11 +80,13 @@ def busy_wait_lead(comparison: Comparison, found: BusyWait) -> Lead:
 
 def busiest_line(run: Run) -> Place | None:
     """Return the user's line in which the host spends at least half of its sampled time, such as that of a wait."""
+    own: list[int | None] = []  # the innermost frame of the user's on the path of each; a parent is always earlier
+    for number, frame in enumerate(run.frames):
+        outer = None if frame.parent is None else own[frame.parent]
+        own.append(number if frame.owner is None else outer)
     times_s: defaultdict[tuple[str, int, str], float] = defaultdict(float)
     for sample in run.host_samples:
-        at = sample.frame
-        while at is not None and run.frames[at].owner is not None:
-            at = run.frames[at].parent
+        at = None if sample.frame is None else own[sample.frame]
         if at is not None:
             frame = run.frames[at]
             times_s[frame.file, frame.line, frame.function] += sample.time_s

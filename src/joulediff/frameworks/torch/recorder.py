@@ -153,7 +153,7 @@ def note_missing_kernels(run: Run) -> list[str]:
         return []
     return [
         f"the profiler recorded no kernel of {' or '.join(devices)}, so its operators have no joules: "
-        "allow GPU performance counters for this user, and end other profilers"
+        "end other profilers, and see whether CUPTI is installed and allowed for this user"
     ]
 
 
