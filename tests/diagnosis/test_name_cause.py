@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from diagnosis_builders import LiveProgram, comparison_of, costs, draw, record
-from invented import Tensor, tanh
+from diagnosis_builders import LiveProgram, comparison_of, costs, draw, record, region_of
+from invented import Tensor, gelu, gelu_decomposed, tanh
 from joulediff.diagnosis.draft import Investigation
-from joulediff.diagnosis.lead import Lead
+from joulediff.diagnosis.lead import Lead, make_subject
 from joulediff.diagnosis.suspects.effect import Effect
 from joulediff.diagnosis.suspects.name_cause import name_cause
 from joulediff.diagnosis.suspects.suspect import Differences, Suspect
@@ -43,14 +43,22 @@ NO_EFFECT = Effect(frozenset(), frozenset())
 def name(texts: tuple[str, str], values: tuple[Any, Any], lines: tuple[int, int], effect: Effect = NO_EFFECT) -> Lead:
     """Return the lead of the only edit between two programs; the lines set the value, or make its object."""
     a, b = ((SourceFile("", "p.py", text),) for text in texts)
-    edits = find_edits(a, b)
-    assert len(edits) == 1
     runs = [recorded(text, value, line) for text, value, line in zip(texts, values, lines, strict=True)]
     live: Any = {"a": LiveProgram(runs[0]), "b": LiveProgram(runs[1])}
     work = Investigation(comparison_of(*runs), [], Thresholds(), live, ProgressListener())
+    return name_edit(work, a, b, effect)
+
+
+def name_edit(
+    work: Investigation, a: tuple[SourceFile, ...], b: tuple[SourceFile, ...], effect: Effect, op: str | None = None
+) -> Lead:
+    """Return the lead of the only edit; `op` is in the row with the most energy."""
+    edits = find_edits(a, b)
+    assert len(edits) == 1
+    subject = None if op is None else make_subject(work.comparison, region_of(work.comparison, op), "a")
     differences = Differences((Suspect("changed", edits[0].key, edit=0),), a, b, edits)
     tried = Tried((0,), "explains", Trial("changed", None, None, None))
-    return name_cause(work, "a", differences, tried, effect, [], None)
+    return name_cause(work, "a", differences, tried, effect, subject)
 
 
 ENABLED, NOTHING = program("    model.checkpointing_enable()\n"), program("")
@@ -117,3 +125,65 @@ def test_an_object_of_another_class_that_replaces_a_part_is_other_code() -> None
     changed = program('    for block in model.h:\n        block.act = torch.nn.GELU("tanh")\n')
     lead = name((NOTHING, changed), (1, 1), (2, 2), effect_of("mul add tanh", "gelu"))
     assert lead.kind == "api_misuse"
+
+
+def test_a_function_that_replaces_a_method_is_other_code() -> None:
+    changed = program("    Attention._attend = product\n")
+    lead = name((NOTHING, changed), (1, 1), (2, 2), effect_of("mul add tanh", "attention"))
+    assert (lead.kind, lead.cause.key) == ("api_misuse", "_attend")
+    plain = program("    Attention.dropout = rate\n")
+    assert name((NOTHING, plain), (1, 1), (2, 2), effect_of("mul", "add")).kind == "misconfiguration"
+
+
+class WrittenOut:
+    """A layer of a library, from several operators."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return gelu_decomposed(x)
+
+
+def written_out() -> Tensor:
+    return WrittenOut().forward(X @ W)
+
+
+def in_one() -> Tensor:
+    return gelu(X @ W)
+
+
+def name_loop(loop: str, steps: tuple[Any, Any], op: str) -> Lead:
+    texts = NOTHING, program(loop)
+    runs = [
+        record(step, costs({}), sources=(SourceText("p.py", 1, text),)) for step, text in zip(steps, texts, strict=True)
+    ]
+    live: Any = {"a": LiveProgram(runs[0]), "b": LiveProgram(runs[1])}
+    work = Investigation(comparison_of(*runs), [], Thresholds(), live, ProgressListener())
+    a, b = ((SourceFile("", "p.py", text),) for text in texts)
+    return name_edit(work, a, b, effect_of("mul add tanh", "gelu"), op)
+
+
+LOOP = """    for name, part in model.parts():
+        if isinstance(part, WrittenOut):
+            model.set_part(name, nn.GELU())
+"""
+
+
+def test_a_loop_that_replaces_objects_is_named_by_the_class_whose_code_ran() -> None:
+    lead = name_loop(LOOP, (written_out, in_one), "gelu")
+    assert (lead.kind, lead.cause.type, lead.cause.key) == ("api_misuse", "call_path", "WrittenOut")
+    assert lead.cause.location_b is not None and lead.cause.location_b.line == 3
+    assert lead.suggestion.startswith("Replace WrittenOut (tests/diagnosis/test_name_cause.py:")
+    other = name_loop(LOOP.replace("WrittenOut", "Other"), (written_out, in_one), "gelu")
+    assert (other.kind, other.cause.key) == ("api_misuse", "set_part")
+
+
+def test_a_loop_that_switches_objects_is_named_by_the_switch() -> None:
+    """The class is written there as well, but keeps its code."""
+    lead = name_loop(
+        LOOP.replace("model.set_part(name, nn.GELU())", "part.in_one = True"), (written_out, in_one), "gelu"
+    )
+    assert (lead.kind, lead.cause.key) == ("misconfiguration", "in_one")
+
+
+def test_a_method_that_is_replaced_has_its_full_name() -> None:
+    lead = name_loop("    WrittenOut.forward = in_one\n", (written_out, in_one), "gelu")
+    assert (lead.kind, lead.cause.key) == ("api_misuse", "WrittenOut.forward")

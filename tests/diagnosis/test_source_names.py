@@ -10,8 +10,8 @@ from joulediff.diagnosis.suspects.source_names import (
     class_name,
     function_at,
     is_function,
-    makes_object,
     operator_name,
+    sets_code,
     to_value,
 )
 
@@ -93,6 +93,17 @@ def test_a_function_that_is_written_out_is_code() -> None:
     [
         ("for block in model.h:\n    block.mlp.act = torch.nn.GELU(approximate='tanh')", True),
         ("model = make()\nmodel.norm = RMSNorm(8)", True),
+        ("for module in model.modules():\n    module.__class__ = torch.nn.LayerNorm", True),
+        ("Attention._attend = attend", True),
+        ("Attention._attend = attend()", False),
+        ("Attention.scale = scale", False),
+        (
+            "for name in names:\n    norm = nn.RMSNorm(8)\n    norm.weight = w\n    model.set_submodule(name, norm)",
+            True,
+        ),
+        ("setattr(model, 'act', attend)", True),
+        ("setattr(model, 'width', 8)", False),
+        ("model.enable_flash()", False),
         ("model.config.use_cache = False", False),
         ("model = Net()", False),
         ("model.weight = model.weight.to(kind)", False),
@@ -100,8 +111,8 @@ def test_a_function_that_is_written_out_is_code() -> None:
         (None, False),
     ],
 )
-def test_an_attribute_that_is_set_to_a_new_object(text: str | None, expected: bool) -> None:
-    assert makes_object(text) is expected
+def test_an_attribute_that_is_set_to_code(text: str | None, expected: bool) -> None:
+    assert sets_code(text, ("attend",)) is expected
 
 
 def test_calls_are_found_in_the_order_in_which_they_run() -> None:

@@ -7,6 +7,7 @@ when both sides are measured again is no finding.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -28,6 +29,7 @@ from joulediff.frameworks.jobs import LiveProgram
 from joulediff.matching.match_runs import TOLERANCE, match_runs
 from joulediff.model.diff import Diff, Thresholds
 from joulediff.model.options import DiffOptions
+from joulediff.model.outputs import rounding_share
 from joulediff.model.pair import SideName
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run
@@ -62,6 +64,7 @@ def diagnose(
     with the same work on both sides are tested as well: benchmarks count the false findings that this gives.
     """
     limits, listener = thresholds or Thresholds(), listener or ProgressListener()
+    limits = replace(limits, difference=max(limits.difference, rounding_share(a), rounding_share(b)))
     conditions = compare_conditions(a, b)
     match = match_runs(a, b, tolerance=tolerance, listener=listener)
     comparison = Comparison(a, b, match.regions, tolerance, match.divergences, match.outputs_agree)

@@ -85,6 +85,16 @@ def suggest_no_copy(cause: Cause, expensive: SideName) -> str:
     return f"Leave out {_call(cause.key)}{_where(here)}: the other side reads the tensor without a copy, as {other}."
 
 
+def suggest_no_cast(cause: Cause, expensive: SideName, *, inside: Place | None = None) -> str:
+    """Return that a cast is left out, in the function of a library that makes it, if it is there."""
+    mine, other = cause.values.of(expensive), cause.values.of(other_side(expensive))
+    here = cause.locations.of(expensive)
+    where = _where(here)
+    if inside is not None and here is not None and (inside.file, inside.line) != (here.file, here.line):
+        where = f" in {inside.function} ({_at(inside)}), which {_at(here)} calls"
+    return f"Leave out the cast from {other} to {mine}{where}: the other side computes in {other}."
+
+
 def suggest_leaving_out(cause: Cause, expensive: SideName) -> str:
     """Return that a call is left out."""
     return f"Leave out {_call(cause.key)}{_where(cause.locations.of(expensive))}: the other side does without it."
@@ -167,6 +177,12 @@ def suggest_functions(cause: Cause, expensive: SideName) -> str:
     here, there = cause.locations.of(expensive), cause.locations.of(other_side(expensive))
     mine, other = cause.values.of(expensive), cause.values.of(other_side(expensive))
     return f"Compare {mine}{_line(here)} with {other}{_line(there)}, which does the same work with less energy."
+
+
+def suggest_other_code(cause: Cause, expensive: SideName, *, inside: Place) -> str:
+    """Return that a class, whose function is given, is replaced by other code."""
+    here, there = cause.locations.of(expensive), cause.locations.of(other_side(expensive))
+    return f"Replace {cause.key} ({_at(inside)}){_line(here)}{_as_other(here, there)}."
 
 
 def suggest_one_call(cause: Cause, expensive: SideName, *, count: int) -> str:

@@ -71,7 +71,7 @@ class DiffOptions:
     slower: float = 0.01
     """The cheap side may be slower by this share of the time for a waste."""
     difference: float = 0.01
-    """The outputs of both sides differ by at most this share of their norm for a waste."""
+    """The outputs of both sides differ by at most this share of their norm, beside rounding, for a waste."""
     tolerance: float = 1e-3
     """Largest relative difference of tensors that are matched as equal, beside rounding."""
     confirm: bool = False

@@ -7,13 +7,13 @@ operator that made the layout.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from joulediff.diagnosis.comparison import ops_of, to_place
+from joulediff.diagnosis.comparison import function_of, ops_of, to_place
 from joulediff.diagnosis.evidence.calls.source_calls import calls_in
-from joulediff.diagnosis.lead import CALLS_OF_OTHER_SIDE, Change, Lead, Subject, make_cause
-from joulediff.diagnosis.suggest import suggest_layout, suggest_no_copy
+from joulediff.diagnosis.lead import CALLS_OF_OTHER_SIDE, Change, Lead, Subject, make_cause, make_subject
+from joulediff.diagnosis.suggest import suggest_layout, suggest_no_cast, suggest_no_copy
 from joulediff.frameworks.framework import is_copy, is_copy_call, place_of, short_name
 from joulediff.model.finding import FindingKind
 from joulediff.model.pair import Pair, pair_from
@@ -44,7 +44,12 @@ class Origin:
 
 
 def find_layout(subject: Subject) -> list[Lead]:
-    """Return a lead for each aspect in which the inputs of the same operator differ."""
+    """Return a lead for each aspect in which the inputs of the same operator differ.
+
+    A cast that only the expensive side runs is named by the data type that its reader gets.
+    """
+    if subject.relation == "one_sided":
+        return _cast_lead(subject)
     calls = _same_calls(subject) if subject.relation == "same_operators" else None
     if calls is None:
         return []
@@ -53,6 +58,21 @@ def find_layout(subject: Subject) -> list[Lead]:
     leads = [_layout_lead(subject, calls.of(subject.expensive), each) for each in differences]
     first_of_key = {lead.cause.key: lead for lead in reversed(leads)}
     return list(reversed(first_of_key.values()))
+
+
+def _cast_lead(subject: Subject) -> list[Lead]:
+    """Return the lead of a cast whose result an operator reads that gets another type on the cheap side."""
+    comparison, side, casts = subject.comparison, subject.expensive, ops_of(subject.region, subject.expensive)
+    for region in comparison.readers_of(casts, side):
+        reader = make_subject(comparison, region, side, subject.live)
+        calls = _same_calls(reader) if reader.relation == "same_operators" else None
+        differences = [] if calls is None else find_differences(comparison.a, calls.a, comparison.b, calls.b)
+        for each in differences:
+            op = None if calls is None else calls.of(side)
+            if op is None or each.aspect != "dtype" or find_origin(comparison.run(side), op, each).op not in casts:
+                continue
+            return [replace(_layout_lead(reader, op, each), changes=(Change("the cast left out", calls=True),))]
+    return []
 
 
 def _layout_lead(subject: Subject, op: int, difference: LayoutDifference) -> Lead:
@@ -73,7 +93,18 @@ def _layout_lead(subject: Subject, op: int, difference: LayoutDifference) -> Lea
     aspect = difference.aspect.replace("_", " ")
     inputs = Change(f"inputs with the {aspect} of the other side", layout=(difference.aspect,))
     suggestion = suggest_layout(cause, side, op=name) if copy_call is None else suggest_no_copy(cause, side)
+    if (
+        difference.aspect == "dtype"
+        and origin.given is None
+        and _is_cast_from(run, origin.op, values.of(subject.cheap))
+    ):
+        suggestion = suggest_no_cast(cause, side, inside=function_of(subject.comparison, side, [origin.op]))
     return Lead(kind, cause, (inputs, CALLS_OF_OTHER_SIDE), suggestion)
+
+
+def _is_cast_from(run: Run, op: int, dtype: Setting) -> bool:
+    """Return whether an operator reads one tensor, of this data type."""
+    return [run.values[value].dtype for value in run.ops[op].inputs] == [dtype]
 
 
 def _copy_call(run: Run, op: int) -> str | None:

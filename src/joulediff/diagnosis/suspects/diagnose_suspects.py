@@ -13,7 +13,6 @@ from joulediff.diagnosis.build import describe_work, make_confirmation_of_step, 
 from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.diagnosis.diagnose_rows import typical_region
 from joulediff.diagnosis.draft import Draft, Investigation
-from joulediff.diagnosis.evidence.find_leads import find_leads
 from joulediff.diagnosis.evidence.host import find_around
 from joulediff.diagnosis.lead import make_subject
 from joulediff.diagnosis.significance import RowComparison, is_different, may_differ
@@ -116,8 +115,7 @@ def _draft(
     ordered = _chief_first(work, side, rows)
     region = _chief_region(work, side, ordered)
     subject = None if region is None else make_subject(comparison, region, side)
-    leads = [] if subject is None else find_leads(subject)
-    lead = name_cause(work, side, differences, tried, effect, leads, None if subject is None else subject.place(side))
+    lead = name_cause(work, side, differences, tried, effect, subject)
     by_rows, holds_around = _energies(work, side, [work.rows[at] for at in ordered], tried, is_only=is_only)
     energies = by_rows or _measured(comparison, side, tried, is_only=is_only)
     is_other = tried.outcome == "outputs differ"

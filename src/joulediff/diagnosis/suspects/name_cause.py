@@ -7,15 +7,16 @@ name for the same lines: an argument, a layout, a call.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.draft import Investigation
+from joulediff.diagnosis.evidence.find_leads import find_leads
 from joulediff.diagnosis.evidence.recorded_settings import set_place
 from joulediff.diagnosis.evidence.state import describe_leaf, differing_leaves, is_set_at
-from joulediff.diagnosis.lead import Lead, make_cause
-from joulediff.diagnosis.suggest import suggest_change, suggest_setting
+from joulediff.diagnosis.lead import Lead, Subject, make_cause
+from joulediff.diagnosis.suggest import suggest_change, suggest_other_code, suggest_setting
 from joulediff.diagnosis.suspects.effect import Effect
 from joulediff.diagnosis.suspects.find_suspects import is_in_frames, text_of
 from joulediff.diagnosis.suspects.source_names import (
@@ -24,8 +25,8 @@ from joulediff.diagnosis.suspects.source_names import (
     class_name,
     function_at,
     is_function,
-    makes_object,
     operator_name,
+    sets_code,
     to_value,
 )
 from joulediff.diagnosis.suspects.suspect import Differences, Suspect
@@ -41,6 +42,7 @@ from joulediff.pysource.edits.edit import Edit
 from joulediff.pysource.line_trace import Target
 from joulediff.pysource.source_files import SourceFile
 
+_CHANGED_ALONE = "the lines were changed alone, as in the other program"
 # Functions that run when a program is built.
 _BUILDERS = ("__init__", "__new__", "__post_init__")
 # Edits that only set something: another call is named by the calls.
@@ -65,10 +67,10 @@ def name_cause(
     differences: Differences,
     tried: Tried,
     effect: Effect,
-    leads: Sequence[Lead],
-    place: Place | None,
+    subject: Subject | None,
 ) -> Lead:
-    """Return the lead of a cause; `leads` and `place` are those of the row with the most energy."""
+    """Return the lead of a cause; `subject` is the row with the most energy."""
+    leads = [] if subject is None else find_leads(subject)
     suspects = [differences.suspects[at] for at in tried.chosen]
     if tried.cost.settings and len(suspects) == 1:
         found = _setting_lead(work.comparison, side, tried.cost.settings, suspects[0], differences)
@@ -85,9 +87,13 @@ def name_cause(
         found = _named_by_state(work.comparison, side, differences, main)
         found = found or _named_by_evidence(work.comparison.run(side), main, side, leads, effect)
     found = found or _layout_lead(differences, edits, side, leads)
+    functions = {frame.function.rpartition(".")[2] for frame in work.comparison.run(other_side(side)).frames}
+    if found is None and not lines and subject is not None and _sets_code(main, functions):
+        found = _replaced_code(subject, differences, main, leads)
     if found is not None:
         return found
-    lead = _edit_lead(side, differences, main, lines, effect, place)
+    place = None if subject is None else subject.place(side)
+    lead = _edit_lead(side, differences, main, lines, effect, place, functions)
     if _asks_for_less(main, effect) and any(each.kind == "redundant" for each in leads):
         lead = replace(lead, kind="redundant")
     others = [text_of(edit) for at, edit in enumerate(edits) if at != chief]
@@ -214,7 +220,7 @@ def _named_by_evidence(run: Run, edit: Edit, side: SideName, leads: Sequence[Lea
         if cause.key is not None and (is_context or (is_here and is_better and is_named)):
             is_replaced = passes_code and lead.kind == "redundant" and bool(effect.added)
             lead = replace(lead, kind="api_misuse") if is_replaced else lead
-            return lead.with_evidence("the lines were changed alone, as in the other program")
+            return lead.with_evidence(_CHANGED_ALONE)
     return None
 
 
@@ -239,8 +245,37 @@ def _layout_lead(differences: Differences, edits: Sequence[Edit], side: SideName
         if lead.cause.type == "layout" and is_written:
             places = pair_from(side, *edit_places(differences, edits[0]))
             cause = replace(lead.cause, location_a=places.a, location_b=places.b)
-            return replace(lead, kind="misconfiguration", cause=cause)
+            return replace(lead, cause=cause)
     return None
+
+
+def _replaced_code(subject: Subject, differences: Differences, edit: Edit, leads: Sequence[Lead]) -> Lead | None:
+    """Return the lead of code that an edit puts other code in place of, at the line of the edit.
+
+    A data type that the evidence names says most; else the edit writes the function, or its class, that the expensive
+    side runs.
+    """
+    side = subject.expensive
+    places = pair_from(side, *edit_places(differences, edit))
+    cast = next((lead for lead in leads if lead.cause.type == "layout" and lead.cause.key == "dtype"), None)
+    if cast is not None:
+        cause = replace(cast.cause, location_a=places.a, location_b=places.b)
+        return replace(cast, cause=cause).with_evidence(_CHANGED_ALONE)
+    mine = subject.functions.of(side)
+    names = [] if mine is None else [mine.function, mine.function.rpartition(".")[0]]
+    name = next((each for each in names if "." in names[0] and _is_new(each, edit)), None)
+    if mine is None or name is None:
+        return None
+    evidence = f"{mine.function} ({mine.file}:{mine.line}) runs on this side alone"
+    values: Pair[Setting] = pair_from(side, mine.function, to_value(edit.value_b))
+    cause = make_cause("call_path", name, values, places, (evidence, _CHANGED_ALONE))
+    return Lead("api_misuse", cause, (), suggest_other_code(cause, side, inside=mine))
+
+
+def _is_new(name: str, edit: Edit) -> bool:
+    """Return whether only the cheap side of an edit has a name."""
+    mine, other = (re.search(rf"\b{re.escape(name)}\b", text) is not None for text in _texts(edit))
+    return other and not mine
 
 
 def _edit_lead(
@@ -250,11 +285,12 @@ def _edit_lead(
     inside: Sequence[int],
     effect: Effect,
     place: Place | None,
+    functions: Collection[str],
 ) -> Lead:
     lines = _lines_of(differences.files, first)
     key, *texts = _name(first, effect, "\n".join(lines.values()))
     values = pair_from(side, *texts)
-    kind = _kind_of(first, effect, is_in_step=bool(inside))
+    kind = _kind_of(first, effect, functions, is_in_step=bool(inside))
     type_: CauseType = "host" if kind == "host" else _TYPES[first.kind]
     mine, other = edit_places(differences, first)
     if first.kind == "moved" and inside:
@@ -321,14 +357,15 @@ def _evidence(effect: Effect) -> str:
     return f"with the change {len(effect.removed)} different operators are gone, and {len(effect.added)} are new"
 
 
-def _kind_of(edit: Edit, effect: Effect, *, is_in_step: bool) -> FindingKind:
+def _kind_of(edit: Edit, effect: Effect, functions: Collection[str], *, is_in_step: bool) -> FindingKind:
+    """Return the kind of an edit; `functions` are the names of those that the cheap side runs."""
     if edit.context:
         return "misconfiguration"
     if not is_in_step:
         # Another function or class, whose code the step runs.
         is_other_class = edit.kind == "argument" and None not in (class_name(edit.value_a), class_name(edit.value_b))
         is_other_call = edit.kind == "call" and not _is_chained(edit)
-        is_other_code = is_other_call or is_other_class or any(makes_object(patch.text) for patch in edit.patches)
+        is_other_code = is_other_call or is_other_class or _sets_code(edit, functions)
         return "api_misuse" if is_other_code and not effect.is_nothing else "misconfiguration"
     if effect.is_nothing:
         return "host"
@@ -336,6 +373,11 @@ def _kind_of(edit: Edit, effect: Effect, *, is_in_step: bool) -> FindingKind:
         return "redundant"
     is_less = not effect.added
     return "redundant" if is_less and edit.kind == "code" else "api_misuse"
+
+
+def _sets_code(edit: Edit, functions: Collection[str]) -> bool:
+    """Return whether an edit puts code in place of other code; `functions` are the names of those that ran."""
+    return any(sets_code(patch.text, functions) for patch in edit.patches)
 
 
 def _is_extra(edit: Edit) -> bool:

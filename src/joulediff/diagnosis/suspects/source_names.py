@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import textwrap
+from collections.abc import Collection
 
 from joulediff.model.run import MAX_SETTING_CHARS, Setting
 
@@ -67,16 +68,42 @@ def is_function(text: str | None) -> bool:
     return isinstance(_value(text), ast.Lambda)
 
 
-def makes_object(text: str | None) -> bool:
-    """Return whether statements end with an attribute that is set to a new object of a class, such as a layer."""
+def sets_code(text: str | None, functions: Collection[str] = ()) -> bool:
+    """Return whether statements end with code that is put in place of other code: set as an attribute, or passed on.
+
+    That is an object of a class, a class, or a function; `functions` are the names that are known to be one.
+    """
     body = _statements(text)
-    while body and isinstance(body[-1], ast.For | ast.While | ast.With | ast.If):
+    objects: set[str] = set()
+    while body:
+        objects |= {word for each in body if _is_code(_assigned(each)) for word in _targets(each)}
+        if not isinstance(body[-1], ast.For | ast.While | ast.With | ast.If):
+            break
         body = body[-1].body
     last = body[-1] if body else None
-    if not isinstance(last, ast.Assign) or not isinstance(last.targets[0], ast.Attribute):
+    if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
+        return any(_is_code(each, functions, objects) for each in last.value.args)
+    is_attribute = isinstance(last, ast.Assign) and isinstance(last.targets[0], ast.Attribute)
+    return is_attribute and _is_code(_assigned(last), functions, objects)
+
+
+def _is_code(node: ast.expr | None, functions: Collection[str] = (), objects: Collection[str] = ()) -> bool:
+    """Return whether an expression is an object of a class, by its name, or else a class or a function."""
+    name = None if node is None else _dotted(node.func if isinstance(node, ast.Call) else node)
+    if name is None:
         return False
-    name = (_dotted(last.value.func) or "") if isinstance(last.value, ast.Call) else ""
-    return name.rpartition(".")[2][:1].isupper()
+    word = name.rpartition(".")[2]
+    is_class = word[:1].isupper() and (isinstance(node, ast.Call) or not name.isupper())
+    return is_class or (not isinstance(node, ast.Call) and (word in functions or name in objects))
+
+
+def _assigned(statement: ast.stmt | None) -> ast.expr | None:
+    return statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
+
+
+def _targets(statement: ast.stmt) -> list[str]:
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return [each.id for each in targets if isinstance(each, ast.Name)]
 
 
 def function_at(text: str, line: int) -> str:
