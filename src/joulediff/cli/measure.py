@@ -40,10 +40,12 @@ def command(
     arguments. FILE.py:name and package.module:name name another builder.
     """
     from joulediff.cli.output import Progress, refuse_unwritable, stdout_kept_clean
+    from joulediff.measuring.freed_memory import keep_freed_memory
     from joulediff.measuring.step import measure
     from joulediff.pysource.programs import label_of, load_step
 
     refuse_unwritable(json_to)
+    keep_freed_memory()
     with Progress() as progress:
         try:
             with stdout_kept_clean(json_to == "-"):

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from joulediff.measuring.freed_memory import NAME as FREED_MEMORY
 from joulediff.model.diff import ConditionDifference
 from joulediff.model.measurement import DeviceState, Measurement
+from joulediff.model.pair import Pair
 from joulediff.model.run import Run, Setting
 
 # A GPU that is this much warmer has noticeably more leakage power.
@@ -64,6 +66,9 @@ def _meters(a: Measurement | None, b: Measurement | None) -> Iterator[ConditionD
 def _states(a: Measurement | None, b: Measurement | None) -> Iterator[ConditionDifference]:
     if a is None or b is None:
         return
+    kept = Pair(*(next((each.value for each in run.conditions if each.name == FREED_MEMORY), None) for run in (a, b)))
+    if None not in kept and kept.a != kept.b:
+        yield ConditionDifference(FREED_MEMORY, kept.a, kept.b, serious=False)
     right = {state.domain: state for state in b.states}
     for left in a.states:
         if (other := right.get(left.domain)) is not None:

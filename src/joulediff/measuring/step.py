@@ -11,6 +11,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
 from joulediff.measuring.conditions import judge_devices
+from joulediff.measuring.freed_memory import judge_freed_memory
 from joulediff.measuring.idle import wait_until_quiet
 from joulediff.measuring.loop import Next, WindowLoop, Windows
 from joulediff.measuring.meters import MeterSet, open_meters
@@ -149,7 +150,7 @@ class _Run:
         self.sampler.catch_up(self.clock.now())
         windows = self.loop.windows
         devices = judge_devices(windows.states_before, windows.states_after, idle=False)
-        return self._result(windows, [*devices, self._judge_time(seconds)])
+        return self._result(windows, [*devices, judge_freed_memory(), self._judge_time(seconds)])
 
     def _judge_time(self, seconds: float) -> Condition:
         slowest = max(self.sampler.primary_domains(), key=lambda d: d.window_s + d.settle_s)

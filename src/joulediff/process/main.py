@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from joulediff.measuring.freed_memory import keep_freed_memory
 from joulediff.model.errors import JoulediffError
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import PassName, Run
@@ -64,6 +65,7 @@ def main() -> None:
     request, sender, commands = from_text(text), Sender(int(fd)), Commands(int(commands_fd))
     sys.argv[:] = [file_of(request.program), *request.arguments]
     end_forked_copies()
+    keep_freed_memory()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _raise_once)
     try:
