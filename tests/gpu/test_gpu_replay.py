@@ -87,7 +87,8 @@ def test_a_small_model_is_explained_and_left_as_it_was(torch: Any, tmp_path: Pat
         with torch.no_grad():
             return model(ids)
 
-    run = replayed(step, tmp_path, seconds=1.0, wait_s=2.0, replay_seconds=15.0)
+    # In its first second a program at the power limit still swings: its clock was 5.8 % below that of a replay.
+    run = replayed(step, tmp_path, seconds=2.5, wait_s=2.0, replay_seconds=15.0)
     assert run.measurement is not None
     measured = [row for row in run.replays if row.energy_j is not None]
     assert len(measured) >= 8

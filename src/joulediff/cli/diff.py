@@ -48,7 +48,7 @@ TOO_MUCH = 3
         "--slower", DiffOptions.slower, "Largest slowdown of the cheap side that still counts as waste."
     ),
     difference=share_option(
-        "--difference", DiffOptions.difference, "Largest difference of outputs that still counts as waste."
+        "--difference", DiffOptions.difference, "Largest difference of outputs, beside rounding, of a waste."
     ),
     confirm=click.option(
         "--confirm",
