@@ -118,7 +118,7 @@ def test_other_outputs_are_seen(tmp_path: Path) -> None:
 
 def test_a_leaf_is_set_and_put_back(tmp_path: Path) -> None:
     def change(program: LiveProgram) -> list[tuple[VariantCost, Run]]:
-        set_false = program.try_variant(Variant(state={"model.twice": False}), seconds=0.1)
+        set_false = program.try_variant(Variant(state={"model.twice": False}), seconds=0.3)
         return [set_false, program.try_variant(Variant(), seconds=0)]
 
     (cost, run), (_, again) = try_with(tmp_path, PROGRAM, change)
@@ -147,7 +147,7 @@ def test_a_training_step_that_returns_nothing_is_compared_by_its_weights(tmp_pat
         return [
             program.try_variant(edited(program, "foreach=False", "foreach=True"), seconds=0)[0],
             program.try_variant(edited(program, "foreach=False", "foreach=True, lr=0.5"), seconds=0)[0],
-            program.try_variant(Variant(state={path: True}), seconds=0.1)[0],
+            program.try_variant(Variant(state={path: True}), seconds=0.3)[0],
         ]
 
     same, other, leaf = try_with(tmp_path, TRAINING, change)
@@ -161,7 +161,7 @@ def test_a_variant_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest.
 
     def change(program: LiveProgram) -> str:
         with pytest.raises(JoulediffError) as error:
-            program.try_variant(edited(program, "extra = self.layer(x)", "while True: pass"), seconds=0.1)
+            program.try_variant(edited(program, "extra = self.layer(x)", "while True: pass"), seconds=0.3)
         return error.value.what
 
     assert "did not end" in try_with(tmp_path, PROGRAM, change)
