@@ -144,7 +144,7 @@ def test_the_last_record_of_a_pair_counts(tmp_path: Path) -> None:
 
 @pytest.mark.live
 def test_both_programs_build_on_the_cpu_and_return_the_same() -> None:
-    """Pairs of the first run are held by their digests: a sixth of them is built. pair_outputs.py builds any of them."""
+    """Pairs of the first run are held by digests, so a sixth of them is built; pair_outputs.py builds any of them."""
     known = {path.parent.name for path in map(Path, digests_of_first_run())}
     chosen = [name for at, name in enumerate(FOLDERS) if at % 6 == 0 or name not in known]
     command = [sys.executable, str(FOLDER / "pair_outputs.py"), *chosen]
