@@ -29,6 +29,15 @@ def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.fixture
+def short_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure the idle power for 0.3 s instead of a second, for tests of other things that record in this process."""
+    from joulediff.measuring import idle
+
+    monkeypatch.setattr(idle, "WINDOW_S", 0.3)
+    monkeypatch.setattr(idle, "WINDOW_PERIODS", 3)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--golden", action="store_true", help="write the golden reports in tests/golden anew")
 

@@ -355,7 +355,7 @@ REPLAYED = """
     library.impl("small", small, "CPU")
 
     def build():
-        x, few = torch.randn(512, 512), torch.randn(8)
+        x, few = torch.randn(1024, 1024), torch.randn(8)
         def step():
             y = x @ x, torch.ops.cli_tests.small(few)
             if _get_current_dispatch_mode() is not None:

@@ -71,7 +71,7 @@ def test_nothing_is_unexplained_on_a_gpu_without_replays(run: Run) -> None:
 
 
 @given(odd_runs())
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 def test_odd_runs_are_survived(run: Run) -> None:
     books = open_books(run)
     every = range(len(run.kernels))

@@ -93,7 +93,7 @@ def plain(text: str) -> str:
     return ast.unparse(Plain().visit(ast.parse(text)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(pairs())
 def test_all_edits_give_the_other_program(pair: tuple[str, str]) -> None:
     a, b = SourceFile("", "a.py", pair[0]), SourceFile("", "b.py", pair[1])
@@ -105,7 +105,7 @@ def test_all_edits_give_the_other_program(pair: tuple[str, str]) -> None:
         assert edits == ()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(pairs(), st.randoms(use_true_random=False))
 def test_any_edits_with_their_needs_give_a_valid_program(pair: tuple[str, str], choice: random.Random) -> None:
     a, b = SourceFile("", "a.py", pair[0]), SourceFile("", "b.py", pair[1])

@@ -385,7 +385,7 @@ ODD = st.sampled_from([0.0, -1.0, 1e-300, 1e300, math.nan, math.inf, -math.inf, 
 
 
 @given(st.lists(ODD, min_size=4, max_size=4), st.sampled_from(BYS))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_odd_numbers_are_survived(odd: list[float], by: Any) -> None:
     """A recording from anywhere may hold any number: it is shown as unknown, not as a fault."""
     run = gpt2_run(1)
@@ -400,14 +400,14 @@ def test_odd_numbers_are_survived(odd: list[float], by: Any) -> None:
 
 
 @given(odd_runs(), st.sampled_from(BYS), st.sampled_from([30, 80, 120]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_odd_books_are_survived(run: Run, by: Any, columns: int) -> None:
     render(run, columns, by=by, top=3)
     json.loads(run_to_json(run), parse_constant=pytest.fail)
 
 
 @given(st.lists(ODD, min_size=3, max_size=3), st.sampled_from(BYS))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_odd_replays_are_survived(odd: list[float], by: Any) -> None:
     run = replayed()
     first, second, *rest = run.replays

@@ -25,6 +25,8 @@ from joulediff.session.record import record
 QUICK: dict[str, Any] = {"seconds": 0.1, "wait_s": 0.0, "meter": "estimated", "replay": False}
 REPLAYED: dict[str, Any] = {**QUICK, "replay": True}
 
+pytestmark = pytest.mark.usefixtures("short_idle")
+
 
 def statuses(run: Run) -> list[tuple[str, str]]:
     return [(each.name, each.status) for each in run.passes]

@@ -23,6 +23,7 @@ Step = Callable[[], torch.Tensor]
 Build = Callable[[], tuple[nn.Module, Step]]
 
 QUICK: dict[str, Any] = {"wait_s": 0.0, "meter": "estimated", "replay": False, "source": False}
+pytestmark = pytest.mark.usefixtures("short_idle")
 X = torch.linspace(-1, 1, 32).reshape(8, 4)
 
 
