@@ -16,6 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from joulediff.report.views.short_texts import count_text
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path("tests/unseen/results")
 PAGE, README = Path("docs/unseen.md"), Path("README.md")
@@ -128,10 +130,11 @@ def make_part(pairs: Sequence[Any], runs: Sequence[Run]) -> str:
         score = unseen.score(run.records)
         if score.ran:
             left = _count_left(pairs, run)
+            more = f"; {count_text(left, 'pair')} not run yet" if left else ""
+            false = f"{score.false_confirmed} confirmed findings that are false{more}"
             told.append(
                 f"{score.right} of {score.ran} ({_share(score.right, score.ran)}; {run.title}; the cause itself "
-                f"confirmed in {score.cause_confirmed}; {score.false_confirmed} confirmed findings that are false"
-                f"{f'; {left} pairs not run yet' if left else ''})"
+                f"confirmed in {score.cause_confirmed}; {false})"
             )
     text = (
         f"{len(pairs)} more pairs were written before anyone tried them; the first run is on unseen programs, the "

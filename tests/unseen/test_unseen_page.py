@@ -95,7 +95,7 @@ def test_pairs_that_were_not_run_are_counted(project: Path) -> None:
     (project / maker.RESULTS / "final-h200.json").write_text(line(PAIRS[0], device="cpu"))
     maker.main([], project)
     assert "| 1, 1 not run yet | 1 (100 %) |" in (project / maker.PAGE).read_text(encoding="utf-8")
-    assert "1 pairs not run yet)" in " ".join((project / "README.md").read_text(encoding="utf-8").split())
+    assert "1 pair not run yet)" in " ".join((project / "README.md").read_text(encoding="utf-8").split())
 
 
 def test_a_check_writes_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
