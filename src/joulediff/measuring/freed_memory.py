@@ -2,7 +2,7 @@
 
 glibc returns the end of its heap to the system when enough of it is free, and each page costs a fault when it is used
 again. Whether that happens in every step or in none depends on where a few small blocks came to lie, so two processes
-of the same program differ: steps with temporary tensors of 16 MB took 55 to 165 ms on a CPU, and 30 to 35 ms with freed
+of the same program differ: steps with temporary tensors of 16 MB took 49 to 219 ms on a CPU, and 27 to 31 ms with freed
 memory kept. Both limits are set for a process as a whole, before the program starts, and alike on both sides of a diff.
 A program whose user set them keeps them.
 """
