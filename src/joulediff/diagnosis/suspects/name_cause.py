@@ -266,7 +266,7 @@ def _replaced_code(subject: Subject, differences: Differences, edit: Edit, leads
     name = next((each for each in names if "." in names[0] and _is_new(each, edit)), None)
     if mine is None or name is None:
         return None
-    evidence = f"{mine.function} ({mine.file}:{mine.line}) runs on this side alone"
+    evidence = f"{mine.function} ({mine.file}:{mine.line}) does the work on this side"
     values: Pair[Setting] = pair_from(side, mine.function, to_value(edit.value_b))
     cause = make_cause("call_path", name, values, places, (evidence, _CHANGED_ALONE))
     return Lead("api_misuse", cause, (), suggest_other_code(cause, side, inside=mine))
