@@ -12,7 +12,7 @@ from joulediff.model.run import Setting
 from joulediff.pysource.edits.edit import Edit
 
 # Longer code and names of kernels are cut.
-_CODE_CHARS = 80
+_CODE_CHARS = 100
 _KERNEL_CHARS = 48
 
 
@@ -237,12 +237,8 @@ def suggest_change(cause: Cause, expensive: SideName, edit: Edit) -> str:
     return suggest_implementation(cause, expensive)
 
 
-_CODE_CHARS = 100
-
-
 def _one_line(text: str | None) -> str:
-    line = " ".join((text or "").split())
-    return line if len(line) <= _CODE_CHARS else f"{line[: _CODE_CHARS - 1]}…"
+    return _cut(" ".join((text or "").split()), _CODE_CHARS)
 
 
 def _where_only(place: Place | None) -> str:
