@@ -107,6 +107,41 @@ def test_changed_source_runs_other_operators_with_the_same_outputs(tmp_path: Pat
     assert names(run).count("aten::addmm") == 2
 
 
+CACHING = """
+import torch
+
+class Table:
+    def __init__(self):
+        self.table = None
+
+    def read(self):
+        return torch.arange(64.0).cos()
+
+def build():
+    table, x = Table(), torch.ones(64)
+
+    def step():
+        return x * table.read()
+
+    return step
+"""
+
+
+def test_a_cache_that_the_first_step_fills_is_no_work_of_the_changed_step(tmp_path: Path) -> None:
+    cached = """
+        if self.table is None:
+            self.table = torch.arange(64.0).cos()
+        return self.table
+"""
+
+    def change(program: LiveProgram) -> tuple[VariantCost, Run]:
+        return program.try_variant(edited(program, "\n        return torch.arange(64.0).cos()\n", cached), seconds=0)
+
+    cost, run = try_with(tmp_path, CACHING, change)
+    assert cost.difference == 0.0
+    assert names(run) == ["aten::mul"]
+
+
 def test_other_outputs_are_seen(tmp_path: Path) -> None:
     def change(program: LiveProgram) -> tuple[VariantCost, Run]:
         return program.try_variant(edited(program, "torch.softmax(y,", "torch.softmax(2 * y,"), seconds=0)

@@ -195,6 +195,7 @@ class LocalProgram(LiveProgram):
                 if recorder is None:
                     raise JoulediffError("the changed program uses no framework that is recorded")
                 begin = changed.begin or stack.enter_context(recorder.seeded(ran=False))
+                changed.step()  # a cache that only the first step fills is no work of a step
                 run = recorder.capture(self._empty_run(), begin)
             difference = result_distance(self.run, run, is_read=is_read, needed=self.other)
             cost = VariantCost(difference=difference, settings=tuple(changed.settings))
