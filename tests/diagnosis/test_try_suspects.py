@@ -14,6 +14,8 @@ from joulediff.model.errors import JoulediffError
 from joulediff.model.measurement import Measurement
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run
+from joulediff.pysource.edits.edit import Edit, Patch
+from joulediff.pysource.source_files import SourceFile
 from run_builders import energy, measurement
 
 WHOLE_J, OTHER_J = 10.0, 4.0
@@ -156,3 +158,63 @@ def test_a_machine_that_has_drifted_is_measured_again(now_j: float, explains: bo
         ProgressListener(),
     )
     assert search.explain().is_all == explains
+
+
+def edited(*sizes: int, needs: dict[int, tuple[int, ...]] | None = None, lines: int = 60) -> Differences:
+    """Return edits of a program, each of which puts this many lines in place of one; some need others."""
+    text = "".join(f"x{at} = {at}\n" for at in range(lines))
+    starts = [text.index(f"x{at} ") for at in range(lines)]
+    edits = tuple(
+        Edit(
+            "value" if size == 1 else "code",
+            *("p.py", at + 1, at + 1, "q.py", at + 1, f"s{at}", "", "1", "2", "step", (needs or {}).get(at, ()), ""),
+            (Patch("p.py", starts[at], starts[at + 1] - 1, "\n".join(["y = 1"] * size)),),
+        )
+        for at, size in enumerate(sizes)
+    )
+    suspects = tuple(Suspect(f"s{at} changed", f"s{at}", edit=at) for at in range(len(sizes)))
+    return Differences(suspects, (SourceFile("", "p.py", text),), (), edits)
+
+
+@dataclass
+class BySource(Table):
+    """A program that saves joules for each edit of its source."""
+
+    def try_variant(self, variant: Variant, *, seconds: float) -> tuple[VariantCost, Run]:
+        lines = variant.files[0].text.splitlines()
+        names = {f"s{at}": True for at in range(60) if f"x{at} = {at}" not in lines}
+        return Table.try_variant(self, Variant(settings=names), seconds=seconds)
+
+
+def explain_edits(program: Table, differences: Differences) -> Explained:
+    cheap = Cheap(OTHER_J)
+    return Search(
+        differences, program, cheap, energy(WHOLE_J), energy(OTHER_J), 0.01, 1e-3, ProgressListener()
+    ).explain()
+
+
+def test_programs_that_are_written_differently_have_no_cause_by_all_of_their_edits() -> None:
+    program = BySource(together=(("s0", "s1", "s2"), 6.0))
+    found = explain_edits(program, edited(10, 10, 10))
+    assert found.causes == () and not found.is_all
+    assert all(len(each) == 1 for each in program.tried)
+
+
+def test_a_small_edit_between_programs_that_are_written_differently_is_tried() -> None:
+    program = BySource(saves={"s3": 6.0})
+    found = explain_edits(program, edited(10, 10, 10, 1))
+    assert found.is_all and chosen(found) == [(3,)]
+
+
+def test_the_lines_that_an_edit_needs_count() -> None:
+    differences = edited(1, 30, needs={0: (1,)})
+    assert (differences.lines_of([0]), differences.lines_of([1])) == (31, 30)
+    found = explain_edits(BySource(saves={"s0": 6.0, "s1": 6.0}), differences)
+    assert found.causes == ()
+
+
+def test_many_edits_that_explain_only_together_name_no_cause() -> None:
+    names = ("s0", "s1", "s2", "s3")
+    assert explain_edits(BySource(together=(names, 6.0)), edited(1, 1, 1, 1)).causes == ()
+    found = explain_edits(BySource(together=(names[:3], 6.0)), edited(1, 1, 1, 1))
+    assert found.is_all and chosen(found) == [(0, 1, 2)]

@@ -20,9 +20,16 @@ from joulediff.diagnosis.suspects.effect import Effect, find_effect
 from joulediff.diagnosis.suspects.find_suspects import find_differences
 from joulediff.diagnosis.suspects.name_cause import name_cause
 from joulediff.diagnosis.suspects.suspect import Differences
-from joulediff.diagnosis.suspects.try_suspects import NEAR_SHARE, Explained, Search, Tried, largest_first
+from joulediff.diagnosis.suspects.try_suspects import (
+    FEW_LINES,
+    NEAR_SHARE,
+    Explained,
+    Search,
+    Tried,
+    largest_first,
+)
 from joulediff.model.energy import Energy, add_known, costlier_side, difference_j, joules_of, ratio, shift
-from joulediff.model.finding import Cost, Proof, Region
+from joulediff.model.finding import Cost, Proof, ProofWord, Region
 from joulediff.model.pair import SIDES, Pair, SideName, other_side, pair_from
 
 # A cost by rows is used if it is at least this share of what the change saves.
@@ -130,7 +137,7 @@ def _draft(
         _cost(work, side, energies, tried, ordered),
         lead,
         verdict="tradeoff" if is_other or _is_slower(work, tried) else "waste",
-        proof=Proof("cause confirmed" if is_proven else "observed", confirmation),
+        proof=Proof(_word(differences, tried) if is_proven else "observed", confirmation),
         regions=tuple(number for at in ordered for number in work.rows[at].group.regions),
         rows=tuple(ordered),
         holds_around=holds_around or (by_rows is None and is_only),
@@ -146,6 +153,11 @@ def _draft(
         work=describe_work(comparison, region),
         count=len(group.regions),
     )
+
+
+def _word(differences: Differences, tried: Tried) -> ProofWord:
+    """Return the word of proof of a change that explains the difference: one of many lines replaces code."""
+    return "cause confirmed" if differences.lines_of(tried.chosen) <= FEW_LINES else "replacement confirmed"
 
 
 def _chief_first(work: Investigation, side: SideName, rows: Sequence[int]) -> list[int]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from joulediff.frameworks.jobs import Variant
 from joulediff.model.run import Setting
-from joulediff.pysource.edits.edit import Edit, apply_edits, close_over_needs
+from joulediff.pysource.edits.edit import Edit, apply_edits, close_over_needs, count_lines
 from joulediff.pysource.source_files import SourceFile
 
 
@@ -52,6 +52,17 @@ class Differences:
         wanted = [at for each in sorted(chosen) if (at := self.suspects[each].edit) is not None]
         needed = [at for at in close_over_needs(self.edits, wanted) if at not in wanted]
         return [self.edits[at] for at in (*wanted, *needed) if self.edits[at].kind != "support" or at in wanted]
+
+    def lines_of(self, chosen: Iterable[int]) -> int:
+        """Return the number of lines that suspects change, with all edits that they need; 0 without edits."""
+        wanted = [at for each in chosen if (at := self.suspects[each].edit) is not None]
+        edits = (self.edits[at] for at in close_over_needs(self.edits, wanted))
+        return sum(count_lines(edit, self.files) for edit in edits)
+
+    @property
+    def all_lines(self) -> int:
+        """The number of lines of the expensive program."""
+        return sum(bool(line.strip()) for file in self.files for line in file.text.splitlines())
 
     def text_of(self, chosen: Sequence[int]) -> str:
         """Return the changes in words."""

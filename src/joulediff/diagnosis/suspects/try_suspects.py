@@ -33,6 +33,14 @@ _LEAST_SHARE = 0.1
 _DRIFT_SHARE = 0.15
 # With more suspects than this, sets are tried before single ones.
 _FEW = 4
+# More suspects that explain a difference only together name no cause.
+_MOST_TOGETHER = 3
+# A change of a few lines tests the cause that it is named by; a change of more lines replaces code.
+FEW_LINES = 8
+# A change of more lines, or of a larger share of the program, puts the other program in place of this one.
+_MOST_LINES, _MOST_LINES_SHARE = 24, 0.2
+# Suspects that are tried alone where programs are written differently.
+_MOST_SMALL = 6
 
 Chosen = tuple[int, ...]
 Outcome = Literal["explains", "helps", "outputs differ", "no less energy", "failed"]
@@ -88,11 +96,39 @@ class Search:
     def explain(self) -> Explained:
         """Return the smallest set of causes that was found."""
         everyone = tuple(range(len(self.differences.suspects)))
+        if self._is_rewrite(everyone):
+            return self._try_small(everyone)
+        found: Explained | None = None
         if len(everyone) > _FEW:
             smallest = self._smallest(everyone)
             if len(smallest) < len(everyone):
-                return self._split(smallest)
-        return self._try_singles(everyone)
+                found = self._split(smallest)
+        found = found or self._try_singles(everyone)
+        if any(self._has_many_edits(each.chosen) for each in found.causes):
+            return Explained((), is_all=False)
+        return found
+
+    def _is_rewrite(self, chosen: Chosen) -> bool:
+        """Return whether a set puts so much of the other program in place of this one that it is no single cause."""
+        lines = self.differences.lines_of(chosen)
+        most = min(_MOST_LINES, _MOST_LINES_SHARE * self.differences.all_lines)
+        return lines > max(FEW_LINES, most)
+
+    def _has_many_edits(self, chosen: Chosen) -> bool:
+        edits = [at for at in chosen if self.differences.suspects[at].edit is not None]
+        return len(edits) > _MOST_TOGETHER
+
+    def _try_small(self, everyone: Chosen) -> Explained:
+        """Return the small suspects that help, where the two programs are written differently.
+
+        All suspects together would make one program of the other, which tests no cause.
+        """
+        small = [at for at in everyone if not self._is_rewrite((at,))][:_MOST_SMALL]
+        for at in small:
+            found = self._try((at,))
+            if found is not None and found.outcome == "explains":
+                return Explained((found,), is_all=True)
+        return Explained(tuple(each for each in self._singles(small) if each.outcome == "helps"), is_all=False)
 
     def _try_singles(self, everyone: Chosen) -> Explained:
         for at in everyone:
@@ -151,7 +187,7 @@ class Search:
         found = self._try(chosen) if chosen else None
         return found is not None and found.outcome == "explains"
 
-    def _singles(self, everyone: Chosen) -> list[Tried]:
+    def _singles(self, everyone: Sequence[int]) -> list[Tried]:
         return [self.tried[(at,)] for at in everyone if (at,) in self.tried]
 
     def _try(self, chosen: Chosen) -> Tried | None:

@@ -74,6 +74,16 @@ def close_over_needs(edits: Sequence[Edit], chosen: Iterable[int]) -> tuple[int,
     return tuple(sorted(found))
 
 
+def count_lines(edit: Edit, files: Iterable[SourceFile]) -> int:
+    """Return the number of lines that an edit replaces or puts in their place, whichever are more."""
+    texts = {file.path: file.text for file in files}
+    found = 0
+    for patch in edit.patches:
+        old = texts.get(patch.path, "")[patch.start : patch.end]
+        found += max(sum(bool(line.strip()) for line in text.splitlines()) for text in (old, patch.text))
+    return found
+
+
 def leave_out(file: SourceFile, line: int) -> SourceFile | None:
     """Return the file with `pass` in place of the statement at a line; None if nothing there can be left out.
 
