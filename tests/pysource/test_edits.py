@@ -367,7 +367,7 @@ EXAMPLES = [
         "arguments in parentheses",
         "return model((x), (y), dim=(1))",
         "return model((x), dim=(1))",
-        (("argument", "argument 2", FIRST, "y", None),),
+        (("argument", "y", FIRST, "y", None),),
     ),
     Example(
         "an element of a condition",

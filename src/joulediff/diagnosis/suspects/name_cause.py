@@ -31,7 +31,7 @@ from joulediff.diagnosis.suspects.source_names import (
 )
 from joulediff.diagnosis.suspects.suspect import Differences, Suspect
 from joulediff.diagnosis.suspects.try_suspects import Tried
-from joulediff.frameworks.framework import group_switches, known_name, short_name
+from joulediff.frameworks.framework import group_switches, known_name, outer_path, short_name
 from joulediff.matching.rows import is_view
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import TOGETHER, CauseType, FindingKind
@@ -93,8 +93,10 @@ def name_cause(
     if found is not None:
         return found
     place = None if subject is None else subject.place(side)
-    lead = _edit_lead(side, differences, main, lines, effect, place, functions)
-    if _asks_for_less(main, effect) and any(each.kind == "redundant" for each in leads):
+    lead = _edit_lead(work.comparison.run(side), side, differences, main, lines, effect, place, functions)
+    run = work.comparison.run(side)
+    is_asked = _asks_for_less(main, effect) and not calls_framework(run, main)
+    if is_asked and any(each.kind == "redundant" for each in leads):
         lead = replace(lead, kind="redundant")
     others = [text_of(edit) for at, edit in enumerate(edits) if at != chief]
     return lead.with_evidence(f"changed with it: {'; '.join(others)}") if others else lead
@@ -200,8 +202,17 @@ def _is_text(text: str) -> bool:
 
 
 def _asks_for_less(edit: Edit, effect: Effect) -> bool:
-    """Return whether a change only passes one more argument, and the same operators do less."""
+    """Return whether a change only passes one more argument, and the same operators do less.
+
+    For an argument of the framework's own function this is a misuse of its API, and no redundant work.
+    """
     return edit.kind == "argument" and edit.value_a is None and effect.only_removes
+
+
+def calls_framework(run: Run, edit: Edit) -> bool:
+    """Return whether the line of an edit calls an operator or function of a framework itself, and no other library."""
+    paths = (outer_path(run, op.id) for op in run.ops)
+    return any(path and path[-1].file == edit.path and edit.line <= path[-1].line <= edit.end_line for path in paths)
 
 
 def _named_by_evidence(run: Run, edit: Edit, side: SideName, leads: Sequence[Lead], effect: Effect) -> Lead | None:
@@ -279,6 +290,7 @@ def _is_new(name: str, edit: Edit) -> bool:
 
 
 def _edit_lead(
+    run: Run,
     side: SideName,
     differences: Differences,
     first: Edit,
@@ -288,7 +300,8 @@ def _edit_lead(
     functions: Collection[str],
 ) -> Lead:
     lines = _lines_of(differences.files, first)
-    key, *texts = _name(first, effect, "\n".join(lines.values()))
+    text = "\n".join(lines.values())
+    key, *texts = _name(first, effect, text, runs_operator=calls_framework(run, first))
     values = pair_from(side, *texts)
     kind = _kind_of(first, effect, functions, is_in_step=bool(inside))
     type_: CauseType = "host" if kind == "host" else _TYPES[first.kind]
@@ -322,10 +335,11 @@ def _last_word(key: str) -> str:
     return re.split(r"\W+", key.removesuffix("()"))[-1]
 
 
-def _name(edit: Edit, effect: Effect, text: str) -> tuple[str, Setting, Setting]:
+def _name(edit: Edit, effect: Effect, text: str, *, runs_operator: bool) -> tuple[str, Setting, Setting]:
     """Return the key of an edit, and both values: another call is named by the functions that are called.
 
-    `text` has the replaced lines: of several statements, the call of an operator that is gone names them.
+    `text` has the replaced lines: of several statements, the call of an operator that is gone names them. A sum of
+    tensors is the operator; a sum of numbers that a function returns has the name of the function.
     """
     if edit.kind == "argument":
         name = class_name(edit.value_a) if class_name(edit.value_b) is not None else None
@@ -333,8 +347,9 @@ def _name(edit: Edit, effect: Effect, text: str) -> tuple[str, Setting, Setting]
     lost = _lost_call(effect, text) if edit.kind == "code" and edit.end_line > edit.line else None
     if lost is not None:
         return lost, to_value(edit.value_a), to_value(edit.value_b)
-    called = called_name(edit.value_a) or operator_name(edit.value_a)
-    other = called_name(edit.value_b) or operator_name(edit.value_b)
+    called, other = called_name(edit.value_a), called_name(edit.value_b)
+    if runs_operator:
+        called, other = called or operator_name(edit.value_a), other or operator_name(edit.value_b)
     if edit.kind in ("left_out", "moved") and called is not None:
         return called, to_value(edit.value_a), to_value(edit.value_b)
     if edit.kind in ("value", "code") and called is not None:
@@ -342,7 +357,7 @@ def _name(edit: Edit, effect: Effect, text: str) -> tuple[str, Setting, Setting]
         return (called, called, other) if is_other else (called, to_value(edit.value_a), to_value(edit.value_b))
     if edit.kind == "added" and other is not None:
         return other, None, to_value(edit.value_b)
-    return edit.key, to_value(edit.value_a), to_value(edit.value_b)
+    return edit.key or edit.function.rpartition(".")[2], to_value(edit.value_a), to_value(edit.value_b)
 
 
 def _lost_call(effect: Effect, text: str) -> str | None:

@@ -337,10 +337,10 @@ class Expressions:
                 end = spans[index + 1][0] if index + 1 < len(order) else end
             else:
                 start = spans[index - 1][1]
-            role = Role("argument", _name_of_call(key, each), call)
+            role = Role("argument", _name_of_argument(key, each), call)
             found.append(replace(self._place(each, None, role, start, end, ""), value_a=self.a.value_of(_value(each))))
         for rank, (key, each) in enumerate(only_b):
-            role = Role("argument", _name_of_call(key, each), call)
+            role = Role("argument", _name_of_argument(key, each), call)
             new = self.text_for(each)
             if isinstance(each, ast.keyword):
                 new = f"{each.arg}={self.text_for(each.value)}"
@@ -376,9 +376,12 @@ def _value(argument: ast.expr | ast.keyword) -> ast.expr:
     return argument.value if isinstance(argument, ast.keyword) else argument
 
 
-def _name_of_call(key: str, argument: ast.expr | ast.keyword) -> str:
-    """Return a name for an argument without one: the function that makes it, such as the layer of a sequence."""
-    return called(argument) if called(argument) and " " in key else key
+def _name_of_argument(key: str, argument: ast.expr | ast.keyword) -> str:
+    """Return a name for an argument without one: the function that makes it, such as a layer, or the variable."""
+    if " " not in key:
+        return key
+    variable = dotted(argument) if isinstance(argument, ast.Name | ast.Attribute) and _is_plain(argument) else ""
+    return called(argument) or variable.rpartition(".")[2] or key
 
 
 def _name_at(names: Sequence[str], index: int) -> str:
