@@ -172,7 +172,7 @@ def test_work_of_the_users_own_lines_is_named_by_its_call() -> None:
     assert (found.kind, found.cause.type, found.cause.key, found.proof.confirmed) == (
         "redundant",
         "call_path",
-        "mm",
+        "matmul",
         True,
     )
     assert found.cause.evidence == (THROWN,)

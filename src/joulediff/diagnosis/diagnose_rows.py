@@ -11,7 +11,7 @@ from dataclasses import replace
 from joulediff.diagnosis.build import conclude, draft_row, max_saving_j
 from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.diagnosis.draft import Draft, Investigation
-from joulediff.diagnosis.evidence.calls.deviation import library_call, parting_functions
+from joulediff.diagnosis.evidence.calls.deviation import call_key, library_call, parting_functions
 from joulediff.diagnosis.evidence.discarded_outputs import makes_more
 from joulediff.diagnosis.evidence.find_leads import find_leads
 from joulediff.diagnosis.evidence.host import find_around, find_waits
@@ -82,8 +82,8 @@ def diagnose_row(
     subject = make_subject(work.comparison, region, row.expensive)
     if subject.op(row.expensive) is None or not _costs_more_than_it_saves(work, row) or _is_disturbed(work, row):
         return None
-    call_key = _call_key(subject)
-    is_known = call_key is not None and any(draft.call_key == call_key for draft in work.drafts)
+    known_key = _call_key(subject)
+    is_known = known_key is not None and any(draft.call_key == known_key for draft in work.drafts)
     can_run = to_run is not None and row.expensive in work.live and not is_known
     is_live = can_run and work.tried < MAX_TRIED and not is_only
     if not is_live and not is_sure and not is_only:
@@ -102,7 +102,7 @@ def diagnose_row(
         leads=leads,
         subject=subject,
         trials=None if region.basis == "call" else trials,
-        call_key=call_key,
+        call_key=known_key,
         only_difference=only if is_only else None,
     )
     draft = conclude(work, row, run_trials(draft))
@@ -129,8 +129,7 @@ def _call_key(subject: Subject) -> object:
     if subject.region.basis != "call" or op is None or not makes_more(subject):
         return None
     called = library_call(subject.comparison.run(subject.expensive), op)
-    where = () if called is None else (called[0].file, called[0].line, called[1].file, called[1].function)
-    return (subject.expensive, *where)
+    return (subject.expensive, *(() if called is None else call_key(called)))
 
 
 def typical_region(comparison: Comparison, row: RowComparison) -> Region:

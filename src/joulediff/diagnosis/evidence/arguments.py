@@ -186,6 +186,8 @@ def _recorded_leads(subject: Subject, ops: Pair[int]) -> list[Lead]:
         _recorded_lead(subject, ops, each, place, text) for each, place, text in zip(found, written, texts, strict=True)
     ]
     is_written = {id(lead): bool(place.a or place.b) for lead, place in zip(leads, written, strict=True)}
+    if subject.relation == "other_operators":  # another formula has other arguments that nobody chose
+        leads = [lead for lead in leads if is_written[id(lead)]]
     return sorted(leads, key=lambda lead: not is_written[id(lead)])[:_MAX_LEADS]
 
 

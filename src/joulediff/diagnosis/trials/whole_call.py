@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.diagnosis.draft import REPLACEMENT_CONFIRMED, Draft
-from joulediff.diagnosis.evidence.calls.deviation import library_call, shared_frames
+from joulediff.diagnosis.evidence.calls.deviation import library_call, ops_of_call, shared_frames
 from joulediff.diagnosis.lead import Change
 from joulediff.diagnosis.trials.region_trials import RegionTrials
 from joulediff.model.finding import Region
@@ -61,18 +61,9 @@ def regions_of_call(comparison: Comparison, side: SideName, op_a: int | None, op
     called = Pair(called_a, called_b).of(side)
     if called is None or (called_a and called_b and _function(called_a) == _function(called_b)):
         return []
-    key = _key(called)
-    ops: set[int] = set()
-    for calls in run.index.ops_by_frame.values():
-        other = library_call(run, calls[0])
-        if other is not None and _key(other) == key:
-            ops.update(calls)
+    ops = set(ops_of_call(run, called))
     found = [region for region in comparison.regions if ops.intersection(ops_of(region, side))]
     return found if len(found) <= MAX_REGIONS else []
-
-
-def _key(called: tuple[Frame, Frame]) -> tuple[str, int, str, str]:
-    return called[0].file, called[0].line, *_function(called)
 
 
 def _function(called: tuple[Frame, Frame]) -> tuple[str, str]:

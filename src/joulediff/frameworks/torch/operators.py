@@ -11,6 +11,9 @@ def _convert_format(name: str) -> str:
     return f".to(memory_format=torch.{word})"
 
 
+# Calls that run a product of matrices, by the operator `@` too.
+_PRODUCTS = ("linear", "matmul", "einsum", "mm", "bmm", "addmm", "baddbmm", "tensordot", "mv", "dot", "inner")
+
 OPERATORS = Operators(
     namespaces=("aten", "prims"),
     unnamed=("aten",),
@@ -27,6 +30,21 @@ OPERATORS = Operators(
         "_local_scalar_dense": ("item", "tolist", "float", "int", "bool"),
         "constant_pad_nd": ("pad",),
         "native_layer_norm": ("layer_norm",),
+        "native_group_norm": ("group_norm",),
+        "native_batch_norm": ("batch_norm",),
+        "convolution": ("conv2d", "conv1d", "conv3d", "conv_transpose2d", "conv_transpose1d", "conv_transpose3d"),
+        "im2col": ("unfold",),
+        "col2im": ("fold",),
+        "_fft_r2c": ("rfft", "rfft2", "rfftn", "fft", "fft2", "fftn", "stft"),
+        "_fft_c2r": ("irfft", "irfft2", "irfftn", "istft"),
+        "_fft_c2c": ("fft", "fft2", "fftn", "ifft", "ifft2", "ifftn", "stft"),
+        "_linalg_solve_ex": ("solve",),
+        "_linalg_svd": ("svd", "svdvals", "pinv"),
+        "_linalg_eigh": ("eigh", "eigvalsh"),
+        "linalg_inv_ex": ("inv", "inverse"),
+        "linalg_cholesky_ex": ("cholesky",),
+        **dict.fromkeys(("mm", "bmm", "addmm", "baddbmm"), _PRODUCTS),
+        **dict.fromkeys(("mv", "addmv", "dot"), _PRODUCTS),
     },
     # The function of torch.autograd.graph that calls the C++ engine.
     engine_call="_engine_run_backward",

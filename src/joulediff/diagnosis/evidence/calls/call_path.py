@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from joulediff.diagnosis.comparison import costliest, ops_of, to_place
-from joulediff.diagnosis.evidence.calls.deviation import Deviation, find_deviation, library_call
+from joulediff.diagnosis.evidence.calls.deviation import Deviation, find_deviation, library_call, ops_of_call
 from joulediff.diagnosis.evidence.calls.key_variable import KeyVariable, find_key_variable
-from joulediff.diagnosis.evidence.calls.source_calls import calls_in
+from joulediff.diagnosis.evidence.calls.source_calls import calls_in, find_call
 from joulediff.diagnosis.evidence.recorded_settings import config_place, differing_config, set_place
 from joulediff.diagnosis.evidence.state import Leaf, describe_leaf, differing_leaves
 from joulediff.diagnosis.lead import CALLS_OF_OTHER_SIDE, Lead, Subject, make_cause
@@ -25,8 +25,9 @@ from joulediff.diagnosis.suggest import (
     suggest_replacing,
     suggest_setting,
 )
-from joulediff.frameworks.framework import gradient_getter, setting_read_by, short_name
+from joulediff.frameworks.framework import gradient_getter, is_copy, setting_read_by, short_name
 from joulediff.matching.rows import is_view, name_ops
+from joulediff.model.energy import joules_of
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import NOT_TRIED, Cause
 from joulediff.model.pair import SIDES, Pair, SideName, pair_from
@@ -40,6 +41,8 @@ NOT_TRACED = f"{NOT_TRIED}line by line, because a program of this diff cannot be
 _CONFIGURED = ("config", "environment", "call")
 # This many operators in place of one call are that call written out.
 _WRITTEN_OUT = 3
+# A call with this many times the energy of a region does other work as well.
+_WIDER = 2.0
 # A call and an operator whose names share this many first letters of a word count as the same.
 _PREFIX_CHARS = 3
 
@@ -57,6 +60,8 @@ def find_call_path(subject: Subject) -> list[Lead]:
     if subject.relation == "same_operators":
         return []
     is_one_sided = subject.relation == "one_sided"
+    if not is_one_sided:
+        subject = _about_other_operators(subject)
     ops = _with_reader(subject) if is_one_sided else subject.ops
     if ops.a is None or ops.b is None:
         return []
@@ -75,6 +80,23 @@ def find_call_path(subject: Subject) -> list[Lead]:
     if is_one_sided:
         return []
     return [_functions_lead(subject, evidence) or call_lead(subject, evidence, deviation)]
+
+
+def _about_other_operators(subject: Subject) -> Subject:
+    """Return the subject with the costliest operator of the expensive side that the cheap side does without.
+
+    A copy follows from another operator, if there is one.
+    """
+    side = subject.expensive
+    theirs = set(_computing_names(subject, subject.cheap))
+    run = subject.comparison.run(side)
+    other = [op for op in ops_of(subject.region, side) if run.ops[op].name not in theirs and not is_view(run, op)]
+    computing = [op for op in other if not is_copy(run.ops[op].name)]
+    chief = costliest(subject.comparison, side, computing or other)
+    if chief is None:
+        return subject
+    ops = pair_from(side, chief, subject.op(subject.cheap))
+    return replace(subject, op_a=ops.a, op_b=ops.b)
 
 
 def trace_both(subject: Subject, frames: tuple[Frame, Frame]) -> KeyVariable | str | None:
@@ -309,16 +331,37 @@ def _name_call(subject: Subject, side: SideName, *, in_full: bool = False) -> _C
     run, frame, op = subject.comparison.run(side), subject.frame(side), subject.op(side)
     if op is None:
         return _CallName(None, is_function=False)
+    forward = run.ops[op].forward
+    op = op if forward is None else forward  # the user's line calls the operator that a backward operator belongs to
     line = "" if frame is None else run.line_text(frame.file, frame.line) or ""
     similar = None if frame is None else _choose_call(calls_in(line), short_name(run.ops[op].name))
     if similar is not None:
         return _CallName(similar, is_function=True)
     called = library_call(run, op)
+    if called is None and (behind := find_call(run, op, frame)) is not None:
+        return _CallName(behind, is_function=True)
     if called is None:
         ops = name_ops(run, ops_of(subject.region, side)) or None
         return _CallName(ops, is_function=len(_computing_names(subject, side)) == 1)
+    narrow = subject.functions.of(side)
+    is_inside = narrow is not None and (narrow.file, narrow.function) != (called[0].file, called[0].function)
+    if narrow is not None and is_inside and _does_more(subject, side, called):
+        return _CallName(_call_text(narrow.function), is_function=True)
     name = _function_name(called[1])
     return _CallName(f"{_module_name(called[1].file)}.{name}" if in_full else name, is_function=True)
+
+
+def _does_more(subject: Subject, side: SideName, called: tuple[Frame, Frame]) -> bool:
+    """Return whether most energy of a call in the user's line is spent on other work than the region and those alike.
+
+    Such a call is a whole model, and no name of what differs.
+    """
+    comparison, run = subject.comparison, subject.comparison.run(side)
+    alike = next((group.regions for group in comparison.groups if subject.region.id in group.regions), ())
+    own = {op for number in alike for op in ops_of(comparison.by_id[number], side)}
+    below = ops_of_call(run, called)
+    inside = joules_of(comparison.costs[side].of(op for op in below if op in own))
+    return joules_of(comparison.costs[side].of(below)) > _WIDER * inside
 
 
 def _module_name(file: str) -> str:
@@ -326,8 +369,12 @@ def _module_name(file: str) -> str:
 
 
 def _function_name(frame: Frame) -> str:
+    return _call_text(frame.function)
+
+
+def _call_text(function: str) -> str:
     """Return the name of a function as its callers write it: a module or an object is called by its class."""
-    return frame.function.removesuffix(".__call__").removesuffix(".forward")
+    return function.removesuffix(".__call__").removesuffix(".forward")
 
 
 def _choose_call(calls: Sequence[str], op: str) -> str | None:

@@ -94,3 +94,19 @@ def library_call(run: Run, op: int) -> tuple[Frame, Frame] | None:
     called = path[own[-1] + 1 :]
     # Callers do not write the name of a decorator's wrapper.
     return path[own[-1]], next((frame for frame in called if _WRAPPER not in frame.function), called[0])
+
+
+def call_key(called: tuple[Frame, Frame]) -> tuple[str, int, str, str]:
+    """Return the user's line and the library's function of a call: those of all operators of the call are equal."""
+    own, function = called
+    return own.file, own.line, function.file, function.function
+
+
+def ops_of_call(run: Run, called: tuple[Frame, Frame]) -> list[int]:
+    """Return the operators that ran in the calls of a library's function from a line of the user's."""
+    found: list[int] = []
+    for ops in run.index.ops_by_frame.values():  # the operators of a frame have one path
+        other = library_call(run, ops[0])
+        if other is not None and call_key(other) == call_key(called):
+            found += ops
+    return found

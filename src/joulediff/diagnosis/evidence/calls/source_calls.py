@@ -16,17 +16,38 @@ from joulediff.model.run import Frame, Run
 
 def call_behind(run: Run, op: int, frame: Frame | None) -> str:
     """Return the call in a line that ran an operator; the operator's own name if no call in the line fits."""
+    found = find_call(run, op, frame) or _called_module(run, op, frame)
+    if found is not None:
+        return found
+    full = run.ops[op].name
+    known = operators_of(full).calls.get(full.partition("::")[2], ())
+    return known[0] if known and is_read(full) else full.partition("::")[2].strip("_")
+
+
+def find_call(run: Run, op: int, frame: Frame | None) -> str | None:
+    """Return the call in a line that runs an operator by its name, or `matmul` for the sign of a product."""
     full = run.ops[op].name
     name = full.partition("::")[2]
     known = operators_of(full).calls.get(name, ())
     text = None if frame is None else run.line_text(frame.file, frame.line)
     calls = [] if text is None else calls_in(text)
-    for wanted in (*known, name, name.strip("_")):
-        if wanted in calls:
-            return wanted
-    return known[0] if known and is_read(full) else name.strip("_")
+    found = next((wanted for wanted in (*known, name, name.strip("_")) if wanted in calls), None)
+    return _PRODUCT if found is None and _PRODUCT in known and _multiplies(text or "") else found
 
 
+def _called_module(run: Run, op: int, frame: Frame | None) -> str | None:
+    """Return the attribute by which a line calls the module that an operator runs in: `proj` of `self.proj(x)`."""
+    module = (run.ops[op].module or "").rpartition(".")[2]
+    text = None if frame is None else run.line_text(frame.file, frame.line)
+    return module if module and text is not None and module in calls_in(text) else None
+
+
+def _multiplies(text: str) -> bool:
+    return re.search(r"[\w\])]\s*@\s*[\w(\[-]", text) is not None
+
+
+# The function that the sign of a product of matrices, `@`, stands for.
+_PRODUCT = "matmul"
 # Most lines before and after a line that its statement is searched in.
 _MAX_LINES = 12
 _HEADS = ("async ", "for ", "while ", "if ", "with ", "def ", "class ")
