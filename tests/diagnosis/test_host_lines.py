@@ -99,6 +99,31 @@ def test_a_line_that_the_other_side_lacks() -> None:
     assert not line.is_wait and not line.runs_operators and line.other is None
 
 
+ENCODING = """\
+def build():
+    def step():
+        return model(tensor(encode(texts)))
+    return step
+
+
+def encode(texts):
+    return [number(word) for word in texts]
+
+
+def number(word):
+    return words.index(word)
+"""
+
+
+def test_a_line_with_operators_that_the_other_side_lacks_is_searched_for_work_of_the_host() -> None:
+    mixed, inside = "return model(tensor(encode(texts)))", "return [number(word) for word in texts]"
+    a = host_run(ENCODING, {(mixed,): 1.0, (mixed, inside): 0.5, (mixed, inside, "return words.index(word)"): 5.0})
+    at = next(at for at, frame in enumerate(a.frames) if frame.file == "prog.py" and frame.line == 3)
+    a = replace(a, ops=tuple(replace(op, frame=at) for op in a.ops))
+    (line,) = found(a, host_run(LEAN, {(FORWARD,): 1.0}))
+    assert (line.key, line.place.line, line.runs_operators) == ("number", 8, False)
+
+
 def test_the_cheap_side_has_no_lines() -> None:
     a = host_run(COSTLY, {(FORWARD,): 4.0, ("gc.collect()",): 2.0})
     b = host_run(LEAN, {(FORWARD,): 4.1})
@@ -266,6 +291,7 @@ def test_a_line_whose_result_is_used_is_not_tried() -> None:
     a, b = collecting_pair()
     only = finding_of(a, b, Rebuilt(a, text=COSTLY.replace("gc.collect()", "x = gc.collect()")))
     assert only.cause.not_tried == "not tried: the result of prog.py:6 is used, so it cannot be left out"
+    assert only.kind == "host" and only.suggestion.startswith("Do the work of gc.collect (prog.py:6")
 
 
 def test_the_same_program_twice_has_no_finding() -> None:

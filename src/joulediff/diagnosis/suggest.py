@@ -218,6 +218,12 @@ def suggest_without_line(cause: Cause, expensive: SideName) -> str:
     return f"Leave out {cause.key}{_where(here)}, or move it out of the step: the other side does without it."
 
 
+def suggest_less_work(cause: Cause, expensive: SideName) -> str:
+    """Return that a line of the host, whose result is used, does its work in less time."""
+    here = cause.locations.of(expensive)
+    return f"Do the work of {cause.key}{_where(here)} in less time, or outside of the step, and keep its result."
+
+
 def suggest_change(cause: Cause, expensive: SideName, edit: Edit) -> str:
     """Return the change of the source that was tried."""
     here, there = cause.locations.of(expensive), cause.locations.of(other_side(expensive))

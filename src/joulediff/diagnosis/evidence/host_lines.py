@@ -191,8 +191,10 @@ class _Search:
         """Return the lines of one function."""
         found: list[HostLine] = []
         for block, partner in self._pair_lines(mine, others, depth):
-            deeper = self.lines_of_functions(block, partner, depth + 1) if partner else []
             line = self._to_line(block, partner, depth)
+            # Of an unpaired line below which operators run, the lines inside tell what the host does.
+            is_mixed = bool(partner) or line.runs_operators
+            deeper = self.lines_of_functions(block, partner, depth + 1) if is_mixed else []
             is_inside = sum(each.excess_s for each in deeper) >= _MOST * line.excess_s
             if self._is_more(block, partner) and not (deeper and is_inside):
                 deeper = [line]

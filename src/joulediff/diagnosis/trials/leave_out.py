@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from joulediff.diagnosis.draft import Draft
+from joulediff.diagnosis.suggest import suggest_less_work
 from joulediff.diagnosis.trials.whole_step import MEASURE_S, step_proof, step_trial
 from joulediff.frameworks.jobs import LiveProgram, Variant
 from joulediff.model.errors import JoulediffError
@@ -27,7 +28,10 @@ def try_leaving_out(draft: Draft) -> Draft:
     try:
         variant = _without(draft.live[draft.expensive], place)
         if variant is None:
-            return _not_tried(draft, f"the result of {place.file}:{place.line} is used, so it cannot be left out")
+            lead = draft.lead
+            used = replace(lead, kind="host", suggestion=suggest_less_work(lead.cause, draft.expensive))
+            why = f"the result of {place.file}:{place.line} is used, so it cannot be left out"
+            return _not_tried(replace(draft, lead=used), why)
         found, _ = draft.live[draft.expensive].try_variant(variant, seconds=MEASURE_S)
     except JoulediffError as error:
         return _not_tried(draft, error.what)
