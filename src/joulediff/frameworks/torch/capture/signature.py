@@ -257,7 +257,8 @@ class _PlainSigner:
         """Return elements as doubles, in the block."""
         if isinstance(source, np.ndarray):
             x = self._x[: source.size]
-            np.copyto(x, source)
+            with np.errstate(all="ignore"):  # a signaling NaN
+                np.copyto(x, source)
             return x
         shape = source.shape
         if shape != self._shape:
