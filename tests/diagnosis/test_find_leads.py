@@ -369,3 +369,37 @@ def test_a_kind_of_evidence_is_one_function_in_the_list(monkeypatch: pytest.Monk
     a, b = record(product, costs({"mm": 9.0}), kernel=lambda op: f"slow_{op.name}"), record(product, costs({"mm": 2.0}))
     (found,) = diagnose(a, b).findings
     assert (found.kind, found.cause.key, found.suggestion) == ("misconfiguration", "moon", "Wait for the new moon.")
+
+
+class Activation:
+    """A layer of a library, from several operators."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return gelu_decomposed(x)
+
+
+class Model:
+    """A whole model of a library: most of its work is the product."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return Activation().forward(x @ W)
+
+
+def by_model() -> Tensor:
+    return Model().forward(X)
+
+
+@pytest.mark.parametrize(("product_j", "named"), [(40.0, "Activation"), (0.1, "Model")])
+def test_a_call_is_named_by_the_function_that_holds_the_work(product_j: float, named: str) -> None:
+    """A model that does much other work is no name of what differs."""
+
+    def moved(frame: Frame) -> Frame:
+        is_theirs = frame.function.endswith(".forward")
+        return replace(frame, file="fancy/models.py", owner="fancy") if is_theirs else frame
+
+    energies = {"mm": product_j, **dict.fromkeys(("mul", "add", "tanh", "pow"), 1.0)}
+    a = record(by_model, costs(energies))
+    a = replace(a, frames=tuple(map(moved, a.frames)))
+    sides = comparison_of(a, record(built_in, costs({"mm": product_j, "gelu": 1.0})))
+    lead = call_lead(make_subject(sides, region_of(sides, "gelu"), "a"), ())
+    assert lead.cause.key == named

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from diagnosis_builders import LiveProgram, comparison_of, costs, draw, record, region_of
 from invented import Tensor, gelu, gelu_decomposed, tanh
 from joulediff.diagnosis.draft import Investigation
-from joulediff.diagnosis.lead import Lead, make_subject
+from joulediff.diagnosis.lead import Lead, make_cause, make_subject
 from joulediff.diagnosis.suspects.effect import Effect
 from joulediff.diagnosis.suspects.name_cause import name_cause
 from joulediff.diagnosis.suspects.suspect import Differences, Suspect
 from joulediff.diagnosis.suspects.try_suspects import Tried
 from joulediff.model.diff import Thresholds
 from joulediff.model.finding import Trial
+from joulediff.model.pair import Pair
 from joulediff.model.progress import ProgressListener
-from joulediff.model.run import Run, SourceText
+from joulediff.model.run import Frame, Run, SourceText
 from joulediff.pysource.edits.find_edits import find_edits
 from joulediff.pysource.source_files import SourceFile
 
@@ -187,3 +191,37 @@ def test_a_loop_that_switches_objects_is_named_by_the_switch() -> None:
 def test_a_method_that_is_replaced_has_its_full_name() -> None:
     lead = name_loop("    WrittenOut.forward = in_one\n", (written_out, in_one), "gelu")
     assert (lead.kind, lead.cause.key) == ("api_misuse", "WrittenOut.forward")
+
+
+def test_numbers_that_a_function_returns_have_its_name() -> None:
+    texts = [f"def build():\n    return size(3)\n\ndef size(n):\n    return {text}\n" for text in ("n - 1", "1 << n")]
+    lead = name((texts[0], texts[1]), (1, 1), (1, 1), effect_of("fft", "fft"))
+    assert lead.cause.key == "size"
+    assert lead.cause.location_a is not None and lead.cause.location_a.line == 5
+
+
+def test_an_argument_is_named_by_its_variable() -> None:
+    texts = [program(f"    train({argument})\n") for argument in ("closure", "")]
+    assert name((texts[0], texts[1]), (1, 1), (2, 2), effect_of("mul", "")).cause.key == "closure"
+
+
+@pytest.mark.parametrize(("owner", "kind"), [("fancy", "redundant"), (None, "api_misuse")])
+def test_an_argument_that_only_the_cheap_side_passes(
+    owner: str | None, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library's own function does redundant work without it; that of the framework is misused."""
+    monkeypatch.setattr(
+        "joulediff.diagnosis.suspects.name_cause.find_leads",
+        lambda _: [Lead("redundant", make_cause("call_path", None, Pair(1, 1), Pair(None, None), ()), ())],
+    )
+    texts = [program(f"    model(x{more})\n") for more in ("", ", full=False")]
+    runs = []
+    for text in texts:
+        run = record(product, costs({}), sources=(SourceText("p.py", 1, text),))
+        frames = [Frame("p.py", 3, "build", None, None), *([Frame("lib/f.py", 9, "f", owner, 0)] if owner else [])]
+        runs.append(replace(run, frames=tuple(frames), ops=tuple(replace(op, frame=len(frames) - 1) for op in run.ops)))
+    live: Any = {"a": LiveProgram(runs[0]), "b": LiveProgram(runs[1])}
+    work = Investigation(comparison_of(*runs), [], Thresholds(), live, ProgressListener())
+    a, b = ((SourceFile("", "p.py", text),) for text in texts)
+    lead = name_edit(work, a, b, effect_of("svd", "svd"), "mm")
+    assert (lead.kind, lead.cause.key) == (kind, "full")

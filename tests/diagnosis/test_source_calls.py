@@ -27,6 +27,11 @@ from run_builders import RunBuilder
         ("clone", "x = f(y)", "clone"),
         ("_softmax", "x = attention(q, k)", "softmax"),
         ("_local_scalar_dense", "x = y", "item"),
+        ("mm", "y = table.flatten(1) @ patches", "matmul"),
+        ("bmm", "hidden = torch.einsum('td,edh->eth', x, w)", "einsum"),
+        ("mm", "y = run(x)  # a product", "mm"),
+        ("im2col", "patches = F.unfold(x, 3)", "unfold"),
+        ("_linalg_eigh", "values = torch.linalg.eigvalsh(m)", "eigvalsh"),
     ],
 )
 def test_the_call_behind_an_operator(op: str, line: str, call: str) -> None:
@@ -36,6 +41,15 @@ def test_the_call_behind_an_operator(op: str, line: str, call: str) -> None:
     made.sources.append(SourceText("p.py", 6, f"def step():\n    {line}\n"))
     run = made.build()
     assert call_behind(run, number, run.frames[at]) == call
+
+
+def test_a_module_is_called_by_its_attribute() -> None:
+    made = RunBuilder()
+    at = made.frame("p.py", 7, "step")
+    made.op("aten::addmm", frame=at, module="decoder.attention.keys")
+    made.sources.append(SourceText("p.py", 7, "scores = self.mix(self.queries(q) + self.keys(k))\n"))
+    run = made.build()
+    assert call_behind(run, 0, run.frames[at]) == "keys"
 
 
 def test_without_the_line_the_operator_has_its_own_name() -> None:

@@ -357,7 +357,9 @@ def _name(edit: Edit, effect: Effect, text: str, *, runs_operator: bool) -> tupl
         return (called, called, other) if is_other else (called, to_value(edit.value_a), to_value(edit.value_b))
     if edit.kind == "added" and other is not None:
         return other, None, to_value(edit.value_b)
-    return edit.key or edit.function.rpartition(".")[2], to_value(edit.value_a), to_value(edit.value_b)
+    is_word = any(char.isalnum() for char in edit.key)
+    key = edit.key if is_word or runs_operator else edit.function.rpartition(".")[2] or edit.key
+    return key, to_value(edit.value_a), to_value(edit.value_b)
 
 
 def _lost_call(effect: Effect, text: str) -> str | None:
