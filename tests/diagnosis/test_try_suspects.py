@@ -195,14 +195,14 @@ def explain_edits(program: Table, differences: Differences) -> Explained:
 
 def test_programs_that_are_written_differently_have_no_cause_by_all_of_their_edits() -> None:
     program = BySource(together=(("s0", "s1", "s2"), 6.0))
-    found = explain_edits(program, edited(10, 10, 10))
+    found = explain_edits(program, edited(11, 11, 11))
     assert found.causes == () and not found.is_all
     assert all(len(each) == 1 for each in program.tried)
 
 
 def test_a_small_edit_between_programs_that_are_written_differently_is_tried() -> None:
     program = BySource(saves={"s3": 6.0})
-    found = explain_edits(program, edited(10, 10, 10, 1))
+    found = explain_edits(program, edited(11, 11, 11, 1))
     assert found.is_all and chosen(found) == [(3,)]
 
 

@@ -36,7 +36,7 @@ _FEW = 4
 # More suspects that explain a difference only together name no cause.
 _MOST_TOGETHER = 3
 # A change of a few lines tests the cause that it is named by; a change of more lines replaces code.
-FEW_LINES = 8
+FEW_LINES = 10
 # A change of more lines, or of a larger share of the program, puts the other program in place of this one.
 _MOST_LINES, _MOST_LINES_SHARE = 24, 0.2
 # Suspects that are tried alone where programs are written differently.
