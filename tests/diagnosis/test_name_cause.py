@@ -225,3 +225,18 @@ def test_an_argument_that_only_the_cheap_side_passes(
     a, b = ((SourceFile("", "p.py", text),) for text in texts)
     lead = name_edit(work, a, b, effect_of("svd", "svd"), "mm")
     assert (lead.kind, lead.cause.key) == (kind, "full")
+
+
+def test_a_call_in_whose_place_the_other_side_reads_a_value_is_redundant() -> None:
+    begin = "def build():\n    return step\n\ndef step():\n"
+    made, kept = (f"{begin}    labels = {text}\n    return scores(labels)\n" for text in ("encode()", "known"))
+    sources = (SourceText("p.py", 1, made),)
+    frame = Frame("p.py", 5, "step", None, None)
+    runs = [replace(record(product, costs({}), sources=sources), frames=(frame,)) for _ in "ab"]
+    runs = [replace(run, ops=tuple(replace(op, frame=0) for op in run.ops)) for run in runs]
+    live: Any = {"a": LiveProgram(runs[0]), "b": LiveProgram(runs[1])}
+    work = Investigation(comparison_of(*runs), [], Thresholds(), live, ProgressListener())
+    a, b = ((SourceFile("", "p.py", text),) for text in (made, kept))
+    lead = name_edit(work, a, b, effect_of("addmm", ""))
+    assert (lead.kind, lead.cause.key) == ("redundant", "encode")
+    assert name_edit(work, a, b, effect_of("addmm", "mul")).kind == "api_misuse"

@@ -388,8 +388,9 @@ def _kind_of(edit: Edit, effect: Effect, functions: Collection[str], *, is_in_st
         return "host"
     if edit.kind in ("left_out", "moved") or (edit.kind == "call" and _is_extra(edit) and effect.only_removes):
         return "redundant"
-    is_less = not effect.added
-    return "redundant" if is_less and edit.kind == "code" else "api_misuse"
+    # A call in whose place the other side reads a value that it has already.
+    is_kept = edit.kind == "call" and called_name(edit.value_b) is None
+    return "redundant" if not effect.added and (is_kept or edit.kind == "code") else "api_misuse"
 
 
 def _sets_code(edit: Edit, functions: Collection[str]) -> bool:
