@@ -124,6 +124,15 @@ def test_a_line_with_operators_that_the_other_side_lacks_is_searched_for_work_of
     assert (line.key, line.place.line, line.runs_operators) == ("number", 8, False)
 
 
+def test_the_line_of_a_loop_that_takes_most_of_its_time() -> None:
+    a = host_run(LOOPING, {(FORWARD,): 4.0, ("count(word)",): 3.0, ("seen.add(word)",): 0.5})
+    (line,) = found(a, host_run(LEAN, {(FORWARD,): 4.0}))
+    assert (line.key, line.place.text) == ("count", "count(word)")
+    both = host_run(LOOPING, {(FORWARD,): 4.0, ("count(word)",): 2.0, ("seen.add(word)",): 1.9})
+    (line,) = found(both, host_run(LEAN, {(FORWARD,): 4.0}))
+    assert line.place.text == "for word in words:"
+
+
 def test_the_cheap_side_has_no_lines() -> None:
     a = host_run(COSTLY, {(FORWARD,): 4.0, ("gc.collect()",): 2.0})
     b = host_run(LEAN, {(FORWARD,): 4.1})

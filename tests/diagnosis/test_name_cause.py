@@ -200,6 +200,28 @@ def test_numbers_that_a_function_returns_have_its_name() -> None:
     assert lead.cause.location_a is not None and lead.cause.location_a.line == 5
 
 
+def test_numbers_that_a_variable_gets_have_its_name() -> None:
+    texts = program("    model.room = longest\n"), program("    model.room = prompt + new\n")
+    lead = name(texts, (1, 1), (2, 2), effect_of("where", "where"))
+    assert (lead.kind, lead.cause.key) == ("misconfiguration", "room")
+
+
+def test_a_line_that_sets_two_values_is_named_by_the_one_that_was_changed() -> None:
+    texts = program("    model.other = True\n"), program("    model.other = False\n")
+    a, b = ((SourceFile("", "p.py", text),) for text in texts)
+    found = []
+    for values in (("plain", "new"), (True, False)):
+        runs = [
+            replace(recorded(text, value, 3), state={"model.title": value, "model.other": other})
+            for text, value, other in zip(texts, values, (True, False), strict=True)
+        ]
+        runs = [replace(run, state_places=dict.fromkeys(run.state, "p.py:3:build")) for run in runs]
+        live: Any = {"a": LiveProgram(runs[0]), "b": LiveProgram(runs[1])}
+        work = Investigation(comparison_of(*runs), [], Thresholds(), live, ProgressListener())
+        found.append(name_edit(work, a, b, NO_EFFECT).cause.key)
+    assert found == ["other", "other"]
+
+
 def test_an_argument_is_named_by_its_variable() -> None:
     texts = [program(f"    train({argument})\n") for argument in ("closure", "")]
     assert name((texts[0], texts[1]), (1, 1), (2, 2), effect_of("mul", "")).cause.key == "closure"

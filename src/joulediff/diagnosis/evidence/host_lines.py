@@ -259,7 +259,11 @@ class _Search:
     def _to_line(self, mine: Sequence[_Stack], others: Sequence[_Stack], depth: int) -> HostLine:
         first = min((stack.own[depth] for stack in mine), key=lambda frame: frame.line)
         if not others:
-            first = replace(first, line=self._first_line(first))
+            chief = max(_group(mine, depth, lambda frame: str(frame.line)).values(), key=_time)
+            if _time(chief) >= _MOST * _time(mine):  # one line of a loop
+                mine, first = chief, chief[0].own[depth]
+            else:
+                first = replace(first, line=self._first_line(first))
         place = to_place(self.mine, first)
         assert place is not None
         callee = _main_callee(mine, depth)

@@ -14,12 +14,13 @@ from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.draft import Investigation
 from joulediff.diagnosis.evidence.find_leads import find_leads
 from joulediff.diagnosis.evidence.recorded_settings import set_place
-from joulediff.diagnosis.evidence.state import describe_leaf, differing_leaves, is_set_at
+from joulediff.diagnosis.evidence.state import Leaf, describe_leaf, differing_leaves, is_set_at
 from joulediff.diagnosis.lead import Lead, Subject, make_cause
 from joulediff.diagnosis.suggest import suggest_change, suggest_other_code, suggest_setting
 from joulediff.diagnosis.suspects.effect import Effect
 from joulediff.diagnosis.suspects.find_suspects import is_in_frames, text_of
 from joulediff.diagnosis.suspects.source_names import (
+    assigned_name,
     called_name,
     calls_in,
     class_name,
@@ -161,15 +162,33 @@ def _named_by_state(comparison: Comparison, side: SideName, differences: Differe
         return _named_by_passed_text(comparison, side, differences, edit)
     if edit.kind not in _SETTING_KINDS or edit.context:
         return None
+    leaf = _leaf_set_by(comparison, side, edit)
+    if leaf is None:
+        return None
+    mine, its = edit_places(differences, edit)
+    places = pair_from(side, mine, leaf.places.of(other_side(side)) or its)
+    text = "the line was changed alone, as in the other program"
+    cause = make_cause("state", leaf.name, leaf.values, places, (describe_leaf(leaf), text))
+    return Lead("misconfiguration", cause, (), suggest_setting(cause, side))
+
+
+def _leaf_set_by(comparison: Comparison, side: SideName, edit: Edit) -> Leaf | None:
+    """Return the differing value of the state that the line of an edit sets.
+
+    A line may set several: then the one with the name or the values of the edit. A literal that is no value of the
+    state sets none.
+    """
     here, there = range(edit.line, edit.end_line + 1), range(edit.line_b or 0, (edit.line_b or -1) + 1)
-    for leaf in differing_leaves(comparison):
-        is_mine = is_set_at(leaf, side, edit.path, here)
-        if is_mine or is_set_at(leaf, other_side(side), edit.path_b, there):
-            mine, its = edit_places(differences, edit)
-            places = pair_from(side, mine, leaf.places.of(other_side(side)) or its)
-            text = "the line was changed alone, as in the other program"
-            cause = make_cause("state", leaf.name, leaf.values, places, (describe_leaf(leaf), text))
-            return Lead("misconfiguration", cause, (), suggest_setting(cause, side))
+    found = [
+        leaf
+        for leaf in differing_leaves(comparison)
+        if is_set_at(leaf, side, edit.path, here) or is_set_at(leaf, other_side(side), edit.path_b, there)
+    ]
+    values = pair_from(side, to_value(edit.value_a), to_value(edit.value_b))
+    fitting = [leaf for leaf in found if leaf.name == edit.key] or [leaf for leaf in found if leaf.values == values]
+    if fitting or edit.kind != "value" or len(found) == 1:
+        found = fitting or found
+        return found[0] if found else None
     return None
 
 
@@ -339,7 +358,7 @@ def _name(edit: Edit, effect: Effect, text: str, *, runs_operator: bool) -> tupl
     """Return the key of an edit, and both values: another call is named by the functions that are called.
 
     `text` has the replaced lines: of several statements, the call of an operator that is gone names them. A sum of
-    tensors is the operator; a sum of numbers that a function returns has the name of the function.
+    tensors is the operator; a sum of numbers has the name of the variable that it sets, or of the function.
     """
     if edit.kind == "argument":
         name = class_name(edit.value_a) if class_name(edit.value_b) is not None else None
@@ -357,8 +376,9 @@ def _name(edit: Edit, effect: Effect, text: str, *, runs_operator: bool) -> tupl
         return (called, called, other) if is_other else (called, to_value(edit.value_a), to_value(edit.value_b))
     if edit.kind == "added" and other is not None:
         return other, None, to_value(edit.value_b)
-    is_word = any(char.isalnum() for char in edit.key)
-    key = edit.key if is_word or runs_operator else edit.function.rpartition(".")[2] or edit.key
+    key = edit.key
+    if not runs_operator and not any(char.isalnum() for char in key):
+        key = assigned_name(text) or edit.function.rpartition(".")[2] or key
     return key, to_value(edit.value_a), to_value(edit.value_b)
 
 

@@ -106,6 +106,14 @@ def _targets(statement: ast.stmt) -> list[str]:
     return [each.id for each in targets if isinstance(each, ast.Name)]
 
 
+def assigned_name(text: str) -> str | None:
+    """Return the variable or attribute that a statement sets: `capacity` for `self.capacity = 3`; None for others."""
+    body = _statements(text)
+    targets = body[0].targets if len(body) == 1 and isinstance(body[0], ast.Assign) else []
+    name = _dotted(targets[0]) if len(targets) == 1 else None
+    return None if name is None else name.rpartition(".")[2]
+
+
 def function_at(text: str, line: int) -> str:
     """Return the qualified name of the function around a line, as frames have it; empty outside of any."""
     try:

@@ -30,7 +30,7 @@ from joulediff.matching.rows import is_view, name_ops
 from joulediff.model.energy import joules_of
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import NOT_TRIED, Cause
-from joulediff.model.pair import SIDES, Pair, SideName, pair_from
+from joulediff.model.pair import SIDES, Pair, SideName, other_side, pair_from
 from joulediff.model.place import Place
 from joulediff.model.run import Frame, Run, Setting
 from joulediff.pysource.leaf_sites import words_of
@@ -41,6 +41,8 @@ NOT_TRACED = f"{NOT_TRIED}line by line, because a program of this diff cannot be
 _CONFIGURED = ("config", "environment", "call")
 # This many operators in place of one call are that call written out.
 _WRITTEN_OUT = 3
+# An operator of the region with less than this share of the energy of the costliest one costs little.
+_NOTABLE = 0.2
 # A call with this many times the energy of a region does other work as well.
 _WIDER = 2.0
 # A call and an operator whose names share this many first letters of a word count as the same.
@@ -85,15 +87,16 @@ def find_call_path(subject: Subject) -> list[Lead]:
 def _about_other_operators(subject: Subject) -> Subject:
     """Return the subject with the costliest operator of the expensive side that the cheap side does without.
 
-    A copy follows from another operator, if there is one.
+    A copy follows from another operator, if there is one. An operator that costs little says nothing.
     """
     side = subject.expensive
     theirs = set(_computing_names(subject, subject.cheap))
     run = subject.comparison.run(side)
     other = [op for op in ops_of(subject.region, side) if run.ops[op].name not in theirs and not is_view(run, op)]
     computing = [op for op in other if not is_copy(run.ops[op].name)]
-    chief = costliest(subject.comparison, side, computing or other)
-    if chief is None:
+    chief, most = costliest(subject.comparison, side, computing or other), subject.op(side)
+    costs = subject.comparison.costs[side]
+    if chief is None or most is None or joules_of(costs.of([chief])) < _NOTABLE * joules_of(costs.of([most])):
         return subject
     ops = pair_from(side, chief, subject.op(subject.cheap))
     return replace(subject, op_a=ops.a, op_b=ops.b)
@@ -332,7 +335,8 @@ def _name_call(subject: Subject, side: SideName, *, in_full: bool = False) -> _C
     if op is None:
         return _CallName(None, is_function=False)
     forward = run.ops[op].forward
-    op = op if forward is None else forward  # the user's line calls the operator that a backward operator belongs to
+    if forward is not None and not _has_counterpart(subject, side, forward):
+        op = forward  # work that only this side does, forward and backward
     line = "" if frame is None else run.line_text(frame.file, frame.line) or ""
     similar = None if frame is None else _choose_call(calls_in(line), short_name(run.ops[op].name))
     if similar is not None:
@@ -349,6 +353,12 @@ def _name_call(subject: Subject, side: SideName, *, in_full: bool = False) -> _C
         return _CallName(_call_text(narrow.function), is_function=True)
     name = _function_name(called[1])
     return _CallName(f"{_module_name(called[1].file)}.{name}" if in_full else name, is_function=True)
+
+
+def _has_counterpart(subject: Subject, side: SideName, op: int) -> bool:
+    """Return whether the other side has operators for the same work."""
+    regions = (region for region in subject.comparison.regions if op in ops_of(region, side))
+    return any(ops_of(region, other_side(side)) for region in regions)
 
 
 def _does_more(subject: Subject, side: SideName, called: tuple[Frame, Frame]) -> bool:
