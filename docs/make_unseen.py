@@ -57,6 +57,8 @@ process that loaded both cores: their intervals were up to ±170 %, and none was
 pairs were run with the same code when the process had ended; the table has these results. The third set was written in
 the same way while the diagnosis was corrected after the second: five pairs by two people, three in which one thing
 differs. Its first run is that of the corrected code.
+The final run of the second and third set is that of the commits in its row; the 35 pairs of the first set were not run
+again after the corrections.
 
 ```console
 $ python benchmarks/unseen.py                                       # all pairs that waste energy on this device
