@@ -175,8 +175,7 @@ def _named_by_state(comparison: Comparison, side: SideName, differences: Differe
 def _leaf_set_by(comparison: Comparison, side: SideName, edit: Edit) -> Leaf | None:
     """Return the differing value of the state that the line of an edit sets.
 
-    A line may set several: then the one with the name or the values of the edit. A literal that is no value of the
-    state sets none.
+    Of several, it is the one with the name or the values of the edit.
     """
     here, there = range(edit.line, edit.end_line + 1), range(edit.line_b or 0, (edit.line_b or -1) + 1)
     found = [
@@ -186,10 +185,10 @@ def _leaf_set_by(comparison: Comparison, side: SideName, edit: Edit) -> Leaf | N
     ]
     values = pair_from(side, to_value(edit.value_a), to_value(edit.value_b))
     fitting = [leaf for leaf in found if leaf.name == edit.key] or [leaf for leaf in found if leaf.values == values]
-    if fitting or edit.kind != "value" or len(found) == 1:
-        found = fitting or found
-        return found[0] if found else None
-    return None
+    if fitting:
+        return fitting[0]
+    is_unknown = edit.kind == "value" and len(found) > 1
+    return None if is_unknown else next(iter(found), None)
 
 
 def _named_by_passed_text(comparison: Comparison, side: SideName, differences: Differences, edit: Edit) -> Lead | None:
