@@ -53,12 +53,10 @@ not read them; the table at the end of this page is for everybody else.
 There are three sets. The second one was written when the diagnosis was right on nearly all of the first, by authors who
 knew neither the code nor its results. In half of its pairs one thing differs, beside differences that do not matter; in
 the other half the two programs look as if two people had written them. Eight pairs of its first run were begun beside a
-process that loaded both cores: their intervals were up to ±170 %, and none was right. That run was ended, and all 24
+process that loaded both cores: their intervals were up to ±180 %, and none was right. That run was ended, and all 24
 pairs were run with the same code when the process had ended; the table has these results. The third set was written in
 the same way while the diagnosis was corrected after the second: five pairs by two people, three in which one thing
 differs. Its first run is that of the corrected code.
-The final run of the second and third set is that of the commits in its row; the 35 pairs of the first set were not run
-again after the corrections.
 
 ```console
 $ python benchmarks/unseen.py                                       # all pairs that waste energy on this device
@@ -71,8 +69,9 @@ A pair is **right** if the first finding against the wasteful program has an exp
 expected line. Pairs that fail or take longer than their limit count as wrong. A **false ✓** is a confirmed finding that
 is not the expected one, at any rank. In an A/A run each program is compared with itself, so any finding is false. The
 first run is the first time that the pairs of a set were compared, all with the code of one commit, on a machine with
-other work; it is never repeated. The final run is that of the code of this page. Between the two, results of pairs that
-were wrong were read and the diagnosis corrected, so the final score is one on known programs.
+other work; it is never repeated. The final run has the last result of each pair, with the commits in its row: the pairs
+of the first set were not run again after the second and third set had been read. Between the two runs, results of pairs
+that were wrong were read and the diagnosis corrected, so the final score is one on known programs.
 
 ## Scores
 """
