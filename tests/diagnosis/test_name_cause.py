@@ -13,6 +13,7 @@ from joulediff.diagnosis.draft import Investigation
 from joulediff.diagnosis.lead import Lead, make_cause, make_subject
 from joulediff.diagnosis.suspects.effect import Effect
 from joulediff.diagnosis.suspects.name_cause import name_cause
+from joulediff.diagnosis.suspects.proven import make_proven
 from joulediff.diagnosis.suspects.suspect import Differences, Suspect
 from joulediff.diagnosis.suspects.try_suspects import Tried
 from joulediff.model.diff import Thresholds
@@ -62,7 +63,7 @@ def name_edit(
     subject = None if op is None else make_subject(work.comparison, region_of(work.comparison, op), "a")
     differences = Differences((Suspect("changed", edits[0].key, edit=0),), a, b, edits)
     tried = Tried((0,), "explains", Trial("changed", None, None, None))
-    return name_cause(work, "a", differences, tried, effect, subject)
+    return name_cause(make_proven(work, "a", differences, tried, effect, subject))
 
 
 ENABLED, NOTHING = program("    model.checkpointing_enable()\n"), program("")
@@ -233,7 +234,7 @@ def test_an_argument_that_only_the_cheap_side_passes(
 ) -> None:
     """A library's own function does redundant work without it; that of the framework is misused."""
     monkeypatch.setattr(
-        "joulediff.diagnosis.suspects.name_cause.find_leads",
+        "joulediff.diagnosis.suspects.proven.find_leads",
         lambda _: [Lead("redundant", make_cause("call_path", None, Pair(1, 1), Pair(None, None), ()), ())],
     )
     texts = [program(f"    model(x{more})\n") for more in ("", ", full=False")]

@@ -19,6 +19,7 @@ from joulediff.diagnosis.significance import RowComparison, is_different, may_di
 from joulediff.diagnosis.suspects.effect import Effect, find_effect
 from joulediff.diagnosis.suspects.find_suspects import find_differences
 from joulediff.diagnosis.suspects.name_cause import name_cause
+from joulediff.diagnosis.suspects.proven import make_proven
 from joulediff.diagnosis.suspects.suspect import Differences
 from joulediff.diagnosis.suspects.try_suspects import (
     FEW_LINES,
@@ -122,7 +123,7 @@ def _draft(
     ordered = _chief_first(work, side, rows)
     region = _chief_region(work, side, ordered)
     subject = None if region is None else make_subject(comparison, region, side)
-    lead = name_cause(work, side, differences, tried, effect, subject)
+    lead = name_cause(make_proven(work, side, differences, tried, effect, subject))
     by_rows, holds_around = _energies(work, side, [work.rows[at] for at in ordered], tried, is_only=is_only)
     energies = by_rows or _measured(comparison, side, tried, is_only=is_only)
     is_other = tried.outcome == "outputs differ"

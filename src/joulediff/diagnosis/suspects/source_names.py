@@ -6,6 +6,7 @@ Only text is read: `torch.sort(x).values[:8]` is a call of `torch.sort`.
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
 from collections.abc import Collection
 
@@ -112,6 +113,11 @@ def assigned_name(text: str) -> str | None:
     targets = body[0].targets if len(body) == 1 and isinstance(body[0], ast.Assign) else []
     name = _dotted(targets[0]) if len(targets) == 1 else None
     return None if name is None else name.rpartition(".")[2]
+
+
+def last_word(key: str) -> str:
+    """Return the last word of a key: `requires_grad_` of `x.requires_grad_()`."""
+    return re.split(r"\W+", key.removesuffix("()"))[-1]
 
 
 def function_at(text: str, line: int) -> str:
