@@ -17,6 +17,7 @@ from joulediff.frameworks.torch.state import State, keep_state
 from joulediff.matching.match_runs import match_regions
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Run
+from joulediff.model.signature import compare
 from joulediff.session.record import record
 
 Step = Callable[[], torch.Tensor]
@@ -185,6 +186,50 @@ def test_a_fresh_optimizer_is_recorded_in_its_second_step() -> None:
     (fresh, _), (later, _) = recorded(step), recorded(expected)
     assert (fresh.ops, fresh.values, fresh.signatures) == (later.ops, later.values, later.signatures)
     assert "first step of" not in fresh.notes[0]
+
+
+def test_an_optimizer_of_the_program_starts_from_the_same_weights_as_that_of_pytorch() -> None:
+    def by_hand() -> Step:
+        torch.manual_seed(0)
+        net = nn.Linear(4, 4)
+        momentum = [torch.zeros_like(weight) for weight in net.parameters()]
+        x = torch.randn(8, 4)
+
+        def step() -> torch.Tensor:
+            loss = net(x).square().mean()
+            net.zero_grad()
+            loss.backward()
+            with torch.no_grad():
+                for weight, moved in zip(net.parameters(), momentum, strict=True):
+                    moved.mul_(0.9).add_(weight.grad)
+                    weight.sub_(moved, alpha=0.1)
+            return loss.detach()
+
+        return step
+
+    def by_pytorch() -> Step:
+        torch.manual_seed(0)
+        net = nn.Linear(4, 4)
+        x = torch.randn(8, 4)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+
+        def step() -> torch.Tensor:
+            loss = net(x).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        return step
+
+    signatures = []
+    for build in (by_hand, by_pytorch):
+        run, _ = recorded(build())
+        weights = [at for at, value in enumerate(run.values) if value.kind == "parameter" and value.name == "weight"]
+        signatures.append(run.signature_of(weights[0]))
+    a, b = signatures
+    assert a is not None and b is not None
+    assert compare(a, b, tolerance=1e-6)
 
 
 @pytest.mark.parametrize(("every", "is_told"), [(2, True), (3, False)])

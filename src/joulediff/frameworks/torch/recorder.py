@@ -22,7 +22,7 @@ from joulediff.frameworks.torch.capture.signature import sign_now
 from joulediff.frameworks.torch.models import find_holdings
 from joulediff.frameworks.torch.replay.replayer import TorchReplayer
 from joulediff.frameworks.torch.source_hints import SETTERS
-from joulediff.frameworks.torch.state import State, has_fresh_optimizer, keep_state, seed, seeded
+from joulediff.frameworks.torch.state import State, keep_state, may_be_first_step, seed, seeded
 from joulediff.frameworks.torch.switches.change import changed
 from joulediff.frameworks.torch.switches.spans import to_spans
 from joulediff.frameworks.torch.tensor_tree import named_tensors
@@ -64,7 +64,7 @@ class TorchRecorder:
     def seeded(self, *, ran: bool) -> Iterator[Callable[[], None]]:
         with ExitStack() as stack:
             stack.enter_context(seeded())
-            if not ran and has_fresh_optimizer(self._names):
+            if not ran and may_be_first_step(self._names):
                 seed()
                 self._step()
             state = self._state = None if ran else stack.enter_context(keep_state(self._names))

@@ -317,10 +317,16 @@ def _is_state(before: _Bound, after: _Bound | None) -> bool:
     return before.module.training and forms[0] == forms[1]
 
 
-def has_fresh_optimizer(step: object) -> bool:
-    """Return whether an optimizer of the step has created no state yet: its first step differs from all others."""
-    optimizers = _Reach(find_holdings(step), []).optimizers
-    return any(not each.state and any(group["params"] for group in each.param_groups) for each in optimizers)
+def may_be_first_step(step: object) -> bool:
+    """Return whether a step that trains has not run yet, as far as can be known: its first call differs from all others.
+
+    An optimizer has no state before its first call. A step without one may have an optimizer of its own, of which
+    nothing is known; it starts from the same weights as a program with PyTorch's if both have run once.
+    """
+    reach = _Reach(find_holdings(step), [])
+    if reach.optimizers:
+        return any(not each.state and any(group["params"] for group in each.param_groups) for each in reach.optimizers)
+    return reach.trains or any(tensor.requires_grad for tensor in reach.tensors if tensor.is_leaf)
 
 
 def _find_optimizers(leaves: Collection[int]) -> tuple[list[Any], list[Any]]:
