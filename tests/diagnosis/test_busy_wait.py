@@ -13,7 +13,7 @@ from joulediff.diagnosis.build import build_finding, draft_busy_wait
 from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.draft import Investigation
-from joulediff.diagnosis.evidence.busy_wait import BusyWait, busiest_line, find_busy_wait
+from joulediff.diagnosis.evidence.host.busy_wait import BusyWait, busiest_line, find_busy_wait
 from joulediff.diagnosis.trials.run_trials import run_trials
 from joulediff.model.diff import Diff, Thresholds
 from joulediff.model.energy import Energy

@@ -13,7 +13,7 @@ from diagnosis_builders import LiveProgram, apply, comparison_of, costs, draw, r
 from invented import Tensor, call, exp, gelu, gelu_decomposed, log_softmax, softmax, tanh
 from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.comparison import Comparison
-from joulediff.diagnosis.evidence.host import Around, find_around, find_launches, find_waits, part_energy
+from joulediff.diagnosis.evidence.host.idle_device import Around, find_around, find_launches, find_waits, part_energy
 from joulediff.diagnosis.significance import compare_rows
 from joulediff.frameworks.jobs import Job, JobCost
 from joulediff.model.finding import Finding

@@ -11,7 +11,7 @@ import pytest
 from diagnosis_builders import LiveProgram, comparison_of, costs, draw, record
 from invented import Tensor
 from joulediff.diagnosis.compare import diagnose
-from joulediff.diagnosis.evidence.host_lines import HostLine, find_host_lines
+from joulediff.diagnosis.evidence.host.host_lines import HostLine, find_host_lines
 from joulediff.energy.host_time import GARBAGE_COLLECTION
 from joulediff.frameworks.jobs import Variant, VariantCost
 from joulediff.model.energy import Energy

@@ -12,7 +12,7 @@ import pytest
 from diagnosis_builders import LiveProgram, apply, comparison_of, costs, draw, frames, record, sums
 from invented import Tensor, call, exp, log, sigmoid, silu
 from joulediff.diagnosis.compare import diagnose
-from joulediff.diagnosis.evidence.host import find_around, find_waits
+from joulediff.diagnosis.evidence.host.idle_device import find_around, find_waits
 from joulediff.model.diff import Diff
 from joulediff.model.finding import Finding
 from joulediff.model.run import Frame, Run, Wait

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from joulediff.diagnosis.comparison import Comparison, costliest, function_of, ops_of, to_place
 from joulediff.diagnosis.draft import NO_WORK, Draft, Investigation
-from joulediff.diagnosis.evidence.busy_wait import BusyWait, busy_wait_lead, whole_step
-from joulediff.diagnosis.evidence.host import Around, Waits, launch_energy, wait_lead
-from joulediff.diagnosis.evidence.host_lines import HostLine, host_line_lead, line_energies
+from joulediff.diagnosis.evidence.host.busy_wait import BusyWait, busy_wait_lead, whole_step
+from joulediff.diagnosis.evidence.host.host_lines import HostLine, host_line_lead, line_energies
+from joulediff.diagnosis.evidence.host.idle_device import Around, Waits, launch_energy, wait_lead
 from joulediff.diagnosis.lead import Lead
 from joulediff.diagnosis.significance import RowComparison
 from joulediff.diagnosis.trials.region_trials import RegionTrials

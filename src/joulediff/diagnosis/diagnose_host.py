@@ -8,9 +8,9 @@ from joulediff.diagnosis.build import add_around, draft_busy_wait, draft_host_li
 from joulediff.diagnosis.comparison import ops_of
 from joulediff.diagnosis.diagnose_rows import diagnose_row
 from joulediff.diagnosis.draft import Draft, Investigation
-from joulediff.diagnosis.evidence.busy_wait import find_busy_wait
-from joulediff.diagnosis.evidence.host import Around, Waits, find_around, find_launches, find_waits
-from joulediff.diagnosis.evidence.host_lines import find_host_lines
+from joulediff.diagnosis.evidence.host.busy_wait import find_busy_wait
+from joulediff.diagnosis.evidence.host.host_lines import find_host_lines
+from joulediff.diagnosis.evidence.host.idle_device import Around, Waits, find_around, find_launches, find_waits
 from joulediff.diagnosis.trials.run_trials import run_trials
 from joulediff.model.energy import costlier_side, difference_j, is_more_than, overlap
 from joulediff.model.pair import SIDES, Pair, SideName, other_side

@@ -14,7 +14,7 @@ from joulediff.diagnosis.draft import Draft, Investigation
 from joulediff.diagnosis.evidence.calls.deviation import call_key, library_call, parting_functions
 from joulediff.diagnosis.evidence.discarded_outputs import makes_more
 from joulediff.diagnosis.evidence.find_leads import find_leads
-from joulediff.diagnosis.evidence.host import find_around, find_waits
+from joulediff.diagnosis.evidence.host.idle_device import find_around, find_waits
 from joulediff.diagnosis.lead import Lead, Subject, make_subject
 from joulediff.diagnosis.merge import add_row_to
 from joulediff.diagnosis.significance import RowComparison, is_different, may_differ

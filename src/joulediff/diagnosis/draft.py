@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from joulediff.diagnosis.comparison import Comparison
-from joulediff.diagnosis.evidence.busy_wait import BusyWait
-from joulediff.diagnosis.evidence.host_lines import HostLine
+from joulediff.diagnosis.evidence.host.busy_wait import BusyWait
+from joulediff.diagnosis.evidence.host.host_lines import HostLine
 from joulediff.diagnosis.evidence.only_difference import OnlyDifference
 from joulediff.diagnosis.lead import Lead, Subject
 from joulediff.diagnosis.significance import RowComparison

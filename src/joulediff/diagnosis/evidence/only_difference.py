@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from joulediff.diagnosis.comparison import Comparison, ops_of
-from joulediff.diagnosis.evidence.host import part_energy
+from joulediff.diagnosis.evidence.host.idle_device import part_energy
 from joulediff.diagnosis.evidence.recorded_settings import differing_settings
 from joulediff.diagnosis.significance import RowComparison, may_differ
 from joulediff.frameworks.framework import framework_of, is_read

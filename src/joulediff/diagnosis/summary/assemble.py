@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from joulediff.diagnosis.build import build_finding
 from joulediff.diagnosis.comparison import Comparison, name_divergence, ops_of
 from joulediff.diagnosis.draft import Draft, Investigation
-from joulediff.diagnosis.evidence.host import part_energy
+from joulediff.diagnosis.evidence.host.idle_device import part_energy
 from joulediff.diagnosis.significance import RowComparison
 from joulediff.diagnosis.summary.also_differs import find_also_differs
 from joulediff.diagnosis.summary.not_explained import Remainder, explained_j, find_remainder

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from joulediff.diagnosis.comparison import Comparison, function_of, ops_of, to_place
 from joulediff.diagnosis.draft import Draft, Investigation
-from joulediff.diagnosis.evidence.busy_wait import is_cpu_counted
-from joulediff.diagnosis.evidence.host import LEAST_OPS
+from joulediff.diagnosis.evidence.host.busy_wait import is_cpu_counted
+from joulediff.diagnosis.evidence.host.idle_device import LEAST_OPS
 from joulediff.diagnosis.significance import RowComparison
 from joulediff.frameworks.framework import place_of, short_name
 from joulediff.matching.rows import name_ops

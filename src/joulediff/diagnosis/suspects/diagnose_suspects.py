@@ -13,7 +13,7 @@ from joulediff.diagnosis.build import describe_work, make_confirmation_of_step, 
 from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.diagnosis.diagnose_rows import typical_region
 from joulediff.diagnosis.draft import Draft, Investigation
-from joulediff.diagnosis.evidence.host import find_around
+from joulediff.diagnosis.evidence.host.idle_device import find_around
 from joulediff.diagnosis.lead import make_subject
 from joulediff.diagnosis.significance import RowComparison, is_different, may_differ
 from joulediff.diagnosis.suspects.effect import Effect, find_effect

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from joulediff.diagnosis.draft import Draft
-from joulediff.diagnosis.evidence.busy_wait import cpu_energy, is_slower_asleep, whole_step
+from joulediff.diagnosis.evidence.host.busy_wait import cpu_energy, is_slower_asleep, whole_step
 from joulediff.diagnosis.trials.region_trials import NEAR_SHARE, NOTES
 from joulediff.diagnosis.trials.whole_step import MEASURE_S, NOT_COMPARED, WAIT_S, step_proof
 from joulediff.frameworks.framework import is_read

@@ -14,7 +14,7 @@ from difflib import SequenceMatcher
 from functools import partial
 
 from joulediff.diagnosis.comparison import Comparison, to_place
-from joulediff.diagnosis.evidence.host import Around
+from joulediff.diagnosis.evidence.host.idle_device import Around
 from joulediff.diagnosis.lead import Lead, make_cause
 from joulediff.diagnosis.suggest import suggest_without_line
 from joulediff.energy.host_time import GARBAGE_COLLECTION, function_name, split_path

@@ -1,0 +1,1 @@
+"""Evidence on the host: idle time of the device, lines of Python, and busy waiting."""
