@@ -119,6 +119,12 @@ def suggest_size(cause: Cause, expensive: SideName, *, unit: int | None) -> str:
     return f"Make {cause.key} {_say(other)} instead of {_say(mine)}{where}: the outputs do not need the rest."
 
 
+def suggest_fewer_copies(cause: Cause, expensive: SideName, *, times: int) -> str:
+    """Return that work is done before a tensor is repeated."""
+    where = _where(cause.locations.of(expensive))
+    return f"Do the work once, before {_call(cause.key)} repeats the tensor{where}: now it is done on {times} copies."
+
+
 def suggest_keeping(cause: Cause, expensive: SideName) -> str:
     """Return that a call is made once and its result kept."""
     count = cause.values.of(expensive)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from joulediff.diagnosis.evidence.arguments import find_arguments, find_other_arguments
 from joulediff.diagnosis.evidence.calls.call_path import find_call_path
+from joulediff.diagnosis.evidence.copies import find_copies
 from joulediff.diagnosis.evidence.discarded_outputs import find_discarded_outputs
 from joulediff.diagnosis.evidence.layout import find_layout
 from joulediff.diagnosis.evidence.redundancy import find_extra_inputs, find_redundancy
@@ -31,6 +32,7 @@ EVIDENCE: tuple[Callable[[Subject], list[Lead]], ...] = (
     find_arguments,
     find_repetition,
     find_shapes,
+    find_copies,
     find_discarded_outputs,
     find_layout,
     find_settings,

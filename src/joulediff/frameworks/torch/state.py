@@ -318,7 +318,7 @@ def _is_state(before: _Bound, after: _Bound | None) -> bool:
 
 
 def may_be_first_step(step: object) -> bool:
-    """Return whether a step that trains has not run yet, as far as can be known: its first call differs from all others.
+    """Return whether a step trains and may not have run yet: its first call differs from all others.
 
     An optimizer has no state before its first call. A step without one may have an optimizer of its own, of which
     nothing is known; it starts from the same weights as a program with PyTorch's if both have run once.
