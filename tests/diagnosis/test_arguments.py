@@ -177,6 +177,24 @@ def test_a_variable_in_a_keyword_has_the_recorded_values() -> None:
     assert (lead.cause.key, lead.cause.value_a, lead.cause.value_b) == ("driver", "slow", "fast")
 
 
+@pytest.mark.parametrize(("name", "keys"), [("driver", ["driver"]), ("beta", [])])
+def test_another_formula_has_arguments_that_nobody_chose(name: str, keys: list[str]) -> None:
+    """The operators of the two sides differ, so an argument counts only if a line writes it: none writes `beta`."""
+
+    def at_once() -> Tensor:
+        if name == "driver":
+            return exp(solve(tanh(X), driver="slow"))
+        return exp(call("toy::solve", np.cos(np.tanh(X.array)), tanh(X), {name: "slow"}))
+
+    def by_opposite() -> Tensor:
+        opposite = call("toy::solve", -np.cos(np.tanh(X.array)), tanh(X), {name: "fast"})
+        return exp(call("neg", -opposite.array, opposite))
+
+    found = subject_of(at_once, by_opposite)
+    assert found.relation == "other_operators"
+    assert [lead.cause.key for lead in find_arguments(found)] == keys
+
+
 def test_a_setting_that_differs_as_well_comes_first() -> None:
     subject = subject_of(slow, fast, settings=({"torch.x": 1}, {"torch.x": 2}))
     assert find_arguments(subject) == []
