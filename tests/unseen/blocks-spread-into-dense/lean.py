@@ -1,0 +1,71 @@
+"""Features of sequences by gated linear recurrences, after the recurrent block of Griffin."""
+
+from dataclasses import dataclass
+
+import torch
+from linears import BlockDiagonalLinear, RMSNorm
+from torch import nn
+from torch.nn import functional
+
+LARGE = torch.cuda.is_available()
+DEVICE = "cuda" if LARGE else "cpu"
+
+
+@dataclass(frozen=True)
+class GriffinConfig:
+    width: int = 4096 if LARGE else 512
+    blocks: int = 16
+    depth: int = 4 if LARGE else 2
+    batch: int = 64 if LARGE else 8
+    length: int = 128 if LARGE else 32
+    power: float = 8.0
+
+
+class GatedRecurrence(nn.Module):
+    """A diagonal recurrence whose decay is gated by its input."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.power = config.power
+        self.input_gate = BlockDiagonalLinear(config.width, config.blocks)
+        self.decay_gate = BlockDiagonalLinear(config.width, config.blocks)
+        self.decay = nn.Parameter(torch.linspace(0.1, 2.0, config.width))
+
+    def forward(self, values):
+        input_gate = torch.sigmoid(self.input_gate(values))
+        decay_gate = torch.sigmoid(self.decay_gate(values))
+        log_decay = -self.power * decay_gate * functional.softplus(self.decay)
+        decays = torch.exp(log_decay)
+        gated = input_gate * values * torch.sqrt(1.0 - torch.exp(2.0 * log_decay) + 1e-6)
+        state = torch.zeros_like(values[:, 0])
+        states = []
+        for decay, value in zip(decays.unbind(1), gated.unbind(1), strict=True):
+            state = torch.addcmul(value, decay, state)
+            states.append(state)
+        return torch.stack(states, dim=1)
+
+
+class RecurrentBlock(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.norm = RMSNorm(config.width)
+        self.inner = nn.Linear(config.width, config.width)
+        self.recurrence = GatedRecurrence(config)
+        self.outer = nn.Linear(config.width, config.width)
+
+    def forward(self, hidden):
+        return hidden + self.outer(self.recurrence(self.inner(self.norm(hidden))))
+
+
+def build():
+    torch.manual_seed(0)
+    config = GriffinConfig()
+    model = nn.Sequential(*(RecurrentBlock(config) for _ in range(config.depth)), RMSNorm(config.width))
+    model = model.to(DEVICE).eval()
+    hidden = torch.randn(config.batch, config.length, config.width).to(DEVICE)
+
+    @torch.no_grad()
+    def step():
+        return model(hidden)
+
+    return step
