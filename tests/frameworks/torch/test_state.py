@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -374,6 +376,29 @@ def test_a_generator_of_the_step_itself_is_restored() -> None:
     for _ in range(calls):
         torch.rand(4, generator=other)
     assert torch.equal(generator.get_state(), other.get_state())
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: random.Random(3), lambda: np.random.default_rng(3), lambda: np.random.RandomState(3)]
+)
+def test_a_generator_of_python_or_numpy_is_restored(make: Callable[[], Any]) -> None:
+    class Sampler:
+        def __init__(self) -> None:
+            self.random = make()
+
+        def draw(self) -> torch.Tensor:
+            return torch.tensor([self.random.random() for _ in range(4)])
+
+    sampler = Sampler()
+    run, calls = recorded(lambda: sampler.draw() + 1)
+    assert run.notes == ()
+    first, other = Sampler(), Sampler()
+    (given,) = (value for value in run.values if value.kind == "input")
+    signature = run.signature_of(given.id)
+    assert signature is not None and signature.sum_x == pytest.approx(first.draw().double().sum().item())
+    for _ in range(calls):
+        other.draw()
+    assert sampler.draw().tolist() == other.draw().tolist(), "the program continues where its own calls ended"
 
 
 def test_a_tensor_that_a_model_creates_once_is_not_restored() -> None:

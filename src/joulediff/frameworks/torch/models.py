@@ -55,7 +55,7 @@ def find_holdings(step: object) -> Holdings:
         elif isinstance(thing, torch.Tensor):
             found.tensors[name or "tensor"] = thing
         else:
-            queue += [(join_names(name, label), each, depth + 1) for label, each in _parts(thing)]
+            queue += [(join_names(name, label), each, depth + 1) for label, each in parts_of(thing)]
     _keep_outermost(found.models)
     return found
 
@@ -76,8 +76,8 @@ def _keep_outermost(models: dict[str, torch.nn.Module]) -> None:
         del models[name]
 
 
-def _parts(thing: Any) -> Iterator[tuple[str, object]]:
-    """Yield the objects that a function, container or plain object refers to, with their names."""
+def parts_of(thing: Any) -> Iterator[tuple[str, object]]:
+    """Yield the objects that a function, a container or any other object refers to, with their names."""
     callables = callable_references(thing)
     if callables is not None:
         is_method = inspect.ismethod(thing)

@@ -6,7 +6,8 @@ recorded pass it is written into the program's own tensors. At the end the progr
 left, as if the step had only run there.
 
 The state is: parameters, buffers and tensor attributes of the models that the step holds, tensors it holds
-itself, the gradients of both, its own random generators, and every optimizer of these parameters with its options,
+itself, the gradients of both, its own random generators (of PyTorch, Python and NumPy), and every optimizer of these
+parameters with its options,
 schedulers and scalers.
 Parameters are copied only if something trains: an optimizer, or a model in training mode that requires gradients.
 Copies of tensors that the metered pass did not change are dropped. Not restored are caches of keys and values and
@@ -18,7 +19,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import inspect
 import random
 import sys
 import weakref
@@ -29,7 +29,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from joulediff.frameworks.torch.capture.geometry import extent_of
-from joulediff.frameworks.torch.models import Holdings, clean_name, find_holdings, join_names
+from joulediff.frameworks.torch.models import (
+    MAX_DEPTH,
+    MAX_THINGS,
+    Holdings,
+    clean_name,
+    find_holdings,
+    join_names,
+    parts_of,
+)
 from joulediff.model.errors import JoulediffError
 
 if TYPE_CHECKING:
@@ -124,7 +132,7 @@ class State:
 class _Reach:
     """The objects that make up the state of a step."""
 
-    def __init__(self, holdings: Holdings, generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, holdings: Holdings, generators: Sequence[Generator]) -> None:
         models, self.generators = holdings.models, generators
         self.modules = [module for model in models.values() for module in model.modules()]
         self.tensors = [tensor for tensor in holdings.tensors.values() if _is_plain(tensor)]
@@ -231,6 +239,13 @@ class _Store:
         return self.keep(thing) if _is_plain(thing) else _map_parts(self.keep_tree, thing)
 
 
+class Generator(NamedTuple):
+    """A random generator: how its state is read and written."""
+
+    read: Callable[[], Any]
+    write: Callable[[Any], None]
+
+
 class _Bound(NamedTuple):
     """A tensor of a model other than a parameter: an entry in a dictionary of the model."""
 
@@ -249,7 +264,7 @@ class _Snapshot:
     grads: list[tuple[torch.Tensor, _Kept | None]]
     tables: list[tuple[MutableMapping[Any, Any], dict[Any, Any]]]
     states: list[tuple[Any, dict[Any, Any]]]
-    generators: list[tuple[torch.Generator, torch.Tensor]]
+    generators: list[tuple[Generator, Any]]
 
     @staticmethod
     def take(reach: _Reach, store: _Store) -> _Snapshot:
@@ -267,7 +282,7 @@ class _Snapshot:
                 for table in reach.tables()
             ],
             states=[(each, store.keep_tree(dict(each.state))) for each in reach.optimizers],
-            generators=[(each, each.get_state()) for each in reach.generators],
+            generators=[(each, each.read()) for each in reach.generators],
         )
 
     def put_back(self) -> None:
@@ -284,7 +299,7 @@ class _Snapshot:
                 del optimizer.state[key]
             optimizer.state.update(_restore(values))
         for generator, drawn in self.generators:
-            generator.set_state(drawn)
+            generator.write(drawn)
         _synchronise(self.devices)
 
     def kept(self) -> Iterator[_Kept]:
@@ -413,8 +428,6 @@ def _synchronise(devices: Collection[torch.device]) -> None:
 
 
 SEED = 0
-# A step that calls a function that calls another.
-MAX_DEPTH = 3
 
 
 def seed() -> None:
@@ -438,23 +451,41 @@ def seed_as_at_first() -> None:
     torch.manual_seed(_FIRST_SEED)
 
 
-def find_generators(step: object) -> list[Any]:
-    """Return the random generators in variables of a step, or of a function that it calls."""
+def find_generators(step: object) -> list[Generator]:
+    """Return the random generators of its own that a step refers to: those of PyTorch, Python and NumPy."""
     import torch
 
-    found: dict[int, Any] = {}
+    numpy = sys.modules.get("numpy")
+    found: dict[int, Generator] = {}
     seen: set[int] = set()
     queue: list[tuple[object, int]] = [(step, 0)]
     while queue:
-        thing, depth = queue.pop()
+        thing, depth = queue.pop(0)
+        if id(thing) in seen or depth > MAX_DEPTH or len(seen) > MAX_THINGS:
+            continue
+        seen.add(id(thing))
         if isinstance(thing, torch.Generator):
-            found[id(thing)] = thing
-        elif inspect.isroutine(thing) and id(thing) not in seen and depth < MAX_DEPTH:
-            seen.add(id(thing))
-            with suppress(TypeError, ValueError):  # a function in C, or one with an unbound variable
-                names = inspect.getclosurevars(thing)
-                queue += [(each, depth + 1) for each in (*names.nonlocals.values(), *names.globals.values())]
+            found[id(thing)] = Generator(thing.get_state, thing.set_state)
+        elif isinstance(thing, random.Random) and not isinstance(thing, random.SystemRandom):
+            found[id(thing)] = Generator(thing.getstate, thing.setstate)
+        elif numpy is not None and isinstance(thing, numpy.random.Generator | numpy.random.RandomState):
+            found[id(thing)] = _numpy_generator(thing)
+        elif not isinstance(thing, torch.Tensor):
+            queue += [(each, depth + 1) for _, each in parts_of(thing)]
     return list(found.values())
+
+
+def _numpy_generator(thing: Any) -> Generator:
+    if not hasattr(thing, "bit_generator"):
+        return Generator(thing.get_state, thing.set_state)
+
+    def read() -> Any:
+        return thing.bit_generator.state
+
+    def write(state: Any) -> None:
+        thing.bit_generator.state = state
+
+    return Generator(read, write)
 
 
 @contextmanager
