@@ -285,13 +285,19 @@ def _round(
     metered = math.nan if metered_j is None else metered_j * per_joule
     is_whole = total is not None and abs(total - metered) < 1.0
     units = round_to_sum(scaled, total=round(metered) if is_whole else None)
-    own = (None if j is None or not math.isfinite(j) else round(j * per_joule) for j in joules)
+    own = (_to_units(j, per_joule) for j in joules)
     return [unit if e.is_counted else each for unit, each, e in zip(units, own, entries, strict=True)]
+
+
+def _to_units(joules: float | None, per_joule: float) -> int | None:
+    """Return units of the last place; None for an energy that is unknown, or too large to be one."""
+    units = math.nan if joules is None else joules * per_joule
+    return round(units) if math.isfinite(units) else None
 
 
 def _cells(entry: _Entry, a: int | None, b: int | None, places: int, *, per_joule: float) -> tuple[str, ...]:
     if entry.delta_j is not None:
-        return (f"({format_places(round(entry.delta_j * per_joule), places)})", "", "", "")
+        return (f"({format_places(_to_units(entry.delta_j, per_joule), places)})", "", "", "")
     sides = ((entry.a_j, a), (entry.b_j, b))
     texts = [_NOTHING if joules is None else format_places(units, places) for joules, units in sides]
     is_known = all(joules is None or units is not None for joules, units in sides)
