@@ -11,6 +11,7 @@ from joulediff.diagnosis.draft import Draft, Investigation
 from joulediff.diagnosis.evidence.host.busy_wait import find_busy_wait
 from joulediff.diagnosis.evidence.host.host_lines import find_host_lines
 from joulediff.diagnosis.evidence.host.idle_device import Around, Waits, find_around, find_launches, find_waits
+from joulediff.diagnosis.evidence.host.library_work import find_library_work
 from joulediff.diagnosis.trials.run_trials import run_trials
 from joulediff.model.energy import costlier_side, difference_j, is_more_than, overlap
 from joulediff.model.pair import SIDES, Pair, SideName, other_side
@@ -56,9 +57,13 @@ def _diagnose_lines(work: Investigation, around: Around | None) -> bool:
     known = [draft.lead.cause.locations.of(expensive) for draft in work.drafts]
     found = find_host_lines(work.comparison, expensive)
     lines = [line for line in found if not line.runs_operators and line.place not in known][:MAX_LINES]
-    total_s = sum(line.excess_s for line in lines)
-    if not lines or total_s < _LEAST_OF_TIME * _extra_time_s(work, expensive):
+    least_s = _LEAST_OF_TIME * _extra_time_s(work, expensive)
+    if sum(line.excess_s for line in lines) < least_s or not lines:
+        library = find_library_work(work.comparison, expensive)
+        lines = [] if library is None or library.excess_s < least_s else [library]
+    if not lines:
         return False
+    total_s = sum(line.excess_s for line in lines)
     drafts = [draft_host_line(work, line, around, line.excess_s / total_s) for line in lines]
     work.drafts[:0] = [run_trials(draft) for draft in drafts]
     return True
