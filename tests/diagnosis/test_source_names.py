@@ -8,12 +8,12 @@ from joulediff.diagnosis.suspects.source_names import (
     called_name,
     calls_in,
     class_name,
-    function_at,
     is_function,
     operator_name,
     sets_code,
     to_value,
 )
+from joulediff.pysource.edits.naming import function_at
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ does not explain the difference.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.draft import Investigation
@@ -19,11 +19,14 @@ from joulediff.model.pair import Pair, SideName, other_side
 from joulediff.model.run import Run, Setting
 from joulediff.pysource.edits.edit import Edit
 from joulediff.pysource.edits.find_edits import find_edits
+from joulediff.pysource.edits.same_calls import find_call_edits
 
 # Programs that differ in more places are two systems: their operators are compared, not their source.
 MAX_EDITS = 24
 # A longer block is another implementation, and no cause that a reader could act on.
 MAX_CODE_LINES = 24
+# Calls in code that is written differently whose arguments are tried.
+MAX_CALLS = 4
 # Values of the state that are tried.
 MAX_LEAVES = 6
 _TEXT_CHARS = 60
@@ -33,9 +36,7 @@ _ORDER = ("argument", "value", "left_out", "call", "moved", "added", "code")
 
 def find_differences(work: Investigation, side: SideName) -> Iterator[Differences]:
     """Yield the suspects of each class, for the expensive program `side`; both programs can be run."""
-    found = _find_edits(work, side)
-    if found is not None and found.suspects:
-        yield found
+    yield from (found for found in _find_edits(work, side) if found.suspects)
     leaves = _find_leaves(work.comparison, side)
     if leaves:
         yield Differences(leaves)
@@ -44,20 +45,24 @@ def find_differences(work: Investigation, side: SideName) -> Iterator[Difference
         yield Differences(settings)
 
 
-def _find_edits(work: Investigation, side: SideName) -> Differences | None:
+def _find_edits(work: Investigation, side: SideName) -> Iterator[Differences]:
+    """Yield the edits of the source, and then those of calls whose surroundings are written differently."""
     try:
         mine, other = work.live[side].read_source(), work.live[other_side(side)].read_source()
     except (JoulediffError, NotImplementedError):
-        return None
+        return
+    run, first = work.comparison.run(side), _first_settings(work.comparison, side)
     edits = find_edits(mine.files, other.files, entries=(mine.builder, other.builder))
-    chosen = [at for at, edit in enumerate(edits) if edit.kind != "support"]
-    if len(chosen) > MAX_EDITS:
-        return None
-    chosen = [at for at in chosen if not _is_rewrite(edits[at])]
-    run = work.comparison.run(side)
+    if sum(edit.kind != "support" for edit in edits) <= MAX_EDITS:
+        yield Differences(_to_suspects(run, edits), mine.files, other.files, edits, first)
+    calls = find_call_edits(mine.files, other.files, known=edits)
+    yield Differences(_to_suspects(run, calls)[:MAX_CALLS], mine.files, other.files, calls, first)
+
+
+def _to_suspects(run: Run, edits: Sequence[Edit]) -> tuple[Suspect, ...]:
+    chosen = [at for at, edit in enumerate(edits) if edit.kind != "support" and not _is_rewrite(edit)]
     chosen.sort(key=lambda at: _rank(run, edits[at]))
-    suspects = tuple(Suspect(text_of(edits[at]), edits[at].key, edit=at) for at in chosen)
-    return Differences(suspects, mine.files, other.files, edits, _first_settings(work.comparison, side))
+    return tuple(Suspect(text_of(edits[at]), edits[at].key, edit=at) for at in chosen)
 
 
 def _is_rewrite(edit: Edit) -> bool:

@@ -14,7 +14,7 @@ from joulediff.diagnosis.evidence.find_leads import find_leads
 from joulediff.diagnosis.lead import Lead, Subject
 from joulediff.diagnosis.suspects.effect import Effect
 from joulediff.diagnosis.suspects.find_suspects import is_in_frames
-from joulediff.diagnosis.suspects.source_names import called_name, function_at
+from joulediff.diagnosis.suspects.source_names import called_name
 from joulediff.diagnosis.suspects.suspect import Differences, Suspect
 from joulediff.diagnosis.suspects.try_suspects import Tried
 from joulediff.model.errors import JoulediffError
@@ -22,6 +22,7 @@ from joulediff.model.pair import Pair, SideName, other_side, pair_from
 from joulediff.model.place import Place
 from joulediff.model.run import Run
 from joulediff.pysource.edits.edit import Edit
+from joulediff.pysource.edits.naming import function_at
 from joulediff.pysource.line_trace import Target
 from joulediff.pysource.source_files import SourceFile
 

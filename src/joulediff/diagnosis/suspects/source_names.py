@@ -120,29 +120,6 @@ def last_word(key: str) -> str:
     return re.split(r"\W+", key.removesuffix("()"))[-1]
 
 
-def function_at(text: str, line: int) -> str:
-    """Return the qualified name of the function around a line, as frames have it; empty outside of any."""
-    try:
-        nodes: list[tuple[ast.AST, str]] = [(ast.parse(text), "")]
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return ""
-    found = ""
-    while nodes:
-        node, outer = nodes.pop()
-        for child in ast.iter_child_nodes(node):
-            name = outer
-            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                name = f"{outer}.{child.name}" if outer else child.name
-                if isinstance(child, ast.ClassDef):
-                    nodes.append((child, name))
-                    continue
-                if child.lineno <= line <= (child.end_lineno or child.lineno):
-                    found = name
-                name = f"{name}.<locals>"
-            nodes.append((child, name))
-    return found
-
-
 def to_value(text: str | None) -> Setting:
     """Return the plain value that a literal has, and other text as it is written, in one line."""
     if text is None:

@@ -218,7 +218,7 @@ class Expressions:
                 ]
             else:
                 return self._replaced(x, y, role)
-        arguments = None if receiver is None else self._compare_arguments(x, y)
+        arguments = None if receiver is None else self.compare_arguments(x, y)
         if receiver is None or arguments is None:
             return self._replaced(x, y, role)
         return receiver + arguments
@@ -228,7 +228,8 @@ class Expressions:
         right = sorted(self.shapes.of(each) for each in y.keywords)
         return left == right and [self.shapes.of(e) for e in x.args] == [self.shapes.of(e) for e in y.args]
 
-    def _compare_arguments(self, x: ast.Call, y: ast.Call) -> list[Place] | None:
+    def compare_arguments(self, x: ast.Call, y: ast.Call) -> list[Place] | None:
+        """Return the places at which the arguments of two calls of one function differ; None if they cannot be told."""
         name = dotted(x.func)
         names = self.parameters_of.get(name, ())
         has_stars = any(isinstance(each, ast.Starred) for each in (*x.args, *y.args))
