@@ -77,3 +77,12 @@ def test_the_same_path_but_for_the_last_line() -> None:
     a, b = (frames(("hf.py", 12, "step"), (MODEL, line, "forward", HF)) for line in (300, 301))
     found = deviation(a, b)
     assert found.is_branch and found.first_a is None and found.first_b is None
+
+
+def test_a_decorator_of_the_users_function_is_no_library_that_is_entered() -> None:
+    wrapper = ("torch/utils/_contextlib.py", 124, "context_decorator.<locals>.decorate_context", "torch")
+    a = frames(wrapper, ("hf.py", 12, "step"), (MODEL, 300, "forward", HF), ("act.py", 5, "NewGELU", HF))
+    b = frames(wrapper, ("lean.py", 9, "run"), (MODEL, 300, "forward", HF), ("act.py", 9, "GELU", HF))
+    assert deviation(a, b).common_a == a[2]
+    alone = (frames(wrapper, (file, 12, function)) for file, function in (("hf.py", "step"), ("lean.py", "run")))
+    assert find_deviation(*alone) is None

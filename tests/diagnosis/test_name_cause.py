@@ -263,3 +263,19 @@ def test_a_call_in_whose_place_the_other_side_reads_a_value_is_redundant() -> No
     lead = name_edit(work, a, b, effect_of("addmm", ""))
     assert (lead.kind, lead.cause.key) == ("redundant", "encode")
     assert name_edit(work, a, b, effect_of("addmm", "mul")).kind == "api_misuse"
+
+
+def test_of_nested_calls_the_one_whose_operator_is_gone_is_named() -> None:
+    begin = "def build():\n    return step\n\ndef step():\n"
+    dense, blocks = (
+        f"{begin}    return {text}\n" for text in ("f.linear(x, f.block_diag(w))", "f.bmm(x.view(4, 8, 8), w)")
+    )
+    frame = Frame("p.py", 5, "step", None, None)
+    sources = (SourceText("p.py", 1, dense),)
+    runs = [replace(record(product, costs({}), sources=sources), frames=(frame,)) for _ in "ab"]
+    runs = [replace(run, ops=tuple(replace(op, frame=0) for op in run.ops)) for run in runs]
+    live: Any = {"a": LiveProgram(runs[0]), "b": LiveProgram(runs[1])}
+    work = Investigation(comparison_of(*runs), [], Thresholds(), live, ProgressListener())
+    a, b = ((SourceFile("", "p.py", text),) for text in (dense, blocks))
+    assert name_edit(work, a, b, effect_of("addmm block_diag", "bmm")).cause.key == "f.block_diag"
+    assert name_edit(work, a, b, effect_of("linear block_diag", "bmm")).cause.key == "linear"

@@ -178,3 +178,29 @@ def test_a_copy_is_better_left_out() -> None:
     leads = [lead for region in extra_regions(comparison) for lead in find_leads(make_subject(comparison, region, "a"))]
     assert leads
     assert all(lead.cause.type == "redundancy" for lead in leads)
+
+
+def test_a_function_whose_first_time_differs_is_repeated() -> None:
+    """Each step computes the table of the last one again: only the first and the last are computed once."""
+
+    def table(x: Tensor) -> Tensor:
+        return exp(tanh(x))
+
+    def leap(x: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+        x = sigmoid(x @ W) + first
+        return x, table(x)
+
+    def kept() -> Tensor:
+        x, last = X, table(X)
+        for _ in range(10):
+            x, last = leap(x, last)
+        return x
+
+    def again() -> Tensor:
+        x = X
+        for _ in range(10):
+            x, _ = leap(x, table(x))
+        return x
+
+    found = leads_of(record(again, costs({})), record(kept, costs({})))
+    assert {(lead.cause.key, lead.cause.value_a, lead.cause.value_b) for lead in found} == {("table", 2, 1)}

@@ -32,6 +32,8 @@ from run_builders import RunBuilder
         ("mm", "y = run(x)  # a product", "mm"),
         ("im2col", "patches = F.unfold(x, 3)", "unfold"),
         ("_linalg_eigh", "values = torch.linalg.eigvalsh(m)", "eigvalsh"),
+        ("isnan", "median = torch.quantile(x, 0.5)", "quantile"),
+        ("isnan", "median = torch.quantile(x.abs(), 0.5)", "isnan"),
     ],
 )
 def test_the_call_behind_an_operator(op: str, line: str, call: str) -> None:

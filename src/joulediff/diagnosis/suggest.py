@@ -134,6 +134,21 @@ def suggest_keeping(cause: Cause, expensive: SideName) -> str:
     )
 
 
+def suggest_smaller(cause: Cause, expensive: SideName, *, times: float) -> str:
+    """Return that work is done on smaller tensors, as the cheap side does at another place."""
+    mine, other = cause.locations.of(expensive), cause.locations.of(other_side(expensive))
+    return (
+        f"Run {cause.key} on smaller tensors, after what makes them smaller{_where(mine)}: "
+        f"it has {times:.1f} times the elements of the other side{_line(other)}."
+    )
+
+
+def suggest_less_often(cause: Cause, expensive: SideName) -> str:
+    """Return that a call is made less often."""
+    where = _where(cause.locations.of(expensive))
+    return f"Call {cause.key} less often{where}: the other side runs fewer of its operators."
+
+
 def suggest_no_wait(cause: Cause, expensive: SideName) -> str:
     """Return that a line does not wait for the device."""
     here = cause.locations.of(expensive)
@@ -245,16 +260,12 @@ def suggest_change(cause: Cause, expensive: SideName, edit: Edit) -> str:
     if edit.kind == "added":
         return f"Add `{other}` at {_at(here)}{_as_other(here, there)}."
     if edit.value_a and edit.value_b and edit.line == edit.end_line:
-        return f"Write `{other}` instead of `{mine}`{_where_only(here)}."
+        return f"Write `{other}` instead of `{mine}`{_line(here)}."
     return suggest_implementation(cause, expensive)
 
 
 def _one_line(text: str | None) -> str:
     return _cut(" ".join((text or "").split()), _CODE_CHARS)
-
-
-def _where_only(place: Place | None) -> str:
-    return "" if place is None else f" ({place.file}:{place.line})"
 
 
 def find_fix(finding: Finding) -> dict[str, Setting] | None:

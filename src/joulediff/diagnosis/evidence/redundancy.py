@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import replace
 
-from joulediff.diagnosis.comparison import ops_of, to_place
-from joulediff.diagnosis.evidence.calls.source_calls import call_behind
+from joulediff.diagnosis.comparison import costliest, ops_of, to_place
+from joulediff.diagnosis.evidence.calls.extra_call import as_called, find_extra_call
+from joulediff.diagnosis.evidence.calls.source_calls import call_behind, calls_in
 from joulediff.diagnosis.lead import Change, Lead, Subject, make_cause
-from joulediff.diagnosis.suggest import suggest_leaving_out, suggest_search
-from joulediff.frameworks.framework import place_of
+from joulediff.diagnosis.suggest import suggest_leaving_out, suggest_search, suggest_smaller
+from joulediff.frameworks.framework import place_of, short_name
+from joulediff.matching.rows import is_view
 from joulediff.model.energy import joules_of
 from joulediff.model.pair import Pair, pair_from
-from joulediff.model.run import Setting
+from joulediff.model.place import Place
+from joulediff.model.run import Run, Setting
 
 # Operators at this share of the costliest one count as equally costly.
 _NEARLY = 0.8
@@ -55,10 +59,14 @@ def _names_on_cheap_side(subject: Subject) -> Counter[str]:
 def _redundant(subject: Subject) -> Lead:
     run, op = subject.comparison.run(subject.expensive), subject.op(subject.expensive)
     assert op is not None
+    elsewhere = _done_elsewhere(subject, op)
+    if elsewhere is not None:
+        return _larger(subject, op, elsewhere)
     frame = place_of(run, op)
-    key = call_behind(run, op, frame)
+    call = find_extra_call(subject)
+    key, place = (call_behind(run, op, frame), to_place(run, frame)) if call is None else (call.name, call.place)
     values: Pair[Setting] = pair_from(subject.expensive, key, None)
-    locations = pair_from(subject.expensive, to_place(run, frame), None)
+    locations = pair_from(subject.expensive, place, None)
     if subject.region.basis == "call":  # it may be a part of another way to compute the outputs
         evidence = f"{run.ops[op].name} runs on this side only, in calls whose outputs agree"
         cause = make_cause("redundancy", key, values, locations, (evidence,))
@@ -67,3 +75,51 @@ def _redundant(subject: Subject) -> Lead:
     cause = make_cause("redundancy", key, values, locations, (evidence,))
     change = Change(f"{key} left out", calls=True)
     return Lead("redundant", cause, (change,), suggest_leaving_out(cause, subject.expensive))
+
+
+def _done_elsewhere(subject: Subject, op: int) -> int | None:
+    """Return an operator that only the cheap side runs, of the same name and on fewer elements; None without one."""
+    run, other = subject.comparison.run(subject.expensive), subject.comparison.run(subject.cheap)
+    if not run.index.kernels[op] or is_view(run, op):
+        return None
+    found = [
+        each
+        for region in subject.comparison.regions
+        if not ops_of(region, subject.expensive)
+        for each in ops_of(region, subject.cheap)
+        if other.ops[each].name == run.ops[op].name and 0 < _elements(other, each) < _elements(run, op)
+    ]
+    return costliest(subject.comparison, subject.cheap, found)
+
+
+def _elements(run: Run, op: int) -> int:
+    return sum(math.prod(run.values[value].shape) for value in run.ops[op].outputs)
+
+
+def _larger(subject: Subject, op: int, elsewhere: int) -> Lead:
+    """Return the lead of work that the cheap side does on smaller tensors, at another place of the program."""
+    side = subject.expensive
+    run, other = subject.comparison.run(side), subject.comparison.run(subject.cheap)
+    key, place = _name_larger(subject, run, op)
+    name, times = short_name(run.ops[op].name), _elements(run, op) / _elements(other, elsewhere)
+    sizes = pair_from(side, _shape(run, op), _shape(other, elsewhere))
+    evidence = f"{name} makes {sizes.a} in A and {sizes.b} in B, at another place of the program"
+    places = pair_from(side, place, to_place(other, place_of(other, elsewhere)))
+    values: Pair[Setting] = Pair(sizes.a, sizes.b)
+    cause = make_cause("shape", key, values, places, (evidence,))
+    return Lead("redundant", cause, (), suggest_smaller(cause, side, times=times))
+
+
+def _name_larger(subject: Subject, run: Run, op: int) -> tuple[str, Place | None]:
+    """Return the call that an operator runs in, and its line; a line without calls is named by its function."""
+    call, frame = find_extra_call(subject), place_of(run, op)
+    if call is not None:
+        return call.name, call.place
+    text = None if frame is None else run.line_text(frame.file, frame.line)
+    if frame is not None and frame.owner is None and not calls_in(text or ""):
+        return as_called(frame.function), to_place(run, frame)
+    return call_behind(run, op, frame), to_place(run, frame)
+
+
+def _shape(run: Run, op: int) -> str:
+    return "×".join(map(str, run.values[run.ops[op].outputs[0]].shape))

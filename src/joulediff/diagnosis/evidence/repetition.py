@@ -22,6 +22,8 @@ from joulediff.model.run import Frame, Run, Setting, work_of
 
 # Operators with this share of the extra energy must be repeated: the rest may differ from one time to the next.
 _MOST = 0.6
+# Each line of a repeated function repeats this share of its operators: the first or the last time may differ.
+_MOST_TIMES = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +129,32 @@ def _times_on_cheap_side(subject: Subject, same: Sequence[int]) -> int:
 
 
 def _repeated_function(run: Run, op: int, sizes: Counter[int]) -> Frame | None:
-    """Return the outermost function on the way to an operator whose work is all repeated; None if there is none."""
+    """Return the outermost function on the way to an operator whose work is repeated; None if there is none."""
     first = run.index.same_before
     for frame in outer_path(run, op):
-        inside = [each for each in _ops_in(run, frame) if run.index.kernels[each]]
-        if frame.parent is not None and all(sizes[first[each]] > 1 for each in inside):
+        if frame.parent is None:
+            continue
+        every = _ops_in(run, frame)
+        working = [each for each in every if run.index.kernels[each]]
+        is_all = all(sizes[first[each]] > 1 for each in working)
+        if is_all or (_is_called_again(every) and _is_mostly_repeated_everywhere(run, working, sizes)):
             return frame
     return None
+
+
+def _is_called_again(inside: Iterable[int]) -> bool:
+    """Return whether other operators run between those of a function: it is called several times, and has no loop."""
+    found = set(inside)
+    return sum(op - 1 not in found for op in found) > 1
+
+
+def _is_mostly_repeated_everywhere(run: Run, inside: Iterable[int], sizes: Counter[int]) -> bool:
+    """Return whether each line of a function repeats most of its operators."""
+    first = run.index.same_before
+    alike: dict[tuple[str, int | None], list[bool]] = {}
+    for op in inside:
+        alike.setdefault((run.ops[op].name, run.ops[op].frame), []).append(sizes[first[op]] > 1)
+    return all(sum(each) >= _MOST_TIMES * len(each) for each in alike.values())
 
 
 def _ops_in(run: Run, frame: Frame) -> list[int]:

@@ -6,6 +6,7 @@ price of the fix: it is part of the draft, and the draft's cost and saving are n
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -23,6 +24,8 @@ from joulediff.model.run import Frame, Run
 
 # Causes that a person sets: they speak for other drafts of the same call.
 _SET: tuple[CauseType, ...] = ("setting", "state", "argument", "code", "shape")
+# Operators of two programs are the same work if this share of them have the same names.
+_MOST_ALIKE = 0.8
 _Functions = Pair[tuple[str, str]]
 
 
@@ -119,7 +122,8 @@ def _is_price(extra: Draft, draft: Draft) -> bool:
     """Return whether the extra work of the cheap side has the cause of a draft."""
     if extra.expensive == draft.expensive or not extra.rows or not draft.rows:
         return False
-    return _is_same_cause(extra, draft) or _is_same_call(extra, draft) or _follows(extra, draft)
+    is_done = _is_same_call(extra, draft) or _is_done_elsewhere(extra, draft)
+    return is_done or _is_same_cause(extra, draft) or _follows(extra, draft)
 
 
 def _is_same_cause(extra: Draft, draft: Draft) -> bool:
@@ -134,6 +138,21 @@ def _is_same_call(extra: Draft, draft: Draft) -> bool:
     if functions is None:
         return False
     return _functions_of(extra) == functions or _functions_around(extra, [functions]) is not None
+
+
+def _is_done_elsewhere(extra: Draft, draft: Draft) -> bool:
+    """Return whether each program runs these operators alone, at another place: most of the extra ones by name."""
+    if any(each.subject is None or each.subject.relation != "one_sided" for each in (extra, draft)):
+        return False
+    mine, theirs = (_computing(each) for each in (extra, draft))
+    return sum((mine & theirs).values()) >= _MOST_ALIKE * sum(mine.values()) > 0
+
+
+def _computing(draft: Draft) -> Counter[str]:
+    """Return the operators of a draft that run kernels, by name."""
+    run = draft.comparison.run(draft.expensive)
+    ops = (op for number in draft.regions for op in ops_of(draft.comparison.by_id[number], draft.expensive))
+    return Counter(run.ops[op].name for op in ops if run.index.kernels[op] and not is_view(run, op))
 
 
 def _is_consequence(extra: Draft, draft: Draft) -> bool:

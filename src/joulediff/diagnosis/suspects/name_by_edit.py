@@ -147,14 +147,17 @@ def _by_argument(written: _Written) -> Named | None:
 
 
 def _by_lost_call(written: _Written) -> Named | None:
-    """Of several statements, the first call whose operator is gone with the change."""
+    """Of several calls, the first one whose operator is gone with the change; the outer call of an expression first."""
     edit, effect = written.edit, written.effect
-    if edit.kind != "code" or edit.end_line == edit.line:
+    is_nested = edit.kind == "call" and edit.value_b is not None
+    if not is_nested and (edit.kind != "code" or edit.end_line == edit.line):
         return None
     removed, added = ({short_name(str(key[0])) for key in keys} for keys in (effect.removed, effect.added))
-    lost = (name for name in calls_in(written.text) if name.rpartition(".")[2] in removed - added)
-    name = next(lost, None)
-    return None if name is None else written.named(name)
+    calls = calls_in((edit.value_a or "") if is_nested else written.text)
+    lost = [name for name in calls if name.rpartition(".")[2] in removed - added]
+    if not lost or (is_nested and written.called in lost):
+        return None
+    return written.named(lost[0])
 
 
 def _by_call_left_out(written: _Written) -> Named | None:

@@ -5,10 +5,9 @@ state before that pass is copied to host memory: how much device memory the step
 recorded pass it is written into the program's own tensors. At the end the program has the state that the metered pass
 left, as if the step had only run there.
 
-The state is: parameters, buffers and tensor attributes of the models that the step holds, tensors it holds
-itself, the gradients of both, its own random generators (of PyTorch, Python and NumPy), and every optimizer of these
-parameters with its options,
-schedulers and scalers.
+The state is: parameters, buffers and tensor attributes of the models that the step holds, tensors it holds itself, the
+gradients of both, its own random generators (of PyTorch, Python and NumPy), and every optimizer of these parameters
+with its options, schedulers and scalers.
 Parameters are copied only if something trains: an optimizer, or a model in training mode that requires gradients.
 Copies of tensors that the metered pass did not change are dropped. Not restored are caches of keys and values and
 other containers, plain attributes of models, variables that the step rebinds, data loaders, and tensors made of

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from joulediff.diagnosis.comparison import costliest, ops_of, to_place
 from joulediff.diagnosis.evidence.calls.deviation import Deviation, find_deviation, library_call, ops_of_call
+from joulediff.diagnosis.evidence.calls.extra_call import as_called, find_extra_call
 from joulediff.diagnosis.evidence.calls.key_variable import KeyVariable, find_key_variable
 from joulediff.diagnosis.evidence.calls.source_calls import calls_in, find_call
 from joulediff.diagnosis.evidence.recorded_settings import config_place, differing_config, set_place
@@ -21,6 +22,7 @@ from joulediff.diagnosis.suggest import (
     suggest_configuration,
     suggest_functions,
     suggest_implementation,
+    suggest_less_often,
     suggest_one_call,
     suggest_replacing,
     suggest_setting,
@@ -175,10 +177,19 @@ def call_lead(subject: Subject, evidence: tuple[str, ...], deviation: Deviation 
         a = a if deviation.first_a is None else _CallName(_function_name(deviation.first_a), is_function=True)
         b = b if deviation.first_b is None else _CallName(_function_name(deviation.first_b), is_function=True)
     names = Pair(a, b)
+    extra = find_extra_call(subject)
+    if extra is not None:
+        theirs = subject.functions.of(subject.cheap)
+        other = names.of(subject.cheap) if theirs is None else _CallName(as_called(theirs.function), is_function=True)
+        names = pair_from(subject.expensive, _CallName(extra.name, is_function=True), other)
     key = names.of(subject.expensive).text
-    if a.text == b.text and a.text is not None:  # functions of one name in two modules of a library
+    if extra is None and a.text == b.text and a.text is not None:  # functions of one name in two modules of a library
         names = Pair(*(_name_call(subject, side, in_full=True) for side in SIDES))
     values: Pair[Setting] = Pair(names.a.text, names.b.text)
+    if extra is not None and extra.is_done_less:
+        places = pair_from(subject.expensive, extra.place, subject.places.of(subject.cheap))
+        cause = make_cause("call_path", extra.name, pair_from(subject.expensive, extra.name, None), places, evidence)
+        return Lead("redundant", cause, (CALLS_OF_OTHER_SIDE,), suggest_less_often(cause, subject.expensive))
     cause = make_cause("call_path", str(key), values, subject.places, evidence)
     suggestion = _suggest(subject, cause, names, _where_they_part(subject, deviation))
     return Lead("api_misuse", cause, (CALLS_OF_OTHER_SIDE,), suggestion, is_by_call=True)
@@ -350,7 +361,7 @@ def _name_call(subject: Subject, side: SideName, *, in_full: bool = False) -> _C
     narrow = subject.functions.of(side)
     is_inside = narrow is not None and (narrow.file, narrow.function) != (called[0].file, called[0].function)
     if narrow is not None and is_inside and _does_more(subject, side, called):
-        return _CallName(_call_text(narrow.function), is_function=True)
+        return _CallName(as_called(narrow.function), is_function=True)
     name = _function_name(called[1])
     return _CallName(f"{_module_name(called[1].file)}.{name}" if in_full else name, is_function=True)
 
@@ -379,12 +390,7 @@ def _module_name(file: str) -> str:
 
 
 def _function_name(frame: Frame) -> str:
-    return _call_text(frame.function)
-
-
-def _call_text(function: str) -> str:
-    """Return the name of a function as its callers write it: a module or an object is called by its class."""
-    return function.removesuffix(".__call__").removesuffix(".forward")
+    return as_called(frame.function)
 
 
 def _choose_call(calls: Sequence[str], op: str) -> str | None:

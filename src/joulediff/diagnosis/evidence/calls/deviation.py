@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import product, takewhile
 
 from joulediff.model.pair import Pair
 from joulediff.model.run import Frame, Run
@@ -72,13 +72,16 @@ def _find_start(a: Sequence[Frame], b: Sequence[Frame]) -> tuple[int, int] | Non
     enter_a, enter_b = _own_frames(a), _own_frames(b)
     if enter_a < len(a) and enter_b < len(b) and _is_same_function(a[enter_a], b[enter_b]):
         return enter_a, enter_b
-    pairs = [(i, j) for i in range(enter_a) for j in range(enter_b) if _is_same_function(a[i], b[j])]
+    own = ([at for at in range(enter) if path[at].owner is None] for enter, path in ((enter_a, a), (enter_b, b)))
+    pairs = [(i, j) for i, j in product(*own) if _is_same_function(a[i], b[j])]
     return max(pairs, key=sum, default=None)
 
 
 def _own_frames(path: Sequence[Frame]) -> int:
-    """Return the number of frames of the user's own code at the start of a path."""
-    return next((at for at, frame in enumerate(path) if frame.owner is not None), len(path))
+    """Return the number of frames before a library is entered: wrappers of the user's functions are left out."""
+    last = max((at for at, frame in enumerate(path) if frame.owner is None), default=-1)
+    entries = (at for at, frame in enumerate(path) if frame.owner is not None)
+    return next((at for at in entries if at > last or _WRAPPER not in path[at].function), len(path))
 
 
 def _is_same_function(a: Frame, b: Frame) -> bool:

@@ -10,13 +10,13 @@ import ast
 import re
 from functools import lru_cache
 
-from joulediff.frameworks.framework import is_read, operators_of
+from joulediff.frameworks.framework import is_read, operators_of, outer_path
 from joulediff.model.run import Frame, Run
 
 
 def call_behind(run: Run, op: int, frame: Frame | None) -> str:
     """Return the call in a line that ran an operator; the operator's own name if no call in the line fits."""
-    found = find_call(run, op, frame) or _called_module(run, op, frame)
+    found = find_call(run, op, frame) or _called_module(run, op, frame) or _only_call(run, op, frame)
     if found is not None:
         return found
     full = run.ops[op].name
@@ -40,6 +40,19 @@ def _called_module(run: Run, op: int, frame: Frame | None) -> str | None:
     module = (run.ops[op].module or "").rpartition(".")[2]
     text = None if frame is None else run.line_text(frame.file, frame.line)
     return module if module and text is not None and module in calls_in(text) else None
+
+
+def _only_call(run: Run, op: int, frame: Frame | None) -> str | None:
+    """Return the only call of a line that itself runs an operator: `torch.quantile` runs `isnan` inside the framework.
+
+    A name without a module or an object before it may be anything.
+    """
+    path = outer_path(run, op) if run.ops[op].phase == "forward" else ()
+    if frame is None or not path or (path[-1].file, path[-1].line) != (frame.file, frame.line):
+        return None
+    text = run.line_text(frame.file, frame.line) or ""
+    calls = set(calls_in(text))
+    return calls.pop() if len(calls) == 1 and re.search(r"[\w\])]\." + min(calls), text) else None
 
 
 def _multiplies(text: str) -> bool:
