@@ -424,6 +424,12 @@ def test_equal_programs_have_no_edits() -> None:
         ("def f():\n    return g()\n", 2, None),
         ("x = 1\n", 5, None),
         ("x = (\n", 1, None),
+        ("with mode(a=1):\n    g()\n", 1, "if True:\n    g()\n"),
+        ("with (\n    mode(),\n):  # on\n    g()\n", 1, "if True:  # on\n    g()\n"),
+        ("with mode() as m:\n    g()\n", 1, "if True:\n    g()\n"),
+        ("with mode():\n    g()\n    h()\n", 2, "with mode():\n    pass\n    h()\n"),
+        ("with mode() as m:\n    g(m)\n", 1, None),
+        ("with mode(), no_grad():\n    g()\n", 1, None),
     ],
 )
 def test_leave_out_takes_statements_whose_value_is_not_used(text: str, line: int, expected: str | None) -> None:

@@ -5,13 +5,18 @@ The patches of two edits of one search never overlap, so any subset of the edits
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from joulediff.pysource.edits.parsed import parse_file
-from joulediff.pysource.edits.syntax import blocks_of, holds_value
+from joulediff.pysource.edits.parsed import Parsed, parse_file
+from joulediff.pysource.edits.syntax import blocks_of, holds_name, holds_value
 from joulediff.pysource.source_files import SourceFile
+
+# What may stand between the object of a `with` and its colon.
+_COLON = re.compile(r"[\s,)]*:")
 
 EditKind = Literal["argument", "value", "call", "left_out", "added", "moved", "code", "support"]
 EditContext = Literal["", "with", "decorator", "import"]
@@ -87,7 +92,8 @@ def count_lines(edit: Edit, files: Iterable[SourceFile]) -> int:
 def leave_out(file: SourceFile, line: int) -> SourceFile | None:
     """Return the file with `pass` in place of the statement at a line; None if nothing there can be left out.
 
-    A statement can be left out if it is an expression, or assigns names that nothing in the file reads.
+    A statement can be left out if it is an expression, or assigns names that nothing in the file reads. Of a `with`,
+    the object is left out, and the statements inside stay.
     """
     parsed = parse_file(file)
     if parsed is None:
@@ -100,10 +106,22 @@ def leave_out(file: SourceFile, line: int) -> SourceFile | None:
     ]
     # Blocks are listed from the outside in.
     innermost = here[-1] if here else None
+    if isinstance(innermost, ast.With):
+        header = _header_of(parsed, innermost)
+        return None if header is None else apply_patches(file, [Patch(file.path, *header, "if True:")])
     if innermost is None or holds_value(innermost, parsed.tree):
         return None
     patch = Patch(file.path, parsed.start(innermost), parsed.end(innermost), "pass")
     return apply_patches(file, [patch])
+
+
+def _header_of(parsed: Parsed, statement: ast.With) -> tuple[int, int] | None:
+    """Return the span of a `with` up to its colon; None if it has several objects, or if its name is read."""
+    if len(statement.items) != 1 or holds_name(statement.items[0].optional_vars, parsed.tree):
+        return None
+    last = statement.items[0].optional_vars or statement.items[0].context_expr
+    colon = _COLON.match(parsed.text, parsed.end(last))
+    return None if colon is None else (parsed.start(statement), colon.end())
 
 
 def apply_patches(file: SourceFile, patches: Iterable[Patch]) -> SourceFile:

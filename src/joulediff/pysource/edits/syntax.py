@@ -250,7 +250,9 @@ def holds_value(statement: ast.stmt, tree: ast.AST) -> bool:
         return isinstance(statement.value, (ast.Yield, ast.YieldFrom))
     if not isinstance(statement, (ast.Assign, ast.AnnAssign)):
         return True
-    if not all(isinstance(target, ast.Name) for target in targets_of(statement)):
-        return True
-    names = {target.id for target in targets_of(statement) if isinstance(target, ast.Name)}
-    return bool(names & read_names([tree]))
+    return any(holds_name(target, tree) for target in targets_of(statement))
+
+
+def holds_name(target: ast.expr | None, tree: ast.AST) -> bool:
+    """Return whether other code may read a target: a name that is read, or anything else than a name."""
+    return target is not None and (not isinstance(target, ast.Name) or target.id in read_names([tree]))
