@@ -1,10 +1,17 @@
 """Results of a step: what it returns, and what it changes."""
 
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
 import pytest
 
+import invented
 import paths
+from invented import Tensor, tanh
 from joulediff import load
 from joulediff.model.outputs import result_distance, rounding_share
+from joulediff.model.run import Run
 
 FOLDER = paths.GOLDEN / "cases" / "h200" / "vllm-10811"
 
@@ -21,3 +28,38 @@ def test_a_buffer_that_only_one_program_fills_is_no_result() -> None:
 @pytest.mark.parametrize(("case", "share"), [("transformers-rms-norm", 2**-5), ("sd-279", 0.0)])
 def test_results_in_bfloat16_move_by_four_of_its_roundings(case: str, share: float) -> None:
     assert rounding_share(load(paths.GOLDEN / "cases" / "h200" / case / "a.jd")) == share
+
+
+def program(change: float | None, *, start: float = 0.0) -> Run:
+    """Return a step that may scale a gradient, and returns a tensor."""
+    name = "unused.weight.grad"
+    grad = Tensor(np.full((4, 8), start, dtype=np.float32), name=name, kind="buffer")
+    x = Tensor(invented.draw(4, 8), name="x")
+
+    def step() -> Any:
+        if change is not None:
+            grad.mul_(change)
+        return tanh(x)
+
+    run = invented.record(step)
+    written = {op.writes[0] for op in run.ops if op.writes}
+    return replace(run, values=tuple(replace(v, name=name) if v.id in written else v for v in run.values))
+
+
+@pytest.mark.parametrize(
+    ("change", "start", "distance"),
+    [(0.5, 0.0, 0.0), (0.0, 1.0, 0.0), (1.0, 1.0, 0.0), (0.5, 1.0, 1.0)],
+    ids=["zeros that stay", "filled with zeros", "kept", "changed"],
+)
+def test_a_tensor_that_one_step_alone_leaves_as_it_was_is_no_result(
+    change: float, start: float, distance: float
+) -> None:
+    a, b = program(change, start=start), program(None)
+    assert result_distance(a, b, is_read=lambda _: False) == distance
+    assert result_distance(b, a, is_read=lambda _: False) == distance
+
+
+def test_a_returned_tensor_that_is_zero_is_a_result() -> None:
+    a, b = program(None), program(None)
+    values = tuple(replace(value, name="output.more") if value.name == "x" else value for value in a.values)
+    assert result_distance(replace(a, values=values), b, is_read=lambda _: False) == 1.0

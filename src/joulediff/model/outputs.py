@@ -43,12 +43,33 @@ def result_distance(a: Run, b: Run, *, is_read: Callable[[str], bool], needed: R
         left, right = ({name: at for name, at in each.items() if name not in extra} for each in (left, right))
     if not left and not right:
         left, right = _reads(a, is_read), _reads(b, is_read)
-    if left.keys() != right.keys():
-        return _OTHER if left and right else None
-    pairs = [(a.signature_of(left[name]), b.signature_of(right[name])) for name in left]
+    if not left or not right:
+        return None
+    alone = [*((a, b, left[name]) for name in left.keys() - right.keys())]
+    alone += [(b, a, right[name]) for name in right.keys() - left.keys()]
+    if not all(_is_no_change(mine, other, value) for mine, other, value in alone):
+        return _OTHER
+    pairs = [(a.signature_of(left[name]), b.signature_of(right[name])) for name in left.keys() & right.keys()]
     distances = [_distance(x, y) for x, y in pairs]
     known = [each for each in distances if each is not None]
     return max(known) if known and len(known) == len(distances) else None
+
+
+def _is_no_change(run: Run, other: Run, value: int) -> bool:
+    """Return whether a tensor that one step alone changes kept its value, or was filled with zeros.
+
+    The gradient of a weight that takes no part may be zero, or not exist.
+    """
+    found, first = run.values[value], value
+    if found.name is None or found.name.startswith(OUTPUT):
+        return False
+    while (before := run.values[first].previous) is not None:
+        first = before
+    now, given = run.signature_of(value), run.signature_of(first)
+    if now is None:
+        return False
+    is_missing = all(each.name != found.name for each in other.values)
+    return _distance(now, given) == 0.0 or (is_missing and now.zeros == now.count)
 
 
 def rounding_share(run: Run) -> float:
