@@ -321,3 +321,27 @@ def test_the_copy_is_what_to_leave_out(step: Program, key: str) -> None:
     assert found.suggestion.startswith(f"Leave out {key}() (")
     assert "test_discarded_outputs.py:" in found.suggestion
     assert found.suggestion.endswith("the other side reads the tensor without a copy, as 32x16, strides 1,32.")
+
+
+class Head:
+    """Stands for a layer of the user's own, which both programs call."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x @ W)
+
+
+def picked_late() -> torch.Tensor:
+    with torch.no_grad():
+        return Head().forward(X)[-2:]
+
+
+def picked_early() -> torch.Tensor:
+    with torch.no_grad():
+        return Head().forward(X[-2:])
+
+
+def test_the_same_call_on_more_rows_is_named_by_the_users_function() -> None:
+    comparison = comparison_of(record(picked_late, costs({"mm": 8.0})), record(picked_early, costs({"mm": 1.0})))
+    lead = find_leads(make_subject(comparison, region_of(comparison, "mm"), "a"))[0]
+    assert (lead.kind, lead.cause.key, lead.cause.evidence[0]) == ("redundant", "Head", THROWN)
+    assert "it makes 8.0 times the elements of the other side" in lead.suggestion

@@ -153,7 +153,7 @@ def test_work_that_the_other_side_does_on_smaller_tensors_is_not_left_out() -> N
     assert (lead.kind, lead.cause.type, lead.cause.key) == ("redundant", "shape", "gamma")
     assert (lead.cause.value_a, lead.cause.value_b) == ("16×32", "8×32")
     assert lead.cause.evidence[0] == "mul makes 16×32 in A and 8×32 in B, at another place of the program"
-    assert "2.0 times the elements" in lead.suggestion
+    assert "it makes 2.0 times the elements" in lead.suggestion
 
 
 def test_work_at_another_place_is_the_price_and_no_finding_against_the_other_side(

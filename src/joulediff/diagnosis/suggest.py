@@ -135,11 +135,11 @@ def suggest_keeping(cause: Cause, expensive: SideName) -> str:
 
 
 def suggest_smaller(cause: Cause, expensive: SideName, *, times: float) -> str:
-    """Return that work is done on smaller tensors, as the cheap side does at another place."""
+    """Return that work is done on smaller tensors, as the cheap side does."""
     mine, other = cause.locations.of(expensive), cause.locations.of(other_side(expensive))
     return (
-        f"Run {cause.key} on smaller tensors, after what makes them smaller{_where(mine)}: "
-        f"it has {times:.1f} times the elements of the other side{_line(other)}."
+        f"Run {cause.key} on what is used alone, after it was picked{_where(mine)}: "
+        f"it makes {times:.1f} times the elements of the other side{_line(other)}."
     )
 
 

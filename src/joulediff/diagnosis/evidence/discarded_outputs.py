@@ -11,8 +11,10 @@ from dataclasses import replace
 
 from joulediff.diagnosis.evidence.calls.call_path import NOT_TRACED, call_lead, key_lead, trace_both
 from joulediff.diagnosis.evidence.calls.deviation import shared_frames
+from joulediff.diagnosis.evidence.calls.extra_call import as_called
 from joulediff.diagnosis.evidence.calls.key_variable import KeyVariable
 from joulediff.diagnosis.lead import Lead, Subject
+from joulediff.diagnosis.suggest import suggest_smaller
 from joulediff.frameworks.framework import short_name
 from joulediff.model.run import Run
 
@@ -38,7 +40,21 @@ def find_discarded_outputs(subject: Subject) -> list[Lead]:
         lead = key_lead(subject, key, (evidence, *key.trail))
     else:
         lead = call_lead(subject, (evidence, *([key] if key else [])))
+        lead = _named_by_function(subject, lead, made / needed) if needed else lead
     return [replace(lead, kind="redundant")]
+
+
+def _named_by_function(subject: Subject, lead: Lead, times: float) -> Lead:
+    """Return the lead with the user's function around the operator as its name, if both sides make the same call."""
+    side, cause = subject.expensive, lead.cause
+    place = subject.functions.of(side)
+    run = subject.comparison.run(side)
+    own = [frame for frame in run.frames if place is not None and frame.function == place.function]
+    is_own = bool(own) and all(frame.owner is None and frame.parent is not None for frame in own)
+    if place is None or not is_own or cause.value_a != cause.value_b:
+        return lead
+    named = replace(cause, key=as_called(place.function))
+    return replace(lead, cause=named, suggestion=suggest_smaller(named, side, times=times))
 
 
 def makes_more(subject: Subject) -> bool:
