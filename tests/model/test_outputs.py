@@ -59,6 +59,17 @@ def test_a_tensor_that_one_step_alone_leaves_as_it_was_is_no_result(
     assert result_distance(b, a, is_read=lambda _: False) == distance
 
 
+def test_a_tensor_that_the_other_step_makes_anew_is_no_other_result() -> None:
+    a = program(0.5, start=1.0)
+    x = Tensor(invented.draw(4, 8), name="x")
+
+    def anew(value: float) -> Run:
+        return invented.record(lambda: (tanh(x), invented.full((4, 8), value))[0])
+
+    assert result_distance(a, anew(0.5), is_read=lambda _: False) == 0.0
+    assert result_distance(a, anew(0.4), is_read=lambda _: False) == 1.0
+
+
 def test_a_returned_tensor_that_is_zero_is_a_result() -> None:
     a, b = program(None), program(None)
     values = tuple(replace(value, name="output.more") if value.name == "x" else value for value in a.values)

@@ -14,6 +14,10 @@ from joulediff.model.signature import SKETCH_STEP, Signature, difference
 
 OUTPUT = "output"
 _OTHER = 1.0
+# The end of the name of a gradient: it is `weight.grad` of `weight`.
+_GRADIENT = ".grad"
+# Equal tensors of two steps differ by the order of sums in float32.
+_SAME = 1e-4
 # Bits of the fraction of types that round coarsely; those with more round by less than any difference that counts.
 _FRACTION_BITS = {"bfloat16": 7, "float8_e4m3fn": 3, "float8_e5m2": 2}
 # Orders of the same sums give results that differ by up to this many roundings: those of a Llama of two layers in
@@ -56,9 +60,10 @@ def result_distance(a: Run, b: Run, *, is_read: Callable[[str], bool], needed: R
 
 
 def _is_no_change(run: Run, other: Run, value: int) -> bool:
-    """Return whether a tensor that one step alone changes kept its value, or was filled with zeros.
+    """Return whether a tensor that one step alone changes kept its value, or is a gradient that the other has as well.
 
-    The gradient of a weight that takes no part may be zero, or not exist.
+    A gradient may be written into a tensor that exists, or be a new tensor in each step; that of a weight that takes no
+    part may be zero, or not exist. A tensor that is filled with zeros may be missing too.
     """
     found, first = run.values[value], value
     if found.name is None or found.name.startswith(OUTPUT):
@@ -69,7 +74,13 @@ def _is_no_change(run: Run, other: Run, value: int) -> bool:
     if now is None:
         return False
     is_missing = all(each.name != found.name for each in other.values)
-    return _distance(now, given) == 0.0 or (is_missing and now.zeros == now.count)
+    if _distance(now, given) == 0.0 or (is_missing and now.zeros == now.count):
+        return True
+    if not found.name.endswith(_GRADIENT):
+        return False
+    alike = (each.id for each in other.values if each.shape == found.shape and each.producer is not None)
+    distances = (_distance(now, other.signature_of(each)) for each in alike)
+    return any(distance is not None and distance <= _SAME for distance in distances)
 
 
 def rounding_share(run: Run) -> float:
