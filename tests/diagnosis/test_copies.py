@@ -53,6 +53,17 @@ def test_work_on_copies_is_named_by_the_call_that_makes_them(step: Callable[[], 
     assert f"it is done on {times} copies" in lead.suggestion
 
 
+def test_a_view_that_the_line_does_not_ask_for_is_no_lead() -> None:
+    """Products expand the smaller of their matrices by themselves."""
+    wide = Tensor.expand
+
+    def by_itself() -> Tensor:
+        copies = wide(X, 3, 16, 32).contiguous()
+        return first_rows(tanh(tanh(copies.view(48, 32)) @ W), 16)
+
+    assert copies_of(by_itself, once) == []
+
+
 def test_a_tensor_joined_with_another_is_no_copy() -> None:
     assert copies_of(beside_another, once) == []
 

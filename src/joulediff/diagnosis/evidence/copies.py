@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from joulediff.diagnosis.comparison import ops_of, to_place
-from joulediff.diagnosis.evidence.calls.source_calls import call_behind
+from joulediff.diagnosis.evidence.calls.source_calls import call_behind, find_call
 from joulediff.diagnosis.lead import CALLS_OF_OTHER_SIDE, Lead, Subject, make_cause
 from joulediff.diagnosis.suggest import suggest_fewer_copies
 from joulediff.frameworks.framework import is_product, place_of, short_name
+from joulediff.matching.rows import is_view
 from joulediff.model.pair import Pair, pair_from
 from joulediff.model.run import Run, Setting
 from joulediff.model.signature import compare
@@ -104,7 +105,9 @@ def _repeats_before(run: Run, op: int) -> Iterator[_Repeat]:
             return
         at = max(waiting)  # operators are numbered in the order of their calls
         waiting.remove(at)
-        if at != op and (times := _times_repeated(run, at)) > 1:
+        times = 1 if at == op else _times_repeated(run, at)
+        # A product expands the smaller of its matrices by itself, as a view.
+        if times > 1 and (not is_view(run, at) or find_call(run, at, place_of(run, at)) is not None):
             yield _Repeat(at, times)
         made_by = (run.values[value].producer for value in run.ops[at].inputs)
         before = {each for each in made_by if each is not None} - seen
