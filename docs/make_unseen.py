@@ -48,8 +48,8 @@ _INTRODUCTION = """\
 A diagnosis that was developed on a set of programs says little about others. `tests/unseen` has {count} pairs of
 programs with the same result, of which one wastes energy, over {classes} classes of waste. They were written from
 public documentation alone, each with its source. The expected kind, key and line of the first finding were committed
-before the first run, and neither programs nor expectations were changed after it. Whoever works on the diagnosis does
-not read them; the table at the end of this page is for everybody else.
+before the first run, and neither programs nor expectations were changed after it. Whoever works on the diagnosis reads
+no pair before its first run; the table at the end of this page is for everybody else.
 
 There are four sets. The second one was written when the diagnosis was right on nearly all of the first, by authors who
 knew neither the code nor its results. In half of its pairs one thing differs, beside differences that do not matter; in
@@ -72,9 +72,10 @@ A pair is **right** if the first finding against the wasteful program has an exp
 expected line. Pairs that fail or take longer than their limit count as wrong. A **false ✓** is a confirmed finding that
 is not the expected one, at any rank. In an A/A run each program is compared with itself, so any finding is false. The
 first run is the first time that the pairs of a set were compared, all with the code of one commit, on a machine with
-other work; it is never repeated. The final run has the last result of each pair, with the commits in its row: the pairs
-of the first set were not run again after the second and third set had been read. Between the two runs, results of pairs
-that were wrong were read and the diagnosis corrected, so the final score is one on known programs.
+other work; it is never repeated. The final run has the last result of each pair, with the commits in its row. Between
+the two runs, results of pairs that were wrong, and the lines in which their programs differ, were read and the
+diagnosis corrected, so the final score is one on known programs. The first run of the latest set says most about
+programs that nobody has seen.
 
 ## Scores
 """
