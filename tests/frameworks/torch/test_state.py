@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -232,6 +232,40 @@ def test_an_optimizer_of_the_program_starts_from_the_same_weights_as_that_of_pyt
     a, b = signatures
     assert a is not None and b is not None
     assert compare(a, b, tolerance=1e-6)
+
+
+def test_an_optimizer_class_of_the_program_may_make_its_state_before_the_first_step() -> None:
+    class Averaging(torch.optim.Optimizer):
+        def __init__(self, weights: Any) -> None:
+            super().__init__(weights, {"lr": 0.1})
+            for weight in self.param_groups[0]["params"]:
+                self.state[weight]["mean"] = torch.zeros_like(weight)
+
+        @torch.no_grad()
+        def step(self) -> None:  # type: ignore[override]
+            for weight in self.param_groups[0]["params"]:
+                weight.sub_(self.state[weight]["mean"].lerp_(weight.grad, 0.1), alpha=0.1)
+
+    for make, is_first in ((Averaging, True), (torch.optim.AdamW, False)):
+        net, step = trained(make)()
+        step()
+        assert states.may_be_first_step(step) == is_first, make
+
+
+def test_tensors_in_slots_are_restored() -> None:
+    @dataclass(slots=True)
+    class Moments:
+        mean: torch.Tensor
+
+    moments = [Moments(torch.zeros(3))]
+
+    def step() -> torch.Tensor:
+        return moments[0].mean.add_(1).clone()
+
+    with keep_state(step) as state:
+        step()
+        state.put_back()
+        assert moments[0].mean.tolist() == [0.0] * 3
 
 
 @pytest.mark.parametrize(("every", "is_told"), [(2, True), (3, False)])

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from joulediff.frameworks.references import MAX_ITEMS, callable_references
+from joulediff.frameworks.references import MAX_ITEMS, callable_references, object_references
 from joulediff.pysource.call_path import Base
 
 if TYPE_CHECKING:
@@ -87,10 +87,7 @@ def parts_of(thing: Any) -> Iterator[tuple[str, object]]:
     elif isinstance(thing, list | tuple):
         yield from ((str(i), each) for i, each in enumerate(thing[:MAX_ITEMS]))
     elif not isinstance(thing, type) and not inspect.ismodule(thing):
-        try:
-            yield from list(vars(thing).items())[:MAX_ITEMS]
-        except TypeError:
-            return  # an object without attributes
+        yield from ((each.name, each.value) for each in object_references(thing))
 
 
 Place = tuple[str | None, str | None]

@@ -334,13 +334,17 @@ def _is_state(before: _Bound, after: _Bound | None) -> bool:
 def may_be_first_step(step: object) -> bool:
     """Return whether a step trains and may not have run yet: its first call differs from all others.
 
-    An optimizer has no state before its first call. A step without one may have an optimizer of its own, of which
-    nothing is known; it starts from the same weights as a program with PyTorch's if both have run once.
+    An optimizer of PyTorch's has no state before its first call. Of an optimizer that the program defines nothing is
+    known: it starts from the same weights as one of PyTorch's if both have run once.
     """
     reach = _Reach(find_holdings(step), [])
     if reach.optimizers:
-        return any(not each.state and any(group["params"] for group in each.param_groups) for each in reach.optimizers)
+        return not all(_has_stepped(each) for each in reach.optimizers if any(g["params"] for g in each.param_groups))
     return reach.trains or any(tensor.requires_grad for tensor in reach.tensors if tensor.is_leaf)
+
+
+def _has_stepped(optimizer: torch.optim.Optimizer) -> bool:
+    return bool(optimizer.state) and type(optimizer).__module__.startswith("torch.")
 
 
 def _find_optimizers(leaves: Collection[int]) -> tuple[list[Any], list[Any]]:
