@@ -17,7 +17,7 @@ from joulediff.matching.anchor_support import add_weak_anchors, drop_unsupported
 from joulediff.matching.anchors import AnalysedRun, find_anchors, find_nearest, slack_of
 from joulediff.matching.congruence import add_congruent_anchors
 from joulediff.matching.drift import Distances, find_divergences, find_drift
-from joulediff.matching.enclosing.enclose import do_steps_agree
+from joulediff.matching.enclosing.enclose import do_steps_agree, do_tensors_agree
 from joulediff.matching.equivalence import find_compositions, find_equivalence
 from joulediff.matching.features import find_features, is_same_weak_value
 from joulediff.matching.graph import to_graph
@@ -38,7 +38,8 @@ def match_runs(a: Run, b: Run, *, tolerance: float = TOLERANCE, listener: Progre
     """Return the regions of two runs, in the order of their first operators, and where the runs differ.
 
     Every operator is in one region, or in none if the outputs of the runs differ and it has no counterpart. Raises
-    JoulediffError for a run without operators or signatures, and for runs that were given different inputs or weights.
+    JoulediffError for a run without operators or signatures, and for runs that were given different inputs or weights
+    and whose outputs differ as well.
     """
     if not 0 <= tolerance < 1:
         raise JoulediffError(f"cannot match with a tolerance of {tolerance:g}", fix="give a number from 0 to 1")
@@ -48,7 +49,7 @@ def match_runs(a: Run, b: Run, *, tolerance: float = TOLERANCE, listener: Progre
     with _without_collector():
         listener.stage("matching: reading tensors", 0.0)
         sides = _analyse(a), _analyse(b)
-        other_weights = check_inputs(*sides, tolerance)
+        other_inputs = check_inputs(*sides, tolerance)
         listener.stage("matching: comparing tensors", 0.3)
         anchors = find_anchors(*sides, tolerance)
         joint = to_joint_graph(*sides, anchors)
@@ -60,13 +61,13 @@ def match_runs(a: Run, b: Run, *, tolerance: float = TOLERANCE, listener: Progre
         add_congruent_anchors(joint, tolerance)
         add_weak_anchors(joint, tolerance)
         agree = do_steps_agree(joint)
-        if other_weights is not None and not agree:
-            raise other_weights.error
+        if other_inputs is not None and not (agree and (other_inputs.are_weights or do_tensors_agree(joint))):
+            raise other_inputs.error
         listener.stage("matching: forming regions", 0.7)
         distances = Distances(joint, anchors)
         regions, drifts = find_drift(joint, distances, find_regions(joint))
         divergences = find_divergences(joint, distances, regions, drifts, agree=agree)
-        notes = () if other_weights is None else (other_weights.note,)
+        notes = () if other_inputs is None else (other_inputs.note,)
         return Match(tuple(regions), tuple(divergences), notes, agree)
 
 
@@ -114,17 +115,19 @@ _MOST = 200
 
 
 @dataclass(frozen=True, slots=True)
-class OtherWeights:
-    """Most weights of the two runs differ: an error, unless their outputs are equal."""
+class OtherInputs:
+    """Tensors that the runs were given differ: an error, unless the outputs are equal."""
 
+    are_weights: bool
     error: JoulediffError
     note: str
 
 
-def check_inputs(a: AnalysedRun, b: AnalysedRun, tolerance: float) -> OtherWeights | None:
-    """Raise JoulediffError if an input of the runs differs; the message names the first one. Return different weights.
+def check_inputs(a: AnalysedRun, b: AnalysedRun, tolerance: float) -> OtherInputs | None:
+    """Return the inputs, or else most of the weights, that differ between the runs; the message names the first one.
 
-    One run may hold its weights folded (a batch norm in a convolution), so their difference alone is no error.
+    One run may hold its weights folded (a batch norm in a convolution), or keep what the other computes in each step (a
+    mask, an order of rows), so a difference alone is no error.
     """
     ours, theirs = _list_inputs(a), _list_inputs(b)
     unmatched_a = _find_unmatched(a, b, ours, theirs, tolerance)
@@ -142,10 +145,8 @@ def check_inputs(a: AnalysedRun, b: AnalysedRun, tolerance: float) -> OtherWeigh
             f"{labels} were given different {word}: first {what}",
             fix="record both with the same inputs, seed and weights",
         )
-        if word == "inputs":
-            raise error
-        note = f"{len(other)} of {count} weights differ, first {what}; the match relies on the equal outputs"
-        return OtherWeights(error, note)
+        note = f"{len(other)} of {count} {word} differ, first {what}; the match relies on the equal outputs"
+        return OtherInputs(word == "weights", error, note)
     return None
 
 

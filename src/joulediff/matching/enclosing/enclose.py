@@ -199,6 +199,20 @@ def do_steps_agree(joint: JointGraph) -> bool:
     return any(_is_telling(joint, each) for each in ours)
 
 
+def do_tensors_agree(joint: JointGraph) -> bool:
+    """Return whether one of the equal tensors that agreeing steps return has more than a few different numbers.
+
+    A single number, such as a loss, may be equal for different inputs.
+    """
+    returned = (each for each in _list_returned(joint, 0) if joint.anchor_of[each] >= 0)
+    return any(_is_telling(joint, each) and _count_of(joint, each) > _FEW for each in returned)
+
+
+def _count_of(joint: JointGraph, entity: int) -> int:
+    found = signature_of(joint, entity)
+    return 0 if found is None else found.count
+
+
 def _list_returned(joint: JointGraph, side: int) -> list[int]:
     """Return the entities of a run that its step computed and returned, or left in a parameter; without constants."""
     is_output = joint.sides[side].graph.is_output
