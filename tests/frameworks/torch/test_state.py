@@ -247,7 +247,7 @@ def test_an_optimizer_class_of_the_program_may_make_its_state_before_the_first_s
                 weight.sub_(self.state[weight]["mean"].lerp_(weight.grad, 0.1), alpha=0.1)
 
     for make, is_first in ((Averaging, True), (torch.optim.AdamW, False)):
-        net, step = trained(make)()
+        _, step = trained(make)()
         step()
         assert states.may_be_first_step(step) == is_first, make
 
