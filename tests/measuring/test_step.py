@@ -445,10 +445,11 @@ def test_the_sampling_is_not_in_the_cpu_time_of_the_program():
     device = FakeDevice(clock)
     meter = DeviceMeter(device, [replace(GPU, settle_s=0.05, window_s=0.2)], poll_s=0.01)
     poll = meter.poll
-    meter.poll = lambda: burn(0.004) or poll()
+    meter.poll = lambda: burn(0.02) or poll()
     found = measure(lambda: burn(0.002), meter=MeterSet([meter]), clock=clock, seconds=0.7, wait_s=0, precision=1e-6)
-    assert found.sampling_share > 0.1
-    assert found.cpu_s == pytest.approx(0.002, rel=0.15)
+    # With the sampling it would be 6 ms. On a machine with other work a step of 2 ms took 2.4 ms.
+    assert found.sampling_share > 0.5
+    assert found.cpu_s == pytest.approx(0.002, rel=0.5)
 
 
 def burn(cpu_s):
