@@ -95,11 +95,17 @@ def test_a_small_model_is_explained_and_left_as_it_was(torch: Any, tmp_path: Pat
     assert {row.how for row in measured} == {"graph"}
     assert {row.inputs for row in measured} == {"real"}
     program_mhz = run.measurement.clocks_mhz["gpu0"]
-    # At the power limit the clock moves by itself: replays of a Llama were up to 3.9 % off on an H200 (closure.py).
+    # An operator that alone draws less than the power limit cannot be slowed down to the clock of a program at that
+    # limit: addmm ran at 1974 MHz and the program at 1831. Its energy is corrected, and its note has both clocks.
     highest_mhz = max(state.clock_max_mhz or 0.0 for state in run.measurement.states)
-    tolerance = 0.01 if program_mhz >= 0.99 * highest_mhz else 0.05
+    is_limited = program_mhz < 0.99 * highest_mhz
     for row in measured:
-        assert row.clock_mhz == pytest.approx(program_mhz, rel=tolerance), run.ops[row.op].name
+        name = run.ops[row.op].name
+        assert row.clock_mhz is not None
+        assert 0.95 * program_mhz <= row.clock_mhz <= 1.001 * highest_mhz, name
+        if abs(row.clock_mhz / program_mhz - 1) > 0.01:
+            assert is_limited, name
+            assert f"replayed at {row.clock_mhz:.0f} MHz" in (row.note or ""), name
         assert row.energy_j is not None and row.low_j is not None and row.high_j is not None
         assert row.low_j <= row.energy_j <= row.high_j
     account = account_of(run)
