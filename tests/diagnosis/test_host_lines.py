@@ -87,6 +87,25 @@ def test_the_line_of_a_loop_that_takes_most_of_its_time() -> None:
     assert line.place.text == "for word in words:"
 
 
+def test_a_loop_whose_time_is_that_of_its_operators_is_left_to_them() -> None:
+    """Only the line of the loop that runs none is work of the host alone."""
+
+    def with_operators(times_ms: dict[tuple[str, ...], float]) -> Run:
+        run = host_run(LOOPING, times_ms)
+        at = next(at for at, frame in enumerate(run.frames) if frame.file == "prog.py" and frame.line == 8)
+        return replace(run, ops=tuple(replace(op, frame=at) for op in run.ops))
+
+    lean = host_run(LEAN, {(FORWARD,): 4.0})
+    counting, adding = ("count(word)",), ("seen.add(word)",)
+    assert [line.runs_operators for line in found(with_operators({counting: 3.0, (FORWARD,): 4.0}), lean)] == [True]
+    loop = found(with_operators({counting: 3.0, adding: 1.5, (FORWARD,): 4.0}), lean)
+    assert [line.runs_operators for line in loop] == [True]
+    mostly_host = found(with_operators({counting: 1.0, adding: 3.0, (FORWARD,): 4.0}), lean)
+    assert [(line.place.text, line.runs_operators) for line in mostly_host] == [("seen.add(word)", False)]
+    as_much = found(with_operators({counting: 2.0, adding: 2.0, (FORWARD,): 4.0}), lean)
+    assert [(line.place.text, line.runs_operators) for line in as_much] == [("for word in words:", False)]
+
+
 def test_the_cheap_side_has_no_lines() -> None:
     a = host_run(COSTLY, {(FORWARD,): 4.0, ("gc.collect()",): 2.0})
     b = host_run(LEAN, {(FORWARD,): 4.1})

@@ -64,7 +64,7 @@ class HostLine:
     is_wait: bool
     """The thread waits there."""
     runs_operators: bool
-    """Operators run below this line, so that their launches are part of its time."""
+    """Operators run below this line, or below the lines with most of a loop's time: it includes their launches."""
     other: Place | None = None
     """The line of the other side that it was paired with."""
 
@@ -82,7 +82,7 @@ def find_host_lines(comparison: Comparison, expensive: SideName) -> tuple[HostLi
         return ()
     by_cpu = not all(_is_quiet(run) for run in (runs.a, runs.b))
     mine, others = (_stacks(run, by_cpu=by_cpu) for run in (runs.a, runs.b))
-    search = _Search(runs.a, runs.b, _slower(mine, others), expensive)
+    search = _Search(runs.a, runs.b, _slower(mine, others), expensive, _lines_with_operators(runs.a))
     found = search.lines_of_functions(mine, others, 0)
     return tuple(sorted(found, key=lambda line: -line.excess_s))
 
@@ -177,6 +177,8 @@ class _Search:
     other: Run
     slower: float
     expensive: SideName
+    with_operators: frozenset[tuple[str, int]]
+    """The lines of `mine` below which operators run."""
 
     def lines_of_functions(self, mine: Sequence[_Stack], others: Sequence[_Stack], depth: int) -> list[HostLine]:
         """Return the lines in the user's functions at this depth of the call paths."""
@@ -195,11 +197,22 @@ class _Search:
             # Of an unpaired line below which operators run, the lines inside tell what the host does.
             is_mixed = bool(partner) or line.runs_operators
             deeper = self.lines_of_functions(block, partner, depth + 1) if is_mixed else []
+            if is_mixed and not partner:
+                deeper += self._lines_without_operators(block, depth)
             is_inside = sum(each.excess_s for each in deeper) >= _MOST * line.excess_s
             if self._is_more(block, partner) and not (deeper and is_inside):
                 deeper = [line]
             found += deeper
         return found
+
+    def _lines_without_operators(self, block: Sequence[_Stack], depth: int) -> list[HostLine]:
+        """Return the lines of an unpaired loop with operators that run none themselves, as one."""
+        rest = [stack for stack in block if not self._runs_operators(stack.own[depth])]
+        is_part = len(rest) < len(block)
+        return [self._to_line(rest, [], depth)] if is_part and self._is_more(rest, []) else []
+
+    def _runs_operators(self, frame: Frame) -> bool:
+        return (frame.file, frame.line) in self.with_operators
 
     def _pair_lines(
         self, mine: Sequence[_Stack], others: Sequence[_Stack], depth: int
@@ -274,6 +287,8 @@ class _Search:
         times_s = pair_from(self.expensive, mine_s, others_s)
         waits_s = sum(stack.wait_s for stack in mine)
         name = key.rpartition(".")[2]
+        lines = _group(mine, depth, lambda frame: str(frame.line)).values()
+        with_operators_s = sum(_time(each) for each in lines if self._runs_operators(each[0].own[depth]))
         return HostLine(
             expensive=self.expensive,
             place=place,
@@ -283,7 +298,7 @@ class _Search:
             what=function_name(callee),
             share=(mine_s - others_s) / self._step_s if self._step_s > 0 else 0.0,
             is_wait=name in _WAITING or waits_s > mine_s / 2,
-            runs_operators=_has_operators(self.mine, first),
+            runs_operators=with_operators_s > mine_s / 2,
             other=to_place(self.other, others[0].own[depth]) if others else None,
         )
 
@@ -368,15 +383,11 @@ def _calls_in(text: str) -> list[str]:
     return []
 
 
-def _has_operators(run: Run, frame: Frame) -> bool:
-    """Return whether an operator ran below a line."""
+def _lines_with_operators(run: Run) -> frozenset[tuple[str, int]]:
+    """Return the lines below which operators ran."""
     seen: set[int] = set()
-    for op in run.ops:
-        at = op.frame
+    for at in {op.frame for op in run.ops}:
         while at is not None and at not in seen:
             seen.add(at)
-            found = run.frames[at]
-            if (found.file, found.line) == (frame.file, frame.line):
-                return True
-            at = found.parent
-    return False
+            at = run.frames[at].parent
+    return frozenset((run.frames[at].file, run.frames[at].line) for at in seen)
