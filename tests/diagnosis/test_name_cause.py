@@ -279,3 +279,18 @@ def test_of_nested_calls_the_one_whose_operator_is_gone_is_named() -> None:
     a, b = ((SourceFile("", "p.py", text),) for text in (dense, blocks))
     assert name_edit(work, a, b, effect_of("addmm block_diag", "bmm")).cause.key == "f.block_diag"
     assert name_edit(work, a, b, effect_of("linear block_diag", "bmm")).cause.key == "linear"
+
+
+CELLS = "def build():\n    return step\n\ndef step():\n    for x in xs:\n        y = cell(x)\n    return y\n"
+INSIDE = CELLS.replace(
+    "    for x in xs:\n        y =", "    with parametrize.cached():\n        for x in xs:\n            y ="
+)
+
+
+@pytest.mark.parametrize(
+    ("removed", "added", "kind"),
+    [("matrix_exp", "", "redundant"), ("matmul", "fused_attention", "misconfiguration"), ("", "", "misconfiguration")],
+)
+def test_a_context_that_only_spares_operators_spares_redundant_work(removed: str, added: str, kind: str) -> None:
+    lead = name((CELLS, INSIDE), (1, 1), (1, 1), effect_of(removed, added))
+    assert (lead.kind, lead.cause.key) == (kind, "cached")

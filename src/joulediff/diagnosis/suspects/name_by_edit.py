@@ -206,7 +206,8 @@ def _kind_of(proven: Proven, edit: Edit) -> FindingKind:
     """Return the kind of an edit."""
     effect = proven.effect
     if edit.context:
-        return "misconfiguration"
+        spares_work = edit.context == "with" and bool(effect.removed) and effect.only_removes and not proven.settings
+        return "redundant" if spares_work else "misconfiguration"
     if not proven.lines:
         return "api_misuse" if _is_other_code(proven, edit) and not effect.is_nothing else "misconfiguration"
     if effect.is_nothing:
