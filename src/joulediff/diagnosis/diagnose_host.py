@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from joulediff.diagnosis.build import add_around, draft_busy_wait, draft_host_line, draft_waits, saved_by_trial
-from joulediff.diagnosis.comparison import ops_of
+from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.diagnosis.diagnose_rows import diagnose_row
 from joulediff.diagnosis.draft import Draft, Investigation
 from joulediff.diagnosis.evidence.host.busy_wait import find_busy_wait
-from joulediff.diagnosis.evidence.host.host_lines import find_host_lines
+from joulediff.diagnosis.evidence.host.host_lines import HostLine, find_host_lines
 from joulediff.diagnosis.evidence.host.idle_device import Around, Waits, find_around, find_launches, find_waits
 from joulediff.diagnosis.evidence.host.library_work import find_library_work
+from joulediff.diagnosis.evidence.host.slower_calls import find_slower_calls
 from joulediff.diagnosis.trials.run_trials import run_trials
 from joulediff.model.energy import costlier_side, difference_j, is_more_than, overlap
 from joulediff.model.pair import SIDES, Pair, SideName, other_side
@@ -22,6 +24,12 @@ MAX_LINES = 3
 _LEAST_OF_TIME = 0.3
 # Rows that explain this share of the difference leave nothing to lines of the host.
 _EXPLAINED_SHARE = 0.7
+# Lines that both programs have say most. Programs that are written differently have few of them.
+_EVIDENCE: tuple[Callable[[Comparison, SideName], tuple[HostLine, ...]], ...] = (
+    find_host_lines,
+    find_slower_calls,
+    find_library_work,
+)
 
 
 def diagnose_host(work: Investigation) -> None:
@@ -54,19 +62,25 @@ def _diagnose_lines(work: Investigation, around: Around | None) -> bool:
     expensive = _costlier_step(work) if around is None else around.expensive
     if expensive is None:
         return False
-    known = [draft.lead.cause.locations.of(expensive) for draft in work.drafts]
-    found = find_host_lines(work.comparison, expensive)
-    lines = [line for line in found if not line.runs_operators and line.place not in known][:MAX_LINES]
-    least_s = _LEAST_OF_TIME * _extra_time_s(work, expensive)
-    if sum(line.excess_s for line in lines) < least_s or not lines:
-        library = find_library_work(work.comparison, expensive)
-        lines = [] if library is None or library.excess_s < least_s else [library]
+    lines = _find_lines(work, expensive)
     if not lines:
         return False
     total_s = sum(line.excess_s for line in lines)
     drafts = [draft_host_line(work, line, around, line.excess_s / total_s) for line in lines]
     work.drafts[:0] = [run_trials(draft) for draft in drafts]
     return True
+
+
+def _find_lines(work: Investigation, expensive: SideName) -> list[HostLine]:
+    """Return the lines of the first kind of evidence that explains enough of the extra time."""
+    known = [draft.lead.cause.locations.of(expensive) for draft in work.drafts]
+    least_s = _LEAST_OF_TIME * _extra_time_s(work, expensive)
+    for find in _EVIDENCE:
+        found = find(work.comparison, expensive)
+        lines = [line for line in found if not line.runs_operators and line.place not in known][:MAX_LINES]
+        if sum(line.excess_s for line in lines) >= least_s:
+            return lines
+    return []
 
 
 def _costlier_step(work: Investigation) -> SideName | None:

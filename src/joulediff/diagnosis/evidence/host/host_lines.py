@@ -14,22 +14,29 @@ from difflib import SequenceMatcher
 from functools import partial
 
 from joulediff.diagnosis.comparison import Comparison, to_place
+from joulediff.diagnosis.evidence.host.host_stacks import (
+    Stack,
+    lines_with_operators,
+    sigma_of,
+    slower_factor,
+    stacks_of_both,
+    text_of,
+    time_of,
+)
 from joulediff.diagnosis.evidence.host.idle_device import Around
 from joulediff.diagnosis.lead import Lead, make_cause
 from joulediff.diagnosis.suggest import suggest_without_line
-from joulediff.energy.host_time import GARBAGE_COLLECTION, function_name, split_path
+from joulediff.energy.host_time import GARBAGE_COLLECTION, function_name
 from joulediff.model.energy import Energy, scale
 from joulediff.model.pair import SIDES, Pair, SideName, other_side, pair_from
 from joulediff.model.place import Place
-from joulediff.model.run import Frame, HostSample, Run, Setting
+from joulediff.model.run import Frame, Run, Setting
 from joulediff.model.units import format_time
 
 # A line is reported from this many standard deviations of its samples on: a step has dozens of lines to test.
 SIGMAS = 4.0
 # Host time of the same line differs by up to this share between two processes.
 SPREAD = 0.15
-# A process in which all lines are slower, up to this factor, ran on a slower or a shared core.
-MAX_SLOWER = 1.3
 # Less extra time than this share of a step is not reported.
 LEAST_SHARE = 0.02
 # Fewer samples than this tell nothing about a line.
@@ -40,8 +47,6 @@ _MOST = 0.6
 _REPLACED_SHARE = 0.5
 # Unpaired lines whose texts are at least this similar are two versions of one line.
 _SIMILAR = 0.6
-# Beside the line that waits longest, a thread that has its core to itself runs for at least this share of the time.
-_QUIET_SHARE = 0.85
 # Entering a function counts in the line of its definition.
 _ENTRIES = ("def ", "async def ", "@")
 _WAITING = ("synchronize", "wait", "sleep", "join", "acquire", "select", "poll")
@@ -78,11 +83,11 @@ class HostLine:
 def find_host_lines(comparison: Comparison, expensive: SideName) -> tuple[HostLine, ...]:
     """Return the user's lines in which this side spends more host time than the other, those with the most first."""
     runs = Pair(comparison.run(expensive), comparison.run(other_side(expensive)))
-    if any(run.sampling is None or not run.host_samples for run in (runs.a, runs.b)):
+    stacks = stacks_of_both(runs)
+    if stacks is None:
         return ()
-    by_cpu = not all(_is_quiet(run) for run in (runs.a, runs.b))
-    mine, others = (_stacks(run, by_cpu=by_cpu) for run in (runs.a, runs.b))
-    search = _Search(runs.a, runs.b, _slower(mine, others), expensive, _lines_with_operators(runs.a))
+    mine, others = stacks
+    search = LineSearch(runs.a, runs.b, slower_factor(mine, others), expensive, lines_with_operators(runs.a))
     found = search.lines_of_functions(mine, others, 0)
     return tuple(sorted(found, key=lambda line: -line.excess_s))
 
@@ -118,59 +123,7 @@ def _by_time(comparison: Comparison, side: SideName, time_s: float) -> Energy | 
 
 
 @dataclass(frozen=True, slots=True)
-class _Stack:
-    """Samples with one call path: its own frames, and the function of a library that the last of them called."""
-
-    own: tuple[Frame, ...]
-    callee: Frame | None
-    place: object
-    """The function of the library, or the text of the last line: the same in both programs."""
-    is_gc: bool
-    time_s: float
-    wait_s: float
-    count: int
-
-
-def _stacks(run: Run, *, by_cpu: bool) -> list[_Stack]:
-    found = []
-    for sample in run.host_samples:
-        own, callee = split_path(run.index.path_to(sample.frame))
-        place: object = (callee.file, callee.function) if callee is not None else None
-        if callee is None and own:
-            place = (own[-1].function, _text(run, own[-1]))
-        time_s = sample.cpu_s if by_cpu else sample.time_s
-        wait_s = max(0.0, sample.time_s - sample.cpu_s)
-        found.append(_Stack(own, callee, place, sample.kind == "gc", time_s, wait_s, sample.count))
-    return found
-
-
-def _is_quiet(run: Run) -> bool:
-    """Return whether the thread had a core to itself: beside the line that waits longest, it ran nearly always."""
-    waits: dict[int | None, list[HostSample]] = {}
-    for sample in run.host_samples:
-        waits.setdefault(sample.frame, []).append(sample)
-    longest = max(waits.values(), key=lambda each: sum(sample.time_s - sample.cpu_s for sample in each))
-    rest = [sample for sample in run.host_samples if sample not in longest]
-    return sum(each.cpu_s for each in rest) >= _QUIET_SHARE * sum(each.time_s for each in rest)
-
-
-def _slower(mine: Sequence[_Stack], others: Sequence[_Stack]) -> float:
-    """Return the factor by which this side takes longer for most of the time that both spend in the same places."""
-    times: Pair[dict[object, float]] = Pair({}, {})
-    for into, stacks in ((times.a, mine), (times.b, others)):
-        for stack in stacks:
-            into[stack.place] = into.get(stack.place, 0.0) + stack.time_s
-    both = sorted((times.a[key] / times.b[key], times.b[key]) for key in times.a if times.b.get(key, 0.0) > 0)
-    half, passed = sum(weight for _, weight in both) / 2, 0.0
-    for ratio, weight in both:
-        passed += weight
-        if passed >= half:
-            return min(max(ratio, 1.0), MAX_SLOWER)
-    return 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Search:
+class LineSearch:
     """The search for lines of `mine` with more time than those of `other`, which is slower by a factor."""
 
     mine: Run
@@ -180,7 +133,7 @@ class _Search:
     with_operators: frozenset[tuple[str, int]]
     """The lines of `mine` below which operators run."""
 
-    def lines_of_functions(self, mine: Sequence[_Stack], others: Sequence[_Stack], depth: int) -> list[HostLine]:
+    def lines_of_functions(self, mine: Sequence[Stack], others: Sequence[Stack], depth: int) -> list[HostLine]:
         """Return the lines in the user's functions at this depth of the call paths."""
         groups = [_group(stacks, depth, lambda frame: frame.function) for stacks in (mine, others)]
         found: list[HostLine] = []
@@ -189,44 +142,44 @@ class _Search:
             found += self._lines_of(inside, outside, depth)
         return found
 
-    def _lines_of(self, mine: Sequence[_Stack], others: Sequence[_Stack], depth: int) -> list[HostLine]:
+    def _lines_of(self, mine: Sequence[Stack], others: Sequence[Stack], depth: int) -> list[HostLine]:
         """Return the lines of one function."""
         found: list[HostLine] = []
         for block, partner in self._pair_lines(mine, others, depth):
-            line = self._to_line(block, partner, depth)
+            line = self.to_line(block, partner, depth)
             # Of an unpaired line below which operators run, the lines inside tell what the host does.
             is_mixed = bool(partner) or line.runs_operators
             deeper = self.lines_of_functions(block, partner, depth + 1) if is_mixed else []
             if is_mixed and not partner:
                 deeper += self._lines_without_operators(block, depth)
             is_inside = sum(each.excess_s for each in deeper) >= _MOST * line.excess_s
-            if self._is_more(block, partner) and not (deeper and is_inside):
+            if self.is_more(block, partner) and not (deeper and is_inside):
                 deeper = [line]
             found += deeper
         return found
 
-    def _lines_without_operators(self, block: Sequence[_Stack], depth: int) -> list[HostLine]:
+    def _lines_without_operators(self, block: Sequence[Stack], depth: int) -> list[HostLine]:
         """Return the lines of an unpaired loop with operators that run none themselves, as one."""
         rest = [stack for stack in block if not self._runs_operators(stack.own[depth])]
         is_part = len(rest) < len(block)
-        return [self._to_line(rest, [], depth)] if is_part and self._is_more(rest, []) else []
+        return [self.to_line(rest, [], depth)] if is_part and self.is_more(rest, []) else []
 
     def _runs_operators(self, frame: Frame) -> bool:
         return (frame.file, frame.line) in self.with_operators
 
     def _pair_lines(
-        self, mine: Sequence[_Stack], others: Sequence[_Stack], depth: int
-    ) -> list[tuple[list[_Stack], list[_Stack]]]:
+        self, mine: Sequence[Stack], others: Sequence[Stack], depth: int
+    ) -> list[tuple[list[Stack], list[Stack]]]:
         """Return the lines of a function with their partners.
 
         Lines inside an unpaired loop belong to the loop. Unpaired lines are left out if those of the other side take
         about as long: each side has its own way to do the same.
         """
-        ours = _group(mine, depth, partial(_text, self.mine))
-        theirs = _group(others, depth, partial(_text, self.other))
+        ours = _group(mine, depth, partial(text_of, self.mine))
+        theirs = _group(others, depth, partial(text_of, self.other))
         pairs = [(ours[text], theirs[text]) for text in ours if text in theirs]
         left = {text: stacks for text, stacks in theirs.items() if text not in ours}
-        alone: dict[int, list[_Stack]] = {}
+        alone: dict[int, list[Stack]] = {}
         for text, stacks in sorted(ours.items(), key=lambda each: each[1][0].own[depth].line):
             if text in theirs or text.startswith(_ENTRIES):
                 continue
@@ -236,8 +189,8 @@ class _Search:
                 continue
             for stack in stacks:
                 alone.setdefault(self._first_line(stack.own[depth]), []).append(stack)
-        replaced_s = self.slower * sum(_time(stacks) for stacks in left.values())
-        if replaced_s > _REPLACED_SHARE * sum(map(_time, alone.values())):
+        replaced_s = self.slower * sum(time_of(stacks) for stacks in left.values())
+        if replaced_s > _REPLACED_SHARE * sum(map(time_of, alone.values())):
             return pairs
         return [*pairs, *((block, []) for block in alone.values())]
 
@@ -256,11 +209,11 @@ class _Search:
                 found = line
         return found
 
-    def _is_more(self, mine: Sequence[_Stack], others: Sequence[_Stack]) -> bool:
+    def is_more(self, mine: Sequence[Stack], others: Sequence[Stack]) -> bool:
         """Return whether the time differs by more than the noise of samples and the spread between processes."""
-        mine_s, others_s = _time(mine), self.slower * _time(others)
+        mine_s, others_s = time_of(mine), self.slower * time_of(others)
         excess_s = mine_s - others_s
-        sigma_s = math.hypot(_sigma(mine), self.slower * _sigma(others))
+        sigma_s = math.hypot(sigma_of(mine), self.slower * sigma_of(others))
         enough = sum(stack.count for stack in mine) >= LEAST_SAMPLES or any(stack.is_gc for stack in mine)
         least_s = max(SIGMAS * sigma_s, SPREAD * others_s, LEAST_SHARE * self._step_s)
         return enough and excess_s > least_s
@@ -269,11 +222,12 @@ class _Search:
     def _step_s(self) -> float:
         return 0.0 if self.mine.sampling is None else self.mine.sampling.step_s
 
-    def _to_line(self, mine: Sequence[_Stack], others: Sequence[_Stack], depth: int) -> HostLine:
+    def to_line(self, mine: Sequence[Stack], others: Sequence[Stack], depth: int) -> HostLine:
+        """Return the samples of one side in a line, or in a loop, and the samples that they are compared with."""
         first = min((stack.own[depth] for stack in mine), key=lambda frame: frame.line)
         if not others:
-            chief = max(_group(mine, depth, lambda frame: str(frame.line)).values(), key=_time)
-            if _time(chief) >= _MOST * _time(mine):  # one line of a loop
+            chief = max(_group(mine, depth, lambda frame: str(frame.line)).values(), key=time_of)
+            if time_of(chief) >= _MOST * time_of(mine):  # one line of a loop
                 mine, first = chief, chief[0].own[depth]
             else:
                 first = replace(first, line=self._first_line(first))
@@ -281,14 +235,14 @@ class _Search:
         assert place is not None
         callee = _main_callee(mine, depth)
         key = _key(place, callee, is_block=any(stack.own[depth].line != first.line for stack in mine))
-        if key != "gc.collect" and _time([stack for stack in mine if stack.is_gc]) > _time(mine) / 2:
+        if key != "gc.collect" and time_of([stack for stack in mine if stack.is_gc]) > time_of(mine) / 2:
             key = GARBAGE_COLLECTION
-        mine_s, others_s = _time(mine), _time(others)
+        mine_s, others_s = time_of(mine), time_of(others)
         times_s = pair_from(self.expensive, mine_s, others_s)
         waits_s = sum(stack.wait_s for stack in mine)
         name = key.rpartition(".")[2]
         lines = _group(mine, depth, lambda frame: str(frame.line)).values()
-        with_operators_s = sum(_time(each) for each in lines if self._runs_operators(each[0].own[depth]))
+        with_operators_s = sum(time_of(each) for each in lines if self._runs_operators(each[0].own[depth]))
         return HostLine(
             expensive=self.expensive,
             place=place,
@@ -303,9 +257,9 @@ class _Search:
         )
 
 
-def _group(stacks: Iterable[_Stack], depth: int, key_of: Callable[[Frame], str]) -> dict[str, list[_Stack]]:
+def _group(stacks: Iterable[Stack], depth: int, key_of: Callable[[Frame], str]) -> dict[str, list[Stack]]:
     """Return the stacks that are this deep by a key of their frame there."""
-    found: dict[str, list[_Stack]] = {}
+    found: dict[str, list[Stack]] = {}
     for stack in stacks:
         if len(stack.own) > depth:
             found.setdefault(key_of(stack.own[depth]), []).append(stack)
@@ -323,19 +277,6 @@ def _likeness(a: str, b: str) -> float:
     return SequenceMatcher(None, a, b, autojunk=False).ratio()
 
 
-def _time(stacks: Iterable[_Stack]) -> float:
-    return sum(stack.time_s for stack in stacks)
-
-
-def _sigma(stacks: Iterable[_Stack]) -> float:
-    """Return the standard deviation of sampled time: samples are counted events; collections are timed."""
-    return math.sqrt(sum(stack.time_s**2 / max(1, stack.count) for stack in stacks if not stack.is_gc))
-
-
-def _text(run: Run, frame: Frame) -> str:
-    return run.line_text(frame.file, frame.line) or f"{frame.function}:{frame.line}"
-
-
 def _indents(run: Run, file: str) -> dict[int, int]:
     """Return the indentation of the recorded lines of a file that are not empty."""
     found = {}
@@ -347,7 +288,7 @@ def _indents(run: Run, file: str) -> dict[int, int]:
     return found
 
 
-def _main_callee(stacks: Sequence[_Stack], depth: int) -> Frame | None:
+def _main_callee(stacks: Sequence[Stack], depth: int) -> Frame | None:
     """Return the function that a line spends most of its time in; None for itself and for functions of C."""
     times: dict[tuple[str, str] | None, float] = {}
     frames: dict[tuple[str, str] | None, Frame | None] = {}
@@ -381,13 +322,3 @@ def _calls_in(text: str) -> list[str]:
         calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
         return [ast.unparse(func) for func in calls if isinstance(func, ast.Name | ast.Attribute)]
     return []
-
-
-def _lines_with_operators(run: Run) -> frozenset[tuple[str, int]]:
-    """Return the lines below which operators ran."""
-    seen: set[int] = set()
-    for at in {op.frame for op in run.ops}:
-        while at is not None and at not in seen:
-            seen.add(at)
-            at = run.frames[at].parent
-    return frozenset((run.frames[at].file, run.frames[at].line) for at in seen)

@@ -31,11 +31,11 @@ class _File:
     frames: dict[str, tuple[Frame, float]] | None = None
 
 
-def find_library_work(comparison: Comparison, expensive: SideName) -> HostLine | None:
-    """Return the line that names code which only this side runs, with the time below that code; None without one."""
+def find_library_work(comparison: Comparison, expensive: SideName) -> tuple[HostLine, ...]:
+    """Return the line that names code which only this side runs, with the time below that code; empty without one."""
     run, other = comparison.run(expensive), comparison.run(other_side(expensive))
     if run.sampling is None or other.sampling is None or not other.host_samples:
-        return None
+        return ()
     theirs = {frame.file for sample in other.host_samples for frame in other.index.path_to(sample.frame)}
     files = {file: found for file, found in _files(run).items() if file not in theirs}
     extra_s = max(0.0, run.sampling.step_s - other.sampling.step_s)
@@ -51,7 +51,7 @@ def find_library_work(comparison: Comparison, expensive: SideName) -> HostLine |
         place = to_place(run, line)
         assert place is not None
         times_s = pair_from(expensive, found.time_s, found.time_s - excess_s)
-        return HostLine(
+        found_line = HostLine(
             expensive=expensive,
             place=place,
             key=key,
@@ -62,7 +62,8 @@ def find_library_work(comparison: Comparison, expensive: SideName) -> HostLine |
             is_wait=False,
             runs_operators=False,
         )
-    return None
+        return (found_line,)
+    return ()
 
 
 def _files(run: Run) -> dict[str, _File]:
