@@ -145,8 +145,33 @@ def test_a_line_that_does_not_run_it_each_time_does_not_name_it() -> None:
     other = record(lambda: tables() + X, COSTS)
     region = Region(99, "repeated", (2, 3), (), (), ())
     (lead,) = find_repetition(make_subject(Comparison(changed, other, [region]), region, "a"))
-    assert lead.cause.key == "Block.forward"
+    assert lead.cause.key == "Block"
     assert lead.cause.location_a is not None and lead.cause.location_a.text == "loss.backward()"
+
+
+@pytest.mark.parametrize(("product_j", "key"), [(9.0, "Encoder"), (0.5, "model")])
+def test_a_call_that_does_much_else_does_not_name_the_part_that_is_repeated(product_j: float, key: str) -> None:
+    """The encoder of a model runs on the same image for each question, the rest of it on the question."""
+
+    def asked(*encoded: Tensor) -> Tensor:
+        return sigmoid(encoded[0] @ W) + sigmoid(encoded[-1] @ draw(32, 32, seed=3))
+
+    each = costs({"exp": 9.0, "tanh": 9.0, "mm": product_j, "sigmoid": 0.1})
+    run = record(lambda: asked(tables(), tables()), each)
+    assert [op.name for op in run.ops[:5]] == [f"aten::{name}" for name in ("tanh", "exp", "tanh", "exp", "mm")]
+    frames = (
+        Frame("p.py", 3, "step", None, None),
+        Frame("lib/model.py", 7, "Model.forward", "lib", 0),
+        Frame("lib/model.py", 2, "Encoder.forward", "lib", 1),
+    )
+    places = (*([2] * 4), *([1] * (len(run.ops) - 5)), 0)
+    ops = tuple(replace(op, frame=frame) for op, frame in zip(run.ops, places, strict=True))
+    changed = replace(run, frames=frames, ops=ops, sources=(SourceText("p.py", 3, "out = model(x)"),))
+    region = Region(99, "repeated", (2, 3), (), (), ())
+    other = record(lambda: asked(tables()), each)
+    (lead,) = find_repetition(make_subject(Comparison(changed, other, [region]), region, "a"))
+    assert lead.cause.key == key
+    assert lead.cause.location_a is not None and lead.cause.location_a.text == "out = model(x)"
 
 
 def test_random_numbers_are_no_repetition() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from joulediff.diagnosis.comparison import Comparison, costliest, ops_of, to_place
+from joulediff.diagnosis.evidence.calls.extra_call import as_called
 from joulediff.diagnosis.evidence.calls.source_calls import call_behind, calls_in
 from joulediff.diagnosis.lead import Change, Lead, Subject, make_cause
 from joulediff.diagnosis.suggest import suggest_keeping
@@ -24,6 +25,8 @@ from joulediff.model.run import Frame, Run, Setting, work_of
 _MOST = 0.6
 # Each line of a repeated function repeats this share of its operators: the first or the last time may differ.
 _MOST_TIMES = 0.8
+# A call is named in place of the function inside it that does at least this share of its work.
+_MOST_OF_CALL = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,7 @@ def _find(subject: Subject) -> Repetition | None:
         return Repetition(1, len(same), others, call_behind(run, op, frame), to_place(run, frame))
     inside = [each for each in _ops_in(run, function) if run.index.kernels[each]]
     kinds = len({first[each] for each in inside})
-    return Repetition(kinds, len(same), others, *_name_call(run, function, same))
+    return Repetition(kinds, len(same), others, *_name_call(comparison, side, function, same))
 
 
 def _extra_ops(subject: Subject) -> list[int]:
@@ -167,11 +170,15 @@ def _ops_in(run: Run, frame: Frame) -> list[int]:
     ]
 
 
-def _name_call(run: Run, function: Frame, same: Iterable[int]) -> tuple[str, Place | None]:
+def _name_call(
+    comparison: Comparison, side: SideName, function: Frame, same: Iterable[int]
+) -> tuple[str, Place | None]:
     """Return the call of a repeated function in the nearest line of the user's, and that line.
 
-    A line that does not run it each time, such as one that computes gradients, does not name it.
+    A line that does not run it each time, such as one that computes gradients, does not name it, nor does a call that
+    does much else, such as that of a whole model.
     """
+    run = comparison.run(side)
     assert function.parent is not None
     callers = run.index.path_to(function.parent)
     own = [frame for frame in callers if frame.owner is None]
@@ -179,6 +186,16 @@ def _name_call(run: Run, function: Frame, same: Iterable[int]) -> tuple[str, Pla
     words = [word for word in function.function.split(".") if not word.startswith("<")]
     calls = calls_in(run.line_text(line.file, line.line) or "")
     called = next((word for word in reversed(words) if word in calls), None)
-    if called is None and len(calls) == 1 and all(line in run.call_path(op) for op in same):
+    is_only_call = len(calls) == 1 and all(line in run.call_path(op) for op in same)
+    if called is None and is_only_call and _is_most_of(comparison, side, line, function):
         called = calls[0]
-    return called or ".".join(words[-2:]), to_place(run, line)
+    return called or as_called(".".join(words[-2:])), to_place(run, line)
+
+
+def _is_most_of(comparison: Comparison, side: SideName, line: Frame, function: Frame) -> bool:
+    """Return whether a function does most of the work below a line that calls it."""
+    run, costs = comparison.run(side), comparison.costs[side]
+    below = [op for number, ops in run.index.ops_by_frame.items() if line in run.index.path_to(number) for op in ops]
+    inside = set(_ops_in(run, function))
+    inside_j = joules_of(costs.of(op for op in below if op in inside))
+    return inside_j >= _MOST_OF_CALL * joules_of(costs.of(below))
