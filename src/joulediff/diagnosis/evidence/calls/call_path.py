@@ -13,7 +13,7 @@ from joulediff.diagnosis.comparison import costliest, ops_of, to_place
 from joulediff.diagnosis.evidence.calls.deviation import Deviation, find_deviation, library_call, ops_of_call
 from joulediff.diagnosis.evidence.calls.extra_call import as_called, find_extra_call
 from joulediff.diagnosis.evidence.calls.key_variable import KeyVariable, find_key_variable
-from joulediff.diagnosis.evidence.calls.source_calls import calls_in, find_call
+from joulediff.diagnosis.evidence.calls.source_calls import calls_in, find_written_call
 from joulediff.diagnosis.evidence.recorded_settings import config_place, differing_config, set_place
 from joulediff.diagnosis.evidence.state import Leaf, describe_leaf, differing_leaves
 from joulediff.diagnosis.lead import CALLS_OF_OTHER_SIDE, Lead, Subject, make_cause
@@ -346,14 +346,14 @@ def _name_call(subject: Subject, side: SideName, *, in_full: bool = False) -> _C
     if op is None:
         return _CallName(None, is_function=False)
     forward = run.ops[op].forward
-    if forward is not None and not _has_counterpart(subject, side, forward):
-        op = forward  # work that only this side does, forward and backward
+    if forward is not None and _is_part(subject, side, forward):
+        op = forward
     line = "" if frame is None else run.line_text(frame.file, frame.line) or ""
     similar = None if frame is None else _choose_call(calls_in(line), short_name(run.ops[op].name))
     if similar is not None:
         return _CallName(similar, is_function=True)
     called = library_call(run, op)
-    if called is None and (behind := find_call(run, op, frame)) is not None:
+    if called is None and (behind := find_written_call(run, op, frame)) is not None:
         return _CallName(behind, is_function=True)
     if called is None:
         ops = name_ops(run, ops_of(subject.region, side)) or None
@@ -366,10 +366,12 @@ def _name_call(subject: Subject, side: SideName, *, in_full: bool = False) -> _C
     return _CallName(f"{_module_name(called[1].file)}.{name}" if in_full else name, is_function=True)
 
 
-def _has_counterpart(subject: Subject, side: SideName, op: int) -> bool:
-    """Return whether the other side has operators for the same work."""
-    regions = (region for region in subject.comparison.regions if op in ops_of(region, side))
-    return any(ops_of(region, other_side(side)) for region in regions)
+def _is_part(subject: Subject, side: SideName, forward: int) -> bool:
+    """Return whether the forward operator of a backward one differs too: it is of the region, or of this side only."""
+    if forward in ops_of(subject.region, side):
+        return True
+    regions = (region for region in subject.comparison.regions if forward in ops_of(region, side))
+    return not any(ops_of(region, other_side(side)) for region in regions)
 
 
 def _does_more(subject: Subject, side: SideName, called: tuple[Frame, Frame]) -> bool:

@@ -16,12 +16,17 @@ from joulediff.model.run import Frame, Run
 
 def call_behind(run: Run, op: int, frame: Frame | None) -> str:
     """Return the call in a line that ran an operator; the operator's own name if no call in the line fits."""
-    found = find_call(run, op, frame) or _called_module(run, op, frame) or _only_call(run, op, frame)
+    found = find_written_call(run, op, frame)
     if found is not None:
         return found
     full = run.ops[op].name
     known = operators_of(full).calls.get(full.partition("::")[2], ())
     return known[0] if known and is_read(full) else full.partition("::")[2].strip("_")
+
+
+def find_written_call(run: Run, op: int, frame: Frame | None) -> str | None:
+    """Return the call in a line that ran an operator: by its name, its module, or as the only one that can be."""
+    return find_call(run, op, frame) or _called_module(run, op, frame) or _only_call(run, op, frame)
 
 
 def find_call(run: Run, op: int, frame: Frame | None) -> str | None:
@@ -43,16 +48,26 @@ def _called_module(run: Run, op: int, frame: Frame | None) -> str | None:
 
 
 def _only_call(run: Run, op: int, frame: Frame | None) -> str | None:
-    """Return the only call of a line that itself runs an operator: `torch.quantile` runs `isnan` inside the framework.
+    """Return the only call of a line that can have run an operator: `torch.quantile` runs `isnan` inside the framework.
 
-    A name without a module or an object before it may be anything.
+    Functions with lines of their own and calls that name other operators of the line did not. A name without a module
+    or an object before it may be anything.
     """
-    path = outer_path(run, op) if run.ops[op].phase == "forward" else ()
-    if frame is None or not path or (path[-1].file, path[-1].line) != (frame.file, frame.line):
+    if frame is None or run.ops[op].phase != "forward" or not _is_innermost(run, op, frame):
         return None
     text = run.line_text(frame.file, frame.line) or ""
-    calls = set(calls_in(text))
+    in_line = [number for number, each in enumerate(run.frames) if (each.file, each.line) == (frame.file, frame.line)]
+    entered = {each.function.rpartition(".")[2] for each in run.frames if each.parent in in_line}
+    beside = (each for number in in_line for each in run.index.ops_by_frame.get(number, ()))
+    named = {find_call(run, each, frame) for each in beside if run.ops[each].name != run.ops[op].name}
+    calls = set(calls_in(text)) - entered - named
     return calls.pop() if len(calls) == 1 and re.search(r"[\w\])]\." + min(calls), text) else None
+
+
+def _is_innermost(run: Run, op: int, frame: Frame) -> bool:
+    """Return whether a line itself ran an operator, outside of frameworks."""
+    path = outer_path(run, op)
+    return bool(path) and (path[-1].file, path[-1].line) == (frame.file, frame.line)
 
 
 def _multiplies(text: str) -> bool:
