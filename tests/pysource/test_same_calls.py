@@ -66,11 +66,24 @@ def test_what_a_person_does_not_choose_is_no_edit(mine: str, other: str) -> None
     assert between(CLASS.format(arguments=mine), FUNCTION.format(arguments=other)) == ()
 
 
-def test_functions_of_the_program_and_other_numbers_of_calls_are_left_out() -> None:
+def test_functions_of_the_program_and_texts_for_people_are_left_out() -> None:
     a, b = "def f(x=1):\n    pass\n\nf(x=2)\n", "def f(x=1):\n    pass\n\nf(x=3)\n"
     assert between(a, b) == ()
-    assert between("sort(x, stable=True)\nsort(y, stable=True)\n", "sort(x)\n") == ()
     assert between("print(x, flush=True)\n", "print(x)\n") == ()
+
+
+def test_other_numbers_of_calls_are_compared_if_each_program_passes_one_value() -> None:
+    loop = "for size in sizes:\n    tables.append(EmbeddingBag(size, 8))\n"
+    twice = "one = EmbeddingBag(3, 8, sparse=True)\nother = EmbeddingBag(5, 8, sparse=True)\n"
+    (edit,) = between(loop, twice)
+    assert (edit.key, edit.value_a, edit.value_b, edit.line) == ("sparse", None, "True", 2)
+    (file,) = apply_edits((SourceFile("", "a.py", loop),), [edit])
+    assert "EmbeddingBag(size, 8, sparse=True)" in file.text
+    (back,) = between(twice, loop)
+    (file,) = apply_edits((SourceFile("", "a.py", twice),), [back])
+    assert "sparse" not in file.text, "both calls are changed"
+    assert between(loop, twice.replace("5, 8, sparse=True", "5, 8")) == ()
+    assert between(loop, "x = 3\n") == ()
 
 
 def test_calls_with_the_same_change_are_one_edit() -> None:

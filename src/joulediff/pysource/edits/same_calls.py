@@ -1,7 +1,8 @@
 """Finds calls of one library function to which the two programs pass other literals, wherever the calls stand.
 
 Code that was split, merged or written anew has no counterpart that it could be compared with statement by statement; a
-call in it may have one. Only names with the same number of calls in both programs are compared, in order.
+call in it may have one. Calls are compared in order if both programs have the same number of them. Else an argument
+must be the same in all calls of each program.
 """
 
 from __future__ import annotations
@@ -43,12 +44,14 @@ def _find(a: Sequence[SourceFile], b: Sequence[SourceFile], known: set[tuple[str
     shapes = Shapes()
     for name, mine in left.items():
         others = right.get(name, [])
-        if len(mine) != len(others) or name in _NEVER:
+        if not others or name in _NEVER:
             continue
+        is_in_order = len(mine) == len(others)
         places: dict[tuple[str, str], list[tuple[Parsed, Parsed, ast.Call, Place]]] = defaultdict(list)
-        for (file, call), (other, its) in zip(mine, others, strict=True):
+        partners = others if is_in_order else [others[0]] * len(mine)
+        for (file, call), (other, its) in zip(mine, partners, strict=True):
             for place in Expressions(file, other, shapes, {}).compare_arguments(call, its) or ():
-                if _is_chosen(place):
+                if _is_chosen(place) and (is_in_order or _is_alike(place.key, mine, others)):
                     places[file.file.path, place.key].append((file, other, call, place))
         for (path, key), found in places.items():
             file, other, call, place = found[0]
@@ -92,6 +95,15 @@ def _is_chosen(place: Place) -> bool:
     if place.kind != "argument" or " " in place.key or place.key in _OF_DATA:
         return False
     return _is_literal(place.node_a) and _is_literal(place.node_b) and place.value_a != place.value_b
+
+
+def _is_alike(keyword: str, *programs: Sequence[_Found]) -> bool:
+    """Return whether each program passes one value by a keyword in all of its calls, or in none of them."""
+    return all(len({_text_of(keyword, call) for _, call in calls}) == 1 for calls in programs)
+
+
+def _text_of(keyword: str, call: ast.Call) -> str | None:
+    return next((ast.dump(each.value) for each in call.keywords if each.arg == keyword), None)
 
 
 def _is_literal(node: ast.AST | None) -> bool:
