@@ -20,7 +20,7 @@ from joulediff.diagnosis.trials.each_lead import join_settings
 from joulediff.model.finding import Region
 from joulediff.model.pair import Pair
 from joulediff.model.place import Place
-from joulediff.model.run import Frame, Run
+from joulediff.model.run import Frame, Run, SourceText
 from joulediff.pysource.line_trace import LineTrace, TraceLine, TraceStep
 
 X, W = draw(16, 32), draw(32, 32, seed=1)
@@ -268,6 +268,23 @@ def test_the_only_entry_of_a_configuration_that_differs() -> None:
 def test_several_entries_point_to_none_of_them() -> None:
     (lead,) = find_leads(library_subject((EAGER, {**SDPA, "model.m.config.n": 8})))
     assert lead.kind == "api_misuse" and lead.cause.type == "call_path"
+
+
+def test_functions_of_a_library_that_nobody_calls_by_name_are_no_cause() -> None:
+    """`torch.unique` goes to `_return_inverse`: a reader knows only the former."""
+    runs = [
+        replace(
+            through_library(record(step, costs({})), "forward", line, name, {}),
+            sources=(SourceText("hf.py", 3, text),),
+        )
+        for step, line, name, text in (
+            (by_hand, 30, "_sorting", "x = lib.mul(key)"),
+            (built_in, 34, "_scanning", "x = lib.gelu(key)"),
+        )
+    ]
+    sides = comparison_of(*runs)
+    (lead,) = find_leads(make_subject(sides, region_of(sides, "gelu"), "a"))
+    assert (lead.cause.key, lead.cause.value_b) == ("mul", "gelu")
 
 
 def trace_lines(value: bool, line: int) -> LineTrace:

@@ -45,6 +45,21 @@ def test_the_call_behind_an_operator(op: str, line: str, call: str) -> None:
     assert call_behind(run, number, run.frames[at]) == call
 
 
+def test_calls_with_lines_of_their_own_and_those_of_other_operators_did_not_run_it() -> None:
+    made = RunBuilder()
+    step, loss = made.frame("p.py", 7, "step"), made.frame("p.py", 8, "step")
+    inverse = made.frame("p.py", 3, "Optimizer.inverse", parent=step)
+    made.op("aten::cholesky_inverse", frame=inverse)
+    made.op("aten::mul", frame=step)
+    made.op("aten::pow", frame=loss)
+    made.op("aten::mean", frame=loss)
+    text = "direction = torch.kron(self.inverse(a), self.inverse(b))\nloss = (x - y).square().mean()\n"
+    made.sources.append(SourceText("p.py", 7, text))
+    run = made.build()
+    named = [call_behind(run, op, run.frames[at]) for op, at in ((1, step), (2, loss), (3, loss))]
+    assert named == ["kron", "square", "mean"]
+
+
 def test_a_module_is_called_by_its_attribute() -> None:
     made = RunBuilder()
     at = made.frame("p.py", 7, "step")

@@ -85,7 +85,7 @@ def _find(subject: Subject) -> Repetition | None:
         return Repetition(1, len(same), others, call_behind(run, op, frame), to_place(run, frame))
     inside = [each for each in _ops_in(run, function) if run.index.kernels[each]]
     kinds = len({first[each] for each in inside})
-    return Repetition(kinds, len(same), others, *_name_call(comparison, side, function, same))
+    return Repetition(kinds, len(same), others, *_name_call(comparison, side, _undecorated(run, op, function), same))
 
 
 def _extra_ops(subject: Subject) -> list[int]:
@@ -143,6 +143,13 @@ def _repeated_function(run: Run, op: int, sizes: Counter[int]) -> Frame | None:
         if is_all or (_is_called_again(every) and _is_mostly_repeated_everywhere(run, working, sizes)):
             return frame
     return None
+
+
+def _undecorated(run: Run, op: int, function: Frame) -> Frame:
+    """Return the function that a decorator's wrapper calls on the way to an operator; any other function itself."""
+    path = outer_path(run, op)
+    inside = path[path.index(function) :] if function in path else (function,)
+    return next((frame for frame in inside if "<locals>" not in frame.function), function)
 
 
 def _is_called_again(inside: Iterable[int]) -> bool:

@@ -173,6 +173,8 @@ def _as_call(subject: Subject, lead: Lead) -> Lead:
 def call_lead(subject: Subject, evidence: tuple[str, ...], deviation: Deviation | None = None) -> Lead:
     """Return the calls themselves as the cause: two ways to write the same computation."""
     a, b = (_name_call(subject, side) for side in SIDES)
+    if deviation is not None and not _has_public_names(deviation):
+        deviation = None
     if deviation is not None and deviation.common_a.owner is not None:  # the paths part inside a library
         a = a if deviation.first_a is None else _CallName(_function_name(deviation.first_a), is_function=True)
         b = b if deviation.first_b is None else _CallName(_function_name(deviation.first_b), is_function=True)
@@ -216,6 +218,12 @@ def _functions_lead(subject: Subject, evidence: tuple[str, ...]) -> Lead | None:
     return Lead(
         "api_misuse", cause, (CALLS_OF_OTHER_SIDE,), suggest_functions(cause, subject.expensive), is_by_call=True
     )
+
+
+def _has_public_names(deviation: Deviation) -> bool:
+    """Return whether a person can call the functions to which two paths part."""
+    names = (as_called(each.function).rpartition(".")[2] for each in (deviation.first_a, deviation.first_b) if each)
+    return not any(name.startswith("_") for name in names)
 
 
 def _where_they_part(subject: Subject, deviation: Deviation | None) -> Place | None:

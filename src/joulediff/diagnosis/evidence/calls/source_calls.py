@@ -53,7 +53,7 @@ def _only_call(run: Run, op: int, frame: Frame | None) -> str | None:
     Functions with lines of their own and calls that name other operators of the line did not. A name without a module
     or an object before it may be anything.
     """
-    if frame is None or run.ops[op].phase != "forward" or not _is_innermost(run, op, frame):
+    if frame is None or run.ops[op].phase == "backward" or not _is_innermost(run, op, frame):
         return None
     text = run.line_text(frame.file, frame.line) or ""
     in_line = [number for number, each in enumerate(run.frames) if (each.file, each.line) == (frame.file, frame.line)]
