@@ -90,6 +90,20 @@ def test_python_code_of_the_users_own_that_takes_longer_than_all_of_the_other_si
     assert found(wasteful({**loop, (TOP, DRAWN, SAMPLE): 0.5}), lean(0.5, own_ms=2.8)) == ()
 
 
-def test_lines_that_run_operators_are_left_to_them() -> None:
-    a = wasteful({("return learn(batch)",): 4.0, (TOP, DRAWN, SAMPLE): 0.5})
-    assert found(a, lean(0.5)) == ()
+def test_of_a_line_with_operators_the_time_beyond_them_counts() -> None:
+    """The cheap program's line takes 1 ms for its operator, so the other 6 ms make the tensor that it is given."""
+    converting = with_operators(host_run(CLASSES, {(TOP, DRAWN): 7.0, ("return learn(batch)",): 1.0}), DRAWN)
+    b = with_operators(host_run(FUNCTIONS, {(OTHER_TOP,): 1.0}), OTHER_TOP)
+    (line,) = found(converting, b)
+    assert (line.key, line.place.text, line.runs_operators) == ("generator.sample", DRAWN, False)
+    assert line.excess_s == pytest.approx(7e-3, rel=0.1), "6 ms, and 1 ms in the line without operators"
+
+
+def test_lines_that_launch_more_operators_are_left_to_them() -> None:
+    a = with_operators(
+        host_run(CLASSES, {("return learn(batch)",): 4.0, (TOP, DRAWN, SAMPLE): 0.5}), "return learn(batch)"
+    )
+    twice = replace(a, ops=tuple(replace(each, id=at) for at, each in enumerate((*a.ops, *a.ops))))
+    b = with_operators(host_run(FUNCTIONS, {(OTHER_TOP,): 2.0, (OTHER_TOP, OTHER_DRAWN, SAMPLE): 0.5}), OTHER_TOP)
+    assert found(twice, b) == ()
+    assert len(found(a, b)) == 1

@@ -1,11 +1,13 @@
 """Evidence: the host of one side takes longer in a function of a library that both call, or in its own Python code.
 
 Programs that are written differently have no lines in common, so samples are compared by what the innermost line of
-the user's calls, wherever that line is. Lines that run operators are left to the evidence on operators.
+the user's calls, wherever that line is. Of a line that runs operators, only the time beyond that of the operators
+counts, such as the conversion of a list to a tensor.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from joulediff.diagnosis.comparison import Comparison
@@ -17,11 +19,14 @@ from joulediff.diagnosis.evidence.host.host_stacks import (
     stacks_of_both,
     time_of,
 )
+from joulediff.frameworks.framework import library_packages
 from joulediff.model.pair import Pair, SideName, other_side, pair_from
-from joulediff.model.run import Run
+from joulediff.model.run import Frame, Run
 
 Callee = tuple[str, str] | None
-"""File and name of a function of a library; None for the user's own code."""
+"""File and name of a function of a library; None for the user's own code, and for the host's part of operators."""
+Line = tuple[str, int]
+"""File and number of a line."""
 
 
 def find_slower_calls(comparison: Comparison, expensive: SideName) -> tuple[HostLine, ...]:
@@ -30,8 +35,9 @@ def find_slower_calls(comparison: Comparison, expensive: SideName) -> tuple[Host
     stacks = stacks_of_both(runs)
     if stacks is None:
         return ()
+    launch_s = _launch_s(runs.b, stacks.b)
     search = LineSearch(runs.a, runs.b, slower_factor(*stacks), expensive, lines_with_operators(runs.a))
-    mine, others = (_by_callee(run, each) for run, each in zip(runs, stacks, strict=True))
+    mine, others = (_by_callee(run, each, launch_s) for run, each in zip(runs, stacks, strict=True))
     found = []
     for callee, calls in mine.items():
         theirs = others.get(callee, [])
@@ -41,19 +47,72 @@ def find_slower_calls(comparison: Comparison, expensive: SideName) -> tuple[Host
     return tuple(sorted(found, key=lambda line: -line.excess_s))
 
 
-def _by_callee(run: Run, stacks: list[Stack]) -> dict[Callee, list[Stack]]:
+def _by_callee(run: Run, stacks: Sequence[Stack], launch_s: float) -> dict[Callee, list[Stack]]:
     """Return samples of the host alone by the function that the user's innermost line calls."""
-    with_operators = lines_with_operators(run)
+    ops, times_s = _ops_by_line(run), _time_by_line(stacks)
     found: dict[Callee, list[Stack]] = {}
     for stack in stacks:
-        if not stack.own or stack.is_gc or (stack.own[-1].file, stack.own[-1].line) in with_operators:
+        if not stack.own or stack.is_gc:
             continue
+        line = _line(stack.own[-1])
         callee = None if stack.callee is None else (stack.callee.file, stack.callee.function)
-        found.setdefault(callee, []).append(replace(stack, own=stack.own[-1:]))
+        innermost = replace(stack, own=stack.own[-1:])
+        if line in ops and _is_framework(stack.callee):
+            share = 1 - min(1.0, _expected_s(run, ops[line], launch_s) / times_s[line]) if times_s[line] > 0 else 0.0
+            callee, innermost = None, _part(innermost, share)
+        if innermost.count:
+            found.setdefault(callee, []).append(innermost)
     return found
 
 
-def _to_line(search: LineSearch, calls: list[Stack], theirs: list[Stack]) -> HostLine:
+def _is_framework(callee: Frame | None) -> bool:
+    """Return whether the user's line calls a framework: functions of C have no frame."""
+    return callee is None or callee.owner in library_packages()
+
+
+def _part(stack: Stack, share: float) -> Stack:
+    """Return a share of the time of samples, with the noise of all of it."""
+    return replace(stack, time_s=share * stack.time_s, wait_s=share * stack.wait_s, count=round(share**2 * stack.count))
+
+
+def _launch_s(run: Run, stacks: Sequence[Stack]) -> float:
+    """Return the host's time for each operator beyond the operator itself, in the lines that run operators."""
+    ops, times_s = _ops_by_line(run), _time_by_line(stacks)
+    count = sum(map(len, ops.values()))
+    extra_s = sum(max(0.0, times_s.get(line, 0.0) - _expected_s(run, each, 0.0)) for line, each in ops.items())
+    return extra_s / count if count else 0.0
+
+
+def _expected_s(run: Run, ops: Sequence[int], launch_s: float) -> float:
+    """Return the time that a line takes for its operators: to launch them, and to run those of the host."""
+    kernels = (run.kernels[at] for op in ops for at in run.index.kernels[op])
+    return len(ops) * launch_s + sum(kernel.duration_s for kernel in kernels if kernel.kind == "cpu")
+
+
+def _ops_by_line(run: Run) -> dict[Line, list[int]]:
+    """Return operators by the user's innermost line on the way to them."""
+    found: dict[Line, list[int]] = {}
+    for number, ops in run.index.ops_by_frame.items():
+        own = [frame for frame in run.index.path_to(number) if frame.owner is None]
+        if own:
+            found.setdefault(_line(own[-1]), []).extend(ops)
+    return found
+
+
+def _time_by_line(stacks: Sequence[Stack]) -> dict[Line, float]:
+    found: dict[Line, float] = {}
+    for stack in stacks:
+        if stack.own and _is_framework(stack.callee):
+            line = _line(stack.own[-1])
+            found[line] = found.get(line, 0.0) + stack.time_s
+    return found
+
+
+def _line(frame: Frame) -> Line:
+    return frame.file, frame.line
+
+
+def _to_line(search: LineSearch, calls: Sequence[Stack], theirs: Sequence[Stack]) -> HostLine:
     """Return the line of the function with most of the calls, with the time of all calls on both sides."""
     functions: dict[tuple[str, str], list[Stack]] = {}
     for stack in calls:
@@ -62,4 +121,4 @@ def _to_line(search: LineSearch, calls: list[Stack], theirs: list[Stack]) -> Hos
     mine_s, other_s = time_of(calls), time_of(theirs)
     times_s = pair_from(search.expensive, mine_s, other_s)
     share = line.share * (mine_s - other_s) / line.excess_s
-    return replace(line, seconds_a=times_s.a, seconds_b=times_s.b, share=share)
+    return replace(line, seconds_a=times_s.a, seconds_b=times_s.b, share=share, runs_operators=False)
