@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 
 from joulediff.diagnosis.comparison import costliest, ops_of, to_place
+from joulediff.diagnosis.evidence.arguments import find_arguments
 from joulediff.diagnosis.evidence.calls.extra_call import as_called, find_extra_call
 from joulediff.diagnosis.evidence.calls.source_calls import call_behind, calls_in
 from joulediff.diagnosis.lead import Change, Lead, Subject, make_cause
@@ -14,7 +15,7 @@ from joulediff.diagnosis.suggest import suggest_leaving_out, suggest_search, sug
 from joulediff.frameworks.framework import place_of, short_name
 from joulediff.matching.rows import is_view
 from joulediff.model.energy import joules_of
-from joulediff.model.pair import Pair, pair_from
+from joulediff.model.pair import Pair, SideName, other_side, pair_from
 from joulediff.model.place import Place
 from joulediff.model.run import Run, Setting
 
@@ -29,8 +30,37 @@ _DOES = {
 
 
 def find_redundancy(subject: Subject) -> list[Lead]:
-    """Return the region's own operator as redundant, if the cheap side runs nothing for it."""
-    return [_redundant(subject)] if subject.relation == "one_sided" else []
+    """Return the region's own operator as redundant, if the cheap side runs nothing for it.
+
+    If an operator like it has no counterpart on the cheap side either, the two make other tensors: arguments in which
+    they differ are the leads then.
+    """
+    if subject.relation != "one_sided":
+        return []
+    return _other_arguments(subject) or [_redundant(subject)]
+
+
+def _other_arguments(subject: Subject) -> list[Lead]:
+    op, side = subject.op(subject.expensive), subject.expensive
+    assert op is not None
+    mine, others = (_ops_alone(subject, each, op) for each in (side, subject.cheap))
+    if op not in mine or len(mine) != len(others):
+        return []
+    ops = pair_from(side, op, others[mine.index(op)])
+    region = replace(subject.region, a=(ops.a,), b=(ops.b,), kind="equal", basis="call")
+    return find_arguments(replace(subject, region=region, op_a=ops.a, op_b=ops.b))
+
+
+def _ops_alone(subject: Subject, side: SideName, like: int) -> list[int]:
+    """Return the operators of a side that have the name of one, and no such operator beside them, in order."""
+    comparison, name = subject.comparison, subject.comparison.run(subject.expensive).ops[like].name
+    found = []
+    for region in comparison.regions:
+        mine, others = (
+            [op for op in ops_of(region, x) if comparison.run(x).ops[op].name == name] for x in (side, other_side(side))
+        )
+        found += [] if others else mine
+    return sorted(found)
 
 
 def find_extra_inputs(subject: Subject) -> list[Lead]:
@@ -82,13 +112,8 @@ def _done_elsewhere(subject: Subject, op: int) -> int | None:
     run, other = subject.comparison.run(subject.expensive), subject.comparison.run(subject.cheap)
     if not run.index.kernels[op] or is_view(run, op):
         return None
-    found = [
-        each
-        for region in subject.comparison.regions
-        if not ops_of(region, subject.expensive)
-        for each in ops_of(region, subject.cheap)
-        if other.ops[each].name == run.ops[op].name and 0 < _elements(other, each) < _elements(run, op)
-    ]
+    elements = _elements(run, op)
+    found = [each for each in _ops_alone(subject, subject.cheap, op) if 0 < _elements(other, each) < elements]
     return costliest(subject.comparison, subject.cheap, found)
 
 
