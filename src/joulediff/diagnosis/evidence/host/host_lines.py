@@ -25,7 +25,7 @@ from joulediff.diagnosis.evidence.host.host_stacks import (
 )
 from joulediff.diagnosis.evidence.host.idle_device import Around
 from joulediff.diagnosis.lead import Lead, make_cause
-from joulediff.diagnosis.suggest import suggest_without_line
+from joulediff.diagnosis.suggest import suggest_less_work, suggest_without_line
 from joulediff.energy.host_time import GARBAGE_COLLECTION, function_name
 from joulediff.model.energy import Energy, scale
 from joulediff.model.pair import SIDES, Pair, SideName, other_side, pair_from
@@ -105,7 +105,18 @@ def host_line_lead(line: HostLine) -> Lead:
     )
     values: Pair[Setting] = pair_from(side, line.key, None)
     cause = make_cause("code", line.key, values, pair_from(side, line.place, line.other), (evidence,))
+    if _sets_result(line.place.text or ""):
+        return Lead("host", cause, (), suggest_less_work(cause, side))
     return Lead("host" if line.is_wait else "redundant", cause, (), suggest_without_line(cause, side))
+
+
+def _sets_result(text: str) -> bool:
+    """Return whether a line is a statement that assigns or returns what it computes."""
+    try:
+        body = ast.parse(text).body
+    except (SyntaxError, ValueError):
+        return False
+    return len(body) == 1 and isinstance(body[0], ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Return)
 
 
 def line_energies(comparison: Comparison, line: HostLine, around: Around | None, part: float) -> Pair[Energy | None]:

@@ -1,8 +1,8 @@
 """Evidence: the host of one side takes longer in a function of a library that both call, or in its own Python code.
 
 Programs that are written differently have no lines in common, so samples are compared by what the innermost line of
-the user's calls, wherever that line is. Of a line that runs operators, only the time beyond that of the operators
-counts, such as the conversion of a list to a tensor.
+the user's calls, wherever that line is. Lines that run operators are left to the evidence on operators, unless these
+only make tensors: then the time beyond them counts, such as that to convert a list to a tensor.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from joulediff.diagnosis.comparison import Comparison
+from joulediff.diagnosis.comparison import Comparison, to_place
 from joulediff.diagnosis.evidence.host.host_lines import HostLine, LineSearch
 from joulediff.diagnosis.evidence.host.host_stacks import (
     Stack,
@@ -19,8 +19,10 @@ from joulediff.diagnosis.evidence.host.host_stacks import (
     stacks_of_both,
     time_of,
 )
-from joulediff.frameworks.framework import library_packages
+from joulediff.frameworks.framework import is_copy, library_packages
+from joulediff.matching.rows import is_view
 from joulediff.model.pair import Pair, SideName, other_side, pair_from
+from joulediff.model.place import Place
 from joulediff.model.run import Frame, Run
 
 Callee = tuple[str, str] | None
@@ -43,7 +45,8 @@ def find_slower_calls(comparison: Comparison, expensive: SideName) -> tuple[Host
         theirs = others.get(callee, [])
         # A function that only this side calls may do what the other one does in its way.
         if (theirs or callee is None) and search.is_more(calls, theirs):
-            found.append(_to_line(search, calls, theirs))
+            line = _to_line(search, calls, theirs)
+            found.append(line if callee is None else replace(line, other=_chief_place(runs.b, theirs)))
     return tuple(sorted(found, key=lambda line: -line.excess_s))
 
 
@@ -58,11 +61,20 @@ def _by_callee(run: Run, stacks: Sequence[Stack], launch_s: float) -> dict[Calle
         callee = None if stack.callee is None else (stack.callee.file, stack.callee.function)
         innermost = replace(stack, own=stack.own[-1:])
         if line in ops and _is_framework(stack.callee):
+            if not all(_only_makes(run, op) for op in ops[line]):
+                continue
             share = 1 - min(1.0, _expected_s(run, ops[line], launch_s) / times_s[line]) if times_s[line] > 0 else 0.0
             callee, innermost = None, _part(innermost, share)
         if innermost.count:
             found.setdefault(callee, []).append(innermost)
     return found
+
+
+def _only_makes(run: Run, op: int) -> bool:
+    """Return whether an operator computes nothing: it makes, copies or views a tensor."""
+    found = run.ops[op]
+    is_given = not found.writes and set(found.outputs) <= set(found.inputs)
+    return is_given or not found.inputs or is_view(run, op) or is_copy(found.name)
 
 
 def _is_framework(callee: Frame | None) -> bool:
@@ -110,6 +122,11 @@ def _time_by_line(stacks: Sequence[Stack]) -> dict[Line, float]:
 
 def _line(frame: Frame) -> Line:
     return frame.file, frame.line
+
+
+def _chief_place(run: Run, calls: Sequence[Stack]) -> Place | None:
+    """Return the line with most of the time of a function's calls."""
+    return to_place(run, max(calls, key=lambda stack: stack.time_s).own[0])
 
 
 def _to_line(search: LineSearch, calls: Sequence[Stack], theirs: Sequence[Stack]) -> HostLine:
