@@ -10,7 +10,9 @@ import pytest
 from diagnosis_builders import comparison_of
 from host_builders import host_run
 from joulediff.diagnosis.evidence.host.host_lines import HostLine, find_host_lines
+from joulediff.diagnosis.evidence.host.host_stacks import longest_line, stacks_of_both
 from joulediff.diagnosis.evidence.host.slower_calls import find_slower_calls
+from joulediff.model.pair import Pair
 from joulediff.model.run import Run
 
 SAMPLE = ("random.py", "Random.sample")
@@ -105,3 +107,15 @@ def test_of_a_line_that_makes_tensors_the_time_beyond_its_operators_counts() -> 
 def test_lines_that_compute_are_left_to_the_evidence_on_operators() -> None:
     computing = with_operators(host_run(CLASSES, {(TOP, DRAWN): 7.0}), DRAWN)
     assert found(computing, with_operators(host_run(FUNCTIONS, {(OTHER_TOP,): 1.0}), OTHER_TOP)) == ()
+
+
+def test_the_line_with_the_most_time_beyond_its_operators() -> None:
+    """Six of seven milliseconds are those of an operator that the host runs itself."""
+    run = with_operators(host_run(CLASSES, {("return learn(batch)",): 7.0, (TOP, DRAWN): 2.0}), "return learn(batch)")
+    kernels = tuple(replace(kernel, kind="cpu", duration_s=6e-3) for kernel in run.kernels[:1])
+    for kernels_of_run, text in ((kernels, DRAWN), ((), "return learn(batch)")):
+        changed = replace(run, kernels=kernels_of_run)
+        stacks = stacks_of_both(Pair(changed, changed))
+        assert stacks is not None
+        found = longest_line(changed, stacks.a)
+        assert found is not None and changed.line_text(found.file, found.line) == text

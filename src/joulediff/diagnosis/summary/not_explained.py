@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from joulediff.diagnosis.comparison import Comparison, function_of, ops_of, to_place
 from joulediff.diagnosis.draft import Draft, Investigation
 from joulediff.diagnosis.evidence.host.busy_wait import is_cpu_counted
+from joulediff.diagnosis.evidence.host.host_stacks import longest_line, stacks_of_both
 from joulediff.diagnosis.evidence.host.idle_device import LEAST_OPS
 from joulediff.diagnosis.significance import RowComparison
 from joulediff.frameworks.framework import place_of, short_name
@@ -147,8 +148,14 @@ def _launches(rows: Sequence[RowComparison], rest: Energy) -> RowComparison | No
 
 
 def _places(comparison: Comparison, side: SideName, row: Row, compared: RowComparison | None) -> Iterator[Place]:
-    """Yield the narrowest function of a row's operators, or else of all operators of the step."""
+    """Yield the narrowest function of a row's operators, the line of the host, or the function of all operators."""
     run = comparison.run(side)
+    stacks = stacks_of_both(Pair(comparison.a, comparison.b)) if row.kind == "host" else None
+    line = None if stacks is None else longest_line(run, stacks.of(side))
+    place = None if line is None else to_place(run, line)
+    if place is not None:
+        yield place
+        return
     if compared is not None:
         ops = [op for region in compared.members for op in ops_of(region, side)]
     elif row.kind == "waits":

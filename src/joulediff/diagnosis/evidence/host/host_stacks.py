@@ -7,9 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from joulediff.energy.host_time import split_path
+from joulediff.frameworks.framework import library_packages
 from joulediff.model.pair import Pair
 from joulediff.model.run import Frame, HostSample, Run
 
+Line = tuple[str, int]
+"""File and number of a line."""
 # A process in which all lines are slower, up to this factor, ran on a slower or a shared core.
 MAX_SLOWER = 1.3
 # Beside the line that waits longest, a thread that has its core to itself runs for at least this share of the time.
@@ -28,6 +31,11 @@ class Stack:
     time_s: float
     wait_s: float
     count: int
+
+    @property
+    def calls_framework(self) -> bool:
+        """Whether the user's line calls a framework: functions of C have no frame."""
+        return self.callee is None or self.callee.owner in library_packages()
 
 
 def stacks_of_both(runs: Pair[Run]) -> Pair[list[Stack]] | None:
@@ -102,3 +110,61 @@ def lines_with_operators(run: Run) -> frozenset[tuple[str, int]]:
             seen.add(at)
             at = run.frames[at].parent
     return frozenset((run.frames[at].file, run.frames[at].line) for at in seen)
+
+
+def shares_beyond_operators(run: Run, stacks: Sequence[Stack], launch_s: float = 0.0) -> dict[Line, float]:
+    """Return which share of the time of each line that runs operators is not theirs: to launch them, or to run them."""
+    times_s = _time_by_line(stacks)
+    return {
+        line: 1 - min(1.0, _operators_s(run, ops, launch_s) / times_s[line])
+        for line, ops in ops_by_line(run).items()
+        if times_s.get(line, 0.0) > 0
+    }
+
+
+def launch_time_s(run: Run, stacks: Sequence[Stack]) -> float:
+    """Return the host's time for each operator beyond the operator itself, in the lines that run operators."""
+    ops, times_s = ops_by_line(run), _time_by_line(stacks)
+    count = sum(map(len, ops.values()))
+    extra_s = sum(max(0.0, times_s.get(line, 0.0) - _operators_s(run, each, 0.0)) for line, each in ops.items())
+    return extra_s / count if count else 0.0
+
+
+def _operators_s(run: Run, ops: Sequence[int], launch_s: float) -> float:
+    kernels = (run.kernels[at] for op in ops for at in run.index.kernels[op])
+    return len(ops) * launch_s + sum(kernel.duration_s for kernel in kernels if kernel.kind == "cpu")
+
+
+def ops_by_line(run: Run) -> dict[Line, list[int]]:
+    """Return operators by the user's innermost line on the way to them."""
+    found: dict[Line, list[int]] = {}
+    for number, ops in run.index.ops_by_frame.items():
+        own = [frame for frame in run.index.path_to(number) if frame.owner is None]
+        if own:
+            found.setdefault(line_of(own[-1]), []).extend(ops)
+    return found
+
+
+def _time_by_line(stacks: Sequence[Stack]) -> dict[Line, float]:
+    """Return the time in each of the user's innermost lines, and in the framework that it calls."""
+    found: dict[Line, float] = {}
+    for stack in stacks:
+        if stack.own and stack.calls_framework:
+            line = line_of(stack.own[-1])
+            found[line] = found.get(line, 0.0) + stack.time_s
+    return found
+
+
+def line_of(frame: Frame) -> Line:
+    """Return the line of a frame."""
+    return frame.file, frame.line
+
+
+def longest_line(run: Run, stacks: Sequence[Stack]) -> Frame | None:
+    """Return the user's line in which the host spends the most time beyond operators; None without one."""
+    shares, times_s = shares_beyond_operators(run, stacks), dict[Frame, float]()
+    for stack in stacks:
+        if stack.own:
+            share = shares.get(line_of(stack.own[-1]), 1.0) if stack.calls_framework else 1.0
+            times_s[stack.own[-1]] = times_s.get(stack.own[-1], 0.0) + share * stack.time_s
+    return max(times_s, key=lambda frame: times_s[frame], default=None)

@@ -14,21 +14,23 @@ from joulediff.diagnosis.comparison import Comparison, to_place
 from joulediff.diagnosis.evidence.host.host_lines import HostLine, LineSearch
 from joulediff.diagnosis.evidence.host.host_stacks import (
     Stack,
+    launch_time_s,
+    line_of,
     lines_with_operators,
+    ops_by_line,
+    shares_beyond_operators,
     slower_factor,
     stacks_of_both,
     time_of,
 )
-from joulediff.frameworks.framework import is_copy, library_packages
+from joulediff.frameworks.framework import is_copy
 from joulediff.matching.rows import is_view
 from joulediff.model.pair import Pair, SideName, other_side, pair_from
 from joulediff.model.place import Place
-from joulediff.model.run import Frame, Run
+from joulediff.model.run import Run
 
 Callee = tuple[str, str] | None
 """File and name of a function of a library; None for the user's own code, and for the host's part of operators."""
-Line = tuple[str, int]
-"""File and number of a line."""
 
 
 def find_slower_calls(comparison: Comparison, expensive: SideName) -> tuple[HostLine, ...]:
@@ -37,7 +39,7 @@ def find_slower_calls(comparison: Comparison, expensive: SideName) -> tuple[Host
     stacks = stacks_of_both(runs)
     if stacks is None:
         return ()
-    launch_s = _launch_s(runs.b, stacks.b)
+    launch_s = launch_time_s(runs.b, stacks.b)
     search = LineSearch(runs.a, runs.b, slower_factor(*stacks), expensive, lines_with_operators(runs.a))
     mine, others = (_by_callee(run, each, launch_s) for run, each in zip(runs, stacks, strict=True))
     found = []
@@ -52,19 +54,18 @@ def find_slower_calls(comparison: Comparison, expensive: SideName) -> tuple[Host
 
 def _by_callee(run: Run, stacks: Sequence[Stack], launch_s: float) -> dict[Callee, list[Stack]]:
     """Return samples of the host alone by the function that the user's innermost line calls."""
-    ops, times_s = _ops_by_line(run), _time_by_line(stacks)
+    ops, shares = ops_by_line(run), shares_beyond_operators(run, stacks, launch_s)
     found: dict[Callee, list[Stack]] = {}
     for stack in stacks:
         if not stack.own or stack.is_gc:
             continue
-        line = _line(stack.own[-1])
+        line = line_of(stack.own[-1])
         callee = None if stack.callee is None else (stack.callee.file, stack.callee.function)
         innermost = replace(stack, own=stack.own[-1:])
-        if line in ops and _is_framework(stack.callee):
+        if line in ops and stack.calls_framework:
             if not all(_only_makes(run, op) for op in ops[line]):
                 continue
-            share = 1 - min(1.0, _expected_s(run, ops[line], launch_s) / times_s[line]) if times_s[line] > 0 else 0.0
-            callee, innermost = None, _part(innermost, share)
+            callee, innermost = None, _part(innermost, shares[line])
         if innermost.count:
             found.setdefault(callee, []).append(innermost)
     return found
@@ -77,51 +78,9 @@ def _only_makes(run: Run, op: int) -> bool:
     return is_given or not found.inputs or is_view(run, op) or is_copy(found.name)
 
 
-def _is_framework(callee: Frame | None) -> bool:
-    """Return whether the user's line calls a framework: functions of C have no frame."""
-    return callee is None or callee.owner in library_packages()
-
-
 def _part(stack: Stack, share: float) -> Stack:
     """Return a share of the time of samples, with the noise of all of it."""
     return replace(stack, time_s=share * stack.time_s, wait_s=share * stack.wait_s, count=round(share**2 * stack.count))
-
-
-def _launch_s(run: Run, stacks: Sequence[Stack]) -> float:
-    """Return the host's time for each operator beyond the operator itself, in the lines that run operators."""
-    ops, times_s = _ops_by_line(run), _time_by_line(stacks)
-    count = sum(map(len, ops.values()))
-    extra_s = sum(max(0.0, times_s.get(line, 0.0) - _expected_s(run, each, 0.0)) for line, each in ops.items())
-    return extra_s / count if count else 0.0
-
-
-def _expected_s(run: Run, ops: Sequence[int], launch_s: float) -> float:
-    """Return the time that a line takes for its operators: to launch them, and to run those of the host."""
-    kernels = (run.kernels[at] for op in ops for at in run.index.kernels[op])
-    return len(ops) * launch_s + sum(kernel.duration_s for kernel in kernels if kernel.kind == "cpu")
-
-
-def _ops_by_line(run: Run) -> dict[Line, list[int]]:
-    """Return operators by the user's innermost line on the way to them."""
-    found: dict[Line, list[int]] = {}
-    for number, ops in run.index.ops_by_frame.items():
-        own = [frame for frame in run.index.path_to(number) if frame.owner is None]
-        if own:
-            found.setdefault(_line(own[-1]), []).extend(ops)
-    return found
-
-
-def _time_by_line(stacks: Sequence[Stack]) -> dict[Line, float]:
-    found: dict[Line, float] = {}
-    for stack in stacks:
-        if stack.own and _is_framework(stack.callee):
-            line = _line(stack.own[-1])
-            found[line] = found.get(line, 0.0) + stack.time_s
-    return found
-
-
-def _line(frame: Frame) -> Line:
-    return frame.file, frame.line
 
 
 def _chief_place(run: Run, calls: Sequence[Stack]) -> Place | None:
