@@ -38,7 +38,19 @@ STEP_S = 10e-3
 # A joule of work takes so long, unless a test says otherwise.
 SECONDS_A_JOULE = 1e-4
 # Operators that run no kernel.
-VIEWS = ("view", "t", "transpose", "permute", "expand", "unsqueeze", "slice", "select", "_unsafe_view", "detach")
+VIEWS = (
+    "view",
+    "t",
+    "unfold",
+    "transpose",
+    "permute",
+    "expand",
+    "unsqueeze",
+    "slice",
+    "select",
+    "_unsafe_view",
+    "detach",
+)
 
 Step = Callable[[], Any]
 Cost = Callable[[Op], float | None]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
+import numpy as np
 import pytest
 
 from diagnosis_builders import comparison_of, costs, draw, first_rows, record, region_of
-from invented import Tensor, cat, tanh
+from invented import Tensor, call, cat, tanh
 from joulediff.diagnosis.evidence.copies import find_copies
 from joulediff.diagnosis.lead import Lead, make_subject
 
@@ -33,6 +35,32 @@ def beside_another() -> Tensor:
     return first_rows(tanh(tanh(cat([X, OTHER])) @ W), 16)
 
 
+def rows(begin: int, end: int) -> Tensor:
+    return call("slice", X.array[begin:end], X, begin, end, is_view=True)
+
+
+def overlapping() -> Tensor:
+    windows = cat([rows(0, 8), rows(4, 12), rows(8, 16)])
+    return first_rows(tanh(tanh(windows) @ W), 8)
+
+
+def beside_each_other() -> Tensor:
+    windows = cat([rows(0, 8), rows(8, 16)])
+    return first_rows(tanh(tanh(windows) @ W), 8)
+
+
+def unfolded() -> Tensor:
+    view = np.lib.stride_tricks.sliding_window_view(X.array, 8, axis=0)[::4]
+    unfold = partial(call, "unfold", is_view=True)
+    windows = unfold(view, X, 0, 8, 4)
+    joined = call("clone", np.ascontiguousarray(windows.array.swapaxes(1, 2)).reshape(24, 32), windows)
+    return first_rows(tanh(tanh(joined) @ W), 8)
+
+
+def in_eight_rows() -> Tensor:
+    return first_rows(once(), 8)
+
+
 def copies_of(a: Callable[[], Tensor], b: Callable[[], Tensor], op: str = "mm") -> list[Lead]:
     comparison = comparison_of(record(a, costs({})), record(b, costs({})))
     return find_copies(make_subject(comparison, region_of(comparison, op), "a"))
@@ -51,6 +79,19 @@ def test_work_on_copies_is_named_by_the_call_that_makes_them(step: Callable[[], 
     assert lead.cause.evidence[0] == f"{key} makes {times} copies of a tensor, and mm works on each of them"
     assert lead.cause.evidence[1] == f"mm makes {16 * times}×8 in A and 16×8 in B"
     assert f"it is done on {times} copies" in lead.suggestion
+
+
+@pytest.mark.parametrize(("step", "key"), [(overlapping, "cat"), (unfolded, "unfold")])
+def test_work_on_windows_that_overlap_is_named_by_the_call_that_makes_them(
+    step: Callable[[], Tensor], key: str
+) -> None:
+    (lead,) = copies_of(step, in_eight_rows)
+    assert (lead.kind, lead.cause.key, lead.cause.value_a) == ("redundant", key, "1.5 copies on average")
+    assert lead.cause.evidence[1] == "mm makes 24×8 in A and 16×8 in B"
+
+
+def test_windows_that_do_not_overlap_are_no_copies() -> None:
+    assert copies_of(beside_each_other, in_eight_rows) == []
 
 
 def test_a_view_that_the_line_does_not_ask_for_is_no_lead() -> None:

@@ -119,10 +119,10 @@ def suggest_size(cause: Cause, expensive: SideName, *, unit: int | None) -> str:
     return f"Make {cause.key} {_say(other)} instead of {_say(mine)}{where}: the outputs do not need the rest."
 
 
-def suggest_fewer_copies(cause: Cause, expensive: SideName, *, times: int) -> str:
+def suggest_fewer_copies(cause: Cause, expensive: SideName, *, copies: str) -> str:
     """Return that work is done before a tensor is repeated."""
     where = _where(cause.locations.of(expensive))
-    return f"Do the work once, before {_call(cause.key)} repeats the tensor{where}: now it is done on {times} copies."
+    return f"Do the work once, before {_call(cause.key)} repeats the tensor{where}: now it is done on {copies}."
 
 
 def suggest_keeping(cause: Cause, expensive: SideName) -> str:
