@@ -146,24 +146,34 @@ def _read(path: Path) -> str | None:
 
 
 def make_part(pairs: Sequence[Any], runs: Sequence[Run]) -> str:
-    """Return the part of the README: the scores in a sentence."""
-    told = []
-    for run in runs:
-        score = unseen.score(run.records)
-        if score.ran:
-            left = _count_left(pairs, run)
-            more = f"; {count_text(left, 'pair')} not run yet" if left else ""
-            false = f"{score.false_confirmed} confirmed findings that are false{more}"
-            told.append(
-                f"{score.right} of {score.ran} ({_share(score.right, score.ran)}; {run.title}; the cause itself "
-                f"confirmed in {score.cause_confirmed}; {false})"
-            )
-    text = (
-        f"{len(pairs)} more pairs were written before anyone tried them; the first run is on unseen programs, the "
-        "final one after corrections. Right at the first finding: "
+    """Return the part of the README: the scores in sentences."""
+    first = [run for run in runs if run.name.startswith(FIRST) and run.pairs]
+    others = [run for run in runs if run.pairs and run not in first]
+    text = f"{len(pairs)} more pairs were written before anyone tried them, in {count_text(len(first), 'set')}. "
+    if first:
+        text += "At the first run of a set, on programs unseen until then, the first finding is right in "
+        text += f"{_each_right(first)}. "
+    if others:
+        text += f"After corrections: {'; '.join(_final_text(pairs, run) for run in others)}. "
+    return textwrap.fill(f"{text}[Every pair](docs/unseen.md).", 120, break_long_words=False, break_on_hyphens=False)
+
+
+def _each_right(first: Sequence[Run]) -> str:
+    scores = [unseen.score(run.records) for run in first]
+    *before, last = [f"{score.right} of {score.ran}" for score in scores]
+    each = f"{', '.join(before)} and {last}" if before else last
+    every = f"{sum(score.right for score in scores)} of {sum(score.ran for score in scores)} in all"
+    false = count_text(sum(score.false_confirmed for score in scores), "confirmed finding")
+    return f"{each} ({every}, and {false} false)"
+
+
+def _final_text(pairs: Sequence[Any], run: Run) -> str:
+    score, left = unseen.score(run.records), _count_left(pairs, run)
+    more = f", {count_text(left, 'pair')} not run yet" if left else ""
+    return (
+        f"{score.right} of {score.ran} ({_share(score.right, score.ran)}; {run.title}), the cause itself confirmed in "
+        f"{score.cause_confirmed}, {count_text(score.false_confirmed, 'confirmed finding')} false{more}"
     )
-    text += f"{'; '.join(told) or 'not run yet'}. [Every pair](docs/unseen.md)."
-    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def _count_left(pairs: Sequence[Any], run: Run) -> int:

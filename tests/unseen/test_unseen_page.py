@@ -87,7 +87,9 @@ def test_the_page_has_scores_and_pairs(project: Path) -> None:
 def test_the_readme_has_the_scores_of_each_run(project: Path) -> None:
     maker.main([], project)
     text = " ".join((project / "README.md").read_text(encoding="utf-8").split())
-    assert "0 of 2 (0 %; first run, CPU; " in text and "1 of 2 (50 %; final run, H200; " in text
+    assert "in 1 set. At the first run of a set" in text
+    assert "the first finding is right in 0 of 2 (0 of 2 in all, and 1 confirmed finding false). " in text
+    assert "1 of 2 (50 %; final run, H200), the cause itself confirmed in 1, 0 confirmed findings false. " in text
     assert " old " not in text and text.endswith(" after")
 
 
@@ -95,7 +97,7 @@ def test_pairs_that_were_not_run_are_counted(project: Path) -> None:
     (project / maker.RESULTS / "final-h200.json").write_text(line(PAIRS[0], device="cpu"))
     maker.main([], project)
     assert "| 1, 1 not run yet | 1 (100 %) |" in (project / maker.PAGE).read_text(encoding="utf-8")
-    assert "1 pair not run yet)" in " ".join((project / "README.md").read_text(encoding="utf-8").split())
+    assert ", 1 pair not run yet. " in " ".join((project / "README.md").read_text(encoding="utf-8").split())
 
 
 def test_a_check_writes_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
