@@ -21,6 +21,7 @@ from joulediff.model.run import Run, Wait
 from run_builders import energy, measurement
 
 X, W = draw(16, 32), draw(32, 32, seed=1)
+OTHER = draw(16, 32, seed=2)
 REST_W = 100.0
 # What the operators of a solver cost more than the other one's.
 OWN_J = 0.9 - 0.2
@@ -284,3 +285,27 @@ def test_a_row_that_is_a_finding_anyway_takes_the_energy_around_it() -> None:
     found = only(a, b)
     own_j = 8 * 0.4 - 0.8
     assert found.cost.delta_j == pytest.approx(own_j + 3.0, rel=0.1)
+
+
+def test_work_that_one_side_repeats_takes_the_energy_to_launch_it() -> None:
+    """The tables are computed for each layer and for all of them: the other times have no counterpart."""
+
+    def layers(tables: Callable[[], Tensor]) -> Tensor:
+        x = X
+        for _ in range(4):
+            x = tanh(x @ W) * tables()
+        return x
+
+    def compute() -> Tensor:
+        return exp(tanh(exp(tanh(OTHER))))
+
+    kept: list[Tensor] = []
+
+    def keep() -> Tensor:
+        if not kept:
+            kept.append(compute())
+        return kept[0]
+
+    found = only(run_of(lambda: layers(compute), step_s=40e-3, each_j=0.3), run_of(lambda: layers(keep), step_s=10e-3))
+    assert found.cause.type == "repetition"
+    assert any("more operators are more work for the host" in text for text in found.cause.evidence)

@@ -11,7 +11,14 @@ from joulediff.diagnosis.diagnose_rows import diagnose_row
 from joulediff.diagnosis.draft import Draft, Investigation
 from joulediff.diagnosis.evidence.host.busy_wait import find_busy_wait
 from joulediff.diagnosis.evidence.host.host_lines import HostLine, find_host_lines
-from joulediff.diagnosis.evidence.host.idle_device import Around, Waits, find_around, find_launches, find_waits
+from joulediff.diagnosis.evidence.host.idle_device import (
+    LEAST_OPS,
+    Around,
+    Waits,
+    find_around,
+    find_launches,
+    find_waits,
+)
 from joulediff.diagnosis.evidence.host.library_work import find_library_work
 from joulediff.diagnosis.evidence.host.slower_calls import find_slower_calls
 from joulediff.diagnosis.trials.run_trials import run_trials
@@ -24,6 +31,7 @@ MAX_LINES = 3
 _LEAST_OF_TIME = 0.3
 # Rows that explain this share of the difference leave nothing to lines of the host.
 _EXPLAINED_SHARE = 0.7
+_MORE_WORK = "more operators are more work for the host"
 # Lines that both programs have say most. Programs that are written differently have few of them.
 _EVIDENCE: tuple[Callable[[Comparison, SideName], tuple[HostLine, ...]], ...] = (
     find_host_lines,
@@ -135,7 +143,11 @@ def _ops_of(draft: Draft, around: Around) -> set[int]:
 
 
 def _explain_launches(work: Investigation, around: Around) -> None:
-    """Explain the energy by the row with most of the extra operators, tried at the pace of the host."""
+    """Explain the energy by the draft, or else the row, with most of the extra operators, tried at the host's pace."""
+    place = _draft_with_launches(work, around)
+    if place is not None:
+        _add_around(work, place, around, _MORE_WORK)
+        return
     at = find_launches(work.comparison, work.rows, around)
     if at is None:
         return
@@ -149,7 +161,22 @@ def _explain_launches(work: Investigation, around: Around) -> None:
             return
         place = len(work.drafts)
         work.drafts.append(draft)
-    _add_around(work, place, around, "more operators are more work for the host")
+    _add_around(work, place, around, _MORE_WORK)
+
+
+def _draft_with_launches(work: Investigation, around: Around) -> int | None:
+    """Return the place of the draft with most of the expensive side's extra operators; None without such a draft."""
+    comparison, mine, other = work.comparison, around.expensive, other_side(around.expensive)
+    total = len(comparison.run(mine).ops) - len(comparison.run(other).ops)
+    extra = {
+        place: sum(
+            len(ops_of(comparison.by_id[at], mine)) - len(ops_of(comparison.by_id[at], other)) for at in draft.regions
+        )
+        for place, draft in enumerate(work.drafts)
+        if draft.expensive == mine
+    }
+    place = max(extra, key=lambda each: extra[each], default=None)
+    return place if place is not None and total >= LEAST_OPS and extra[place] >= total / 2 else None
 
 
 def _add_around(work: Investigation, place: int, around: Around, why: str) -> None:
