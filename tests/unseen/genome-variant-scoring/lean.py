@@ -1,0 +1,93 @@
+"""Scores single-nucleotide variants with an autoregressive model of DNA."""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+LARGE = DEVICE == "cuda"
+
+BASES = 5
+CONTEXT = 4096 if LARGE else 1536
+DIM = 512 if LARGE else 64
+HEADS = 8 if LARGE else 2
+LAYERS = 6 if LARGE else 2
+VARIANTS = 4 if LARGE else 1
+
+
+class Attention(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(dim, 3 * dim, bias=False)
+        self.proj = nn.Linear(dim, dim, bias=False)
+
+    def forward(self, x):
+        batch, length, dim = x.shape
+        qkv = self.qkv(x).view(batch, length, 3, self.heads, dim // self.heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.proj(y.transpose(1, 2).reshape(batch, length, dim))
+
+
+class Block(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.norm1 = nn.LayerNorm(dim)
+        self.attn = Attention(dim, heads)
+        self.norm2 = nn.LayerNorm(dim)
+        self.up = nn.Linear(dim, 2 * dim)
+        self.down = nn.Linear(2 * dim, dim)
+
+    def forward(self, x):
+        x = x + self.attn(self.norm1(x))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class GenomeModel(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(BASES, DIM)
+        self.position = nn.Embedding(CONTEXT, DIM)
+        self.blocks = nn.ModuleList([Block(DIM, HEADS) for _ in range(LAYERS)])
+        self.norm = nn.LayerNorm(DIM)
+        self.head = nn.Linear(DIM, BASES, bias=False)
+
+    def forward(self, tokens):
+        x = self.embed(tokens) + self.position.weight[: tokens.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+def log_likelihood(model, tokens):
+    logp = model(tokens[:, :-1]).log_softmax(-1)
+    picked = logp.gather(-1, tokens[:, 1:].unsqueeze(-1)).squeeze(-1)
+    return picked.sum(-1)
+
+
+def mutate(reference, positions, alternates):
+    tokens = reference.repeat(len(positions), 1)
+    rows = torch.arange(len(positions), device=tokens.device)
+    tokens[rows, positions] = alternates
+    return tokens
+
+
+def build():
+    torch.manual_seed(0)
+    model = GenomeModel()
+    reference = torch.randint(0, 4, (1, CONTEXT))
+    positions = torch.randint(CONTEXT // 4, 3 * CONTEXT // 4, (VARIANTS,))
+    alternates = (reference[0, positions] + 1) % 4
+    model = model.to(DEVICE).eval()
+    reference = reference.to(DEVICE)
+    positions = positions.to(DEVICE)
+    alternates = alternates.to(DEVICE)
+
+    @torch.no_grad()
+    def step():
+        variants = mutate(reference, positions, alternates)
+        scores = log_likelihood(model, torch.cat([reference, variants]))
+        return scores, scores / CONTEXT
+
+    return step

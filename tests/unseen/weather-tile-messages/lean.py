@@ -1,0 +1,105 @@
+"""Rolls a small weather model forward and publishes regional tiles to subscribers."""
+
+import io
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+LARGE = DEVICE == "cuda"
+
+FIELDS = 8
+HEIGHT = 512 if LARGE else 192
+WIDTH = 1024 if LARGE else 256
+HIDDEN = 64 if LARGE else 16
+HOURS = 4 if LARGE else 2
+TILE = 24
+REGIONS = {
+    "alps": (40, 60),
+    "baltic": (10, 90),
+    "iberia": (62, 20),
+    "sahel": (110, 44),
+    "anatolia": (58, 120),
+    "nile": (90, 128),
+    "siberia": (8, 180),
+    "gobi": (50, 210),
+    "deccan": (112, 190),
+    "cape": (160, 70),
+}
+
+
+class Propagator(nn.Module):
+    """One hour of weather as a residual convolution, periodic in longitude."""
+
+    def __init__(self, fields, hidden):
+        super().__init__()
+        self.lift = nn.Conv2d(fields, hidden, 3)
+        self.mix = nn.Conv2d(hidden, hidden, 1)
+        self.drop = nn.Conv2d(hidden, fields, 1)
+
+    def forward(self, state):
+        x = F.pad(state, (1, 1, 0, 0), mode="circular")
+        x = F.pad(x, (0, 0, 1, 1), mode="replicate")
+        x = F.silu(self.lift(x))
+        x = F.silu(self.mix(x))
+        return state + 0.1 * self.drop(x)
+
+
+def cut_tile(state, corner, size):
+    top, left = corner
+    return state[:, top : top + size, left : left + size].clone()
+
+
+def pack(name, hour, tile):
+    buffer = io.BytesIO()
+    torch.save({"region": name, "hour": hour, "tile": tile}, buffer)
+    return buffer.getvalue()
+
+
+def unpack(message):
+    return torch.load(io.BytesIO(message), map_location=DEVICE, weights_only=True)
+
+
+def publish(state, hour, outbox):
+    for name, corner in REGIONS.items():
+        tile = cut_tile(state, corner, TILE)
+        outbox.append(pack(name, hour, tile))
+
+
+def summarize(tile):
+    flat = tile.flatten(1)
+    return torch.stack([flat.mean(1), flat.amin(1), flat.amax(1)])
+
+
+def read_outbox(outbox):
+    totals = {}
+    for message in outbox:
+        content = unpack(message)
+        totals.setdefault(content["region"], []).append(summarize(content["tile"]))
+    return torch.stack([torch.stack(rows) for rows in totals.values()])
+
+
+def make_state():
+    lat = torch.linspace(-1.5, 1.5, HEIGHT).view(1, HEIGHT, 1)
+    lon = torch.linspace(0.0, 6.28, WIDTH).view(1, 1, WIDTH)
+    wave = torch.arange(1, FIELDS + 1).view(FIELDS, 1, 1)
+    return torch.cos(lat * wave) * torch.sin(lon * wave) + 0.1 * torch.randn(FIELDS, HEIGHT, WIDTH)
+
+
+def build():
+    torch.manual_seed(0)
+    model = Propagator(FIELDS, HIDDEN)
+    model = model.to(DEVICE).eval()
+    analysis = make_state().to(DEVICE)
+
+    @torch.no_grad()
+    def step():
+        outbox = []
+        state = analysis.unsqueeze(0)
+        for hour in range(HOURS):
+            state = model(state)
+            publish(state[0], hour, outbox)
+        return read_outbox(outbox), state[0].mean(dim=(1, 2))
+
+    return step
