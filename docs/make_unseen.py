@@ -64,8 +64,8 @@ differs. Its first run is that of the corrected code. The fourth set measures th
 people, and seven that are a program before and after a pull request, which removes and adds 38 to 70 lines in all and
 wastes energy by one of its changes. The fifth set, three pairs by two people, is too small for a rate; its first run is
 that of the code that was corrected after the fourth. The sixth set measures the code after that: six pairs in which one
-thing differs, three that are a program before and after a pull request, and three by two people. The seventh set is made
-like the sixth one, after the corrections that its results led to.
+thing differs, three that are a program before and after a pull request, and three by two people. The seventh set is
+made like the sixth one, after the corrections that its results led to.
 
 ```console
 $ python benchmarks/unseen.py                                       # all pairs that waste energy on this device
@@ -76,13 +76,13 @@ $ python benchmarks/unseen.py --store FILE --skip-done --budget 480 # store each
 
 A pair is **right** if the first finding against the wasteful program has an expected kind, an expected key and an
 expected line. Pairs that fail or take longer than their limit count as wrong. A **false ✓** is a confirmed finding that
-is not the expected one, at any rank. That counts against the diagnosis also where the programs differ in more than their
-authors meant: the four of umi-fragment-scoring are cheaper calls for the same result, such as `bitwise_and` in place of
-`remainder`, and save what they promise. In an A/A run each program is compared with itself, so any finding is false. The
-first run is the first time that the pairs of a set were compared, all with the code of one commit, on a machine with
-other work; it is never repeated. The final run has the last result of each pair, with the commits in its row. Between
-the two runs, results of pairs that were wrong, and the lines in which their programs differ, were read and the
-diagnosis corrected, so the final score is one on known programs. The first run of the latest set says most about
+is not the expected one, at any rank. That counts against the diagnosis also where the programs differ in more than
+their authors meant: the four of umi-fragment-scoring are cheaper calls for the same result, such as `bitwise_and` in
+place of `remainder`, and save what they promise. In an A/A run each program is compared with itself, so any finding is
+false. The first run is the first time that the pairs of a set were compared, all with the code of one commit, on a
+machine with other work; it is never repeated. The final run has the last result of each pair, with the commits in its
+row. Between the two runs, results of pairs that were wrong, and the lines in which their programs differ, were read and
+the diagnosis corrected, so the final score is one on known programs. The first run of the latest set says most about
 programs that nobody has seen.
 
 ## Scores
