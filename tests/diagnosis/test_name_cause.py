@@ -294,3 +294,20 @@ INSIDE = CELLS.replace(
 def test_a_context_that_only_spares_operators_spares_redundant_work(removed: str, added: str, kind: str) -> None:
     lead = name((CELLS, INSIDE), (1, 1), (1, 1), effect_of(removed, added))
     assert (lead.kind, lead.cause.key) == (kind, "cached")
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"), [("lib.fill_memory = True", "misconfiguration"), ("lib.fill(memory)", "host")]
+)
+def test_a_switch_that_leaves_the_operators_as_they_are_is_a_misconfiguration(line: str, kind: str) -> None:
+    """It may act inside of each operator; a call that runs none is work of the host."""
+    texts = [
+        f"def build():\n    return step\n\ndef step():\n    {each}\n    return cell(x)\n" for each in (line, "pass")
+    ]
+    in_step = Frame("p.py", 6, "step", None, None)
+    runs = [replace(recorded(text, 1, 1), frames=(in_step,)) for text in texts]
+    runs = [replace(run, ops=tuple(replace(op, frame=0) for op in run.ops)) for run in runs]
+    live: Any = {"a": LiveProgram(runs[0]), "b": LiveProgram(runs[1])}
+    work = Investigation(comparison_of(*runs), [], Thresholds(), live, ProgressListener())
+    a, b = ((SourceFile("", "p.py", text),) for text in texts)
+    assert name_edit(work, a, b, NO_EFFECT).kind == kind

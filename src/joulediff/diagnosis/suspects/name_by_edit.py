@@ -22,6 +22,7 @@ from joulediff.diagnosis.suspects.source_names import (
     last_word,
     operator_name,
     sets_code,
+    sets_constant,
     to_value,
 )
 from joulediff.frameworks.framework import outer_path, short_name
@@ -49,7 +50,7 @@ def name_by_edit(proven: Proven) -> Lead | None:
         return None
     written = _Written(edit, proven.effect, _lines_of(proven, edit), calls_framework(proven.run, edit))
     key, *texts = next(named for rule in _NAME_RULES if (named := rule(written)) is not None)
-    kind = _kind_of(proven, edit)
+    kind = _kind_of(proven, written)
     type_: CauseType = "host" if kind == "host" else _TYPES[edit.kind]
     places = proven.places(edit)
     other = places.b if proven.side == "a" else places.a
@@ -202,16 +203,16 @@ _NAME_RULES: tuple[Callable[[_Written], Named | None], ...] = (
 )
 
 
-def _kind_of(proven: Proven, edit: Edit) -> FindingKind:
+def _kind_of(proven: Proven, written: _Written) -> FindingKind:
     """Return the kind of an edit."""
-    effect = proven.effect
+    edit, effect = written.edit, written.effect
     if edit.context:
         spares_work = edit.context == "with" and bool(effect.removed) and effect.only_removes and not proven.settings
         return "redundant" if spares_work else "misconfiguration"
     if not proven.lines:
         return "api_misuse" if _is_other_code(proven, edit) and not effect.is_nothing else "misconfiguration"
     if effect.is_nothing:
-        return "host"
+        return "misconfiguration" if sets_constant(written.text) else "host"
     if edit.kind in ("left_out", "moved") or (edit.kind == "call" and _is_extra(edit) and effect.only_removes):
         return "redundant"
     # A call in whose place the other side reads a value that it has already.

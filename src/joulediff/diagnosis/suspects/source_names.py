@@ -115,6 +115,14 @@ def assigned_name(text: str) -> str | None:
     return None if name is None else name.rpartition(".")[2]
 
 
+def sets_constant(text: str) -> bool:
+    """Return whether a statement sets an attribute, such as a switch of a module, to a plain value."""
+    body = _statements(text)
+    statement = body[0] if len(body) == 1 else None
+    is_attribute = isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Attribute)
+    return is_attribute and isinstance(_assigned(statement), ast.Constant)
+
+
 def last_word(key: str) -> str:
     """Return the last word of a key: `requires_grad_` of `x.requires_grad_()`."""
     return re.split(r"\W+", key.removesuffix("()"))[-1]
