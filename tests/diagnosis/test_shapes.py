@@ -13,7 +13,7 @@ from diagnosis_builders import comparison_of, costs, draw, record, region_of
 from invented import Tensor, call, tanh
 from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.evidence.find_leads import find_leads
-from joulediff.diagnosis.evidence.shapes import ORDER, count_flops, describe_shapes, find_shapes
+from joulediff.diagnosis.evidence.shapes import count_flops, describe_shapes, find_shapes
 from joulediff.diagnosis.lead import Lead, Subject, make_subject
 from joulediff.model.pair import SideName
 from joulediff.model.run import Run, Setting, SourceText
@@ -41,13 +41,22 @@ def shapes_of(step_a: Callable[[], Tensor], step_b: Callable[[], Tensor], expens
 
 def test_products_in_another_order() -> None:
     (lead,) = shapes_of(late, early)
-    assert (lead.kind, lead.cause.type, lead.cause.key) == ("api_misuse", "shape", ORDER)
+    assert (lead.kind, lead.cause.type, lead.cause.key) == ("api_misuse", "shape", "matmul")
     assert lead.cause.value_a == "32×4 · 4×32, 64×32 · 32×32"
     assert lead.cause.value_b == "64×32 · 32×4, 64×4 · 4×32"
-    assert lead.cause.evidence[0] == "the same 2 products need 139,264 operations in A and 32,768 in B"
+    assert lead.cause.evidence[0] == "order of products: the same 2 need 139,264 operations in A and 32,768 in B"
     assert lead.cause.location_a is not None and lead.cause.location_a.text == "return tanh(X @ (A @ B))"
     assert lead.changes[0].calls and lead.changes[0].is_cause
     assert "4.2 times the operations" in lead.suggestion
+
+
+def test_products_in_several_lines_are_named_by_their_function() -> None:
+    def merged() -> Tensor:
+        weight = A @ B
+        return tanh(X @ weight)
+
+    (lead,) = shapes_of(merged, early)
+    assert lead.cause.key == "merged" and "order of the other side in merged()" in lead.suggestion
 
 
 def test_the_order_with_fewer_operations_is_no_cause() -> None:

@@ -105,7 +105,7 @@ def suggest_order(cause: Cause, expensive: SideName, *, flops: Pair[int]) -> str
     here, there = cause.locations.of(expensive), cause.locations.of(other_side(expensive))
     more = flops.of(expensive) / max(1, flops.of(other_side(expensive)))
     return (
-        f"Multiply in the order of the other side{_where(here)}{_as_other(here, there)}: "
+        f"Multiply in the order of the other side in {_call(cause.key)}{_where(here)}{_as_other(here, there)}: "
         f"this one needs {more:.1f} times the operations."
     )
 

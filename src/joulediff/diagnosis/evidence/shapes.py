@@ -10,21 +10,22 @@ import ast
 import math
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from joulediff.diagnosis.comparison import Comparison, ops_of
+from joulediff.diagnosis.evidence.calls.extra_call import as_called
+from joulediff.diagnosis.evidence.calls.source_calls import call_behind
 from joulediff.diagnosis.evidence.state import differing_leaves
 from joulediff.diagnosis.lead import Change, Lead, Subject, make_cause
 from joulediff.diagnosis.suggest import suggest_order, suggest_setting, suggest_size
-from joulediff.frameworks.framework import is_product, short_name
+from joulediff.frameworks.framework import is_product, place_of, short_name
 from joulediff.model.energy import joules_of
 from joulediff.model.finding import FindingKind
 from joulediff.model.pair import SIDES, Pair, SideName
 from joulediff.model.place import Place
 from joulediff.model.run import Run, Setting, Value
 
-ORDER = "order of products"
 # The kernels of matrix units load rows of this many bytes; other lengths take slower kernels, or padding.
 ROW_BYTES = 16
 # Products of another order must differ by this share of their operations.
@@ -88,12 +89,22 @@ def _find_order(subject: Subject) -> Lead | None:
     flops = Pair(*(sum(count_flops(comparison.run(x), op) for op in products.of(x)) for x in SIDES))
     if flops.of(side) <= (1 + _LEAST_MORE) * flops.of(subject.cheap) or not _same_inner_sizes(subject, products):
         return None
-    text = f"the same {count} products need {flops.a:,} operations in A and {flops.b:,} in B"
+    text = f"order of products: the same {count} need {flops.a:,} operations in A and {flops.b:,} in B"
     shapes = " and ".join(f"{_chain(comparison.run(x), products.of(x))} in {x.upper()}" for x in SIDES)
     values: Pair[Setting] = Pair(*(_chain(comparison.run(x), products.of(x)) for x in SIDES))
-    cause = make_cause("shape", ORDER, values, subject.places, (text, shapes))
+    key = _name_products(comparison.run(side), products.of(side))
+    cause = make_cause("shape", key, values, subject.places, (text, shapes))
     change = Change("the order of the other side", calls=True, is_cause=True)
     return Lead("api_misuse", cause, (change,), suggest_order(cause, side, flops=flops))
+
+
+def _name_products(run: Run, ops: Sequence[int]) -> str:
+    """Return the call that runs products in one line, or the function whose lines run them."""
+    frames = [place_of(run, op) for op in ops]
+    lines = {None if frame is None else (frame.file, frame.line) for frame in frames}
+    functions = {None if frame is None else as_called(frame.function) for frame in frames}
+    name = functions.pop() if len(functions) == 1 and len(lines) > 1 else None
+    return name or call_behind(run, ops[-1], frames[-1])
 
 
 def _products(run: Run, ops: Iterable[int]) -> list[int]:

@@ -369,7 +369,8 @@ def _name_call(subject: Subject, side: SideName, *, in_full: bool = False) -> _C
     narrow = subject.functions.of(side)
     is_inside = narrow is not None and (narrow.file, narrow.function) != (called[0].file, called[0].function)
     if narrow is not None and is_inside and _does_more(subject, side, called):
-        return _CallName(as_called(narrow.function), is_function=True)
+        written = find_written_call(run, op, frame)
+        return _CallName(written or as_called(narrow.function), is_function=True)
     name = _function_name(called[1])
     return _CallName(f"{_module_name(called[1].file)}.{name}" if in_full else name, is_function=True)
 
