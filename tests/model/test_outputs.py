@@ -74,3 +74,44 @@ def test_a_returned_tensor_that_is_zero_is_a_result() -> None:
     a, b = program(None), program(None)
     values = tuple(replace(value, name="output.more") if value.name == "x" else value for value in a.values)
     assert result_distance(replace(a, values=values), b, is_read=lambda _: False) == 1.0
+
+
+def writing(rows: np.ndarray, *, kind: str = "input", is_given: bool = True, is_named: bool = True) -> Run:
+    """Return a step that writes rows to a tensor of the program's own, and returns something else."""
+    x, given = Tensor(invented.draw(4, 8), name="x"), Tensor(np.zeros((4, 8), dtype=np.float32), name="line", kind=kind)
+
+    def step() -> Any:
+        line = given if is_given else tanh(given)
+        line.copy_(Tensor(rows))
+        return tanh(x)
+
+    run = invented.record(step)
+    written = {value for op in run.ops for value in op.writes}
+    name = "line" if is_named else None
+    return replace(run, values=tuple(replace(v, name=name) if v.id in written else v for v in run.values))
+
+
+def test_storage_of_the_programs_own_may_be_as_the_other_program_leaves_it() -> None:
+    rows = invented.draw(4, 8, seed=3)
+    rolled, other = np.roll(rows, 1, axis=0), invented.draw(4, 8, seed=4)
+    a, b = writing(rows), writing(rolled)
+
+    def distance(changed: Run, needed: Run | None = b) -> float:
+        found = result_distance(a, changed, is_read=lambda _: False, needed=needed)
+        assert found is not None
+        return found
+
+    assert distance(b) == 0.0 == distance(a)
+    assert distance(b, needed=None) > 0.5 and distance(writing(other)) > 0.5
+    weight = writing(rows, kind="parameter")
+    trained = result_distance(weight, writing(rolled, kind="parameter"), is_read=lambda _: False, needed=b)
+    assert trained is not None and trained > 0.5, "a weight is a result"
+
+
+def test_what_a_step_makes_and_changes_is_no_result() -> None:
+    """Whether it has a name depends on the modules that read it."""
+    rows = invented.draw(4, 8, seed=3)
+    a, b = writing(rows, is_given=False), writing(rows, is_given=False, is_named=False)
+    assert result_distance(a, b, is_read=lambda _: False) == 0.0
+    given = writing(rows), writing(rows, is_named=False)
+    assert result_distance(*given, is_read=lambda _: False) == 1.0

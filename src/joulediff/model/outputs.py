@@ -1,4 +1,4 @@
-"""What a step leaves: the tensors that it returns, the named tensors that it changes, and the numbers that it reads.
+"""What a step leaves: the tensors that it returns, those given to it that it changes, and the numbers that it reads.
 
 They are compared by signature, so two recordings suffice. Unknown is no agreement: a result that one step lacks, or
 that has another number of elements, differs.
@@ -39,7 +39,8 @@ def result_distance(a: Run, b: Run, *, is_read: Callable[[str], bool], needed: R
 
     Steps that return no tensor and change no named one are compared by the numbers that they read: `is_read` says
     whether an operator of that name reads one. `needed` is a program for the same job: a tensor that it has no
-    counterpart of, such as a buffer that only `a` fills, is no result.
+    counterpart of, such as a buffer that only `a` fills, is no result. Storage of the program's own, outside of
+    modules, may be as `needed` leaves it: two programs may keep the same numbers in another order.
     """
     left, right = _results(a), _results(b)
     if needed is not None and _returned(a):
@@ -53,8 +54,14 @@ def result_distance(a: Run, b: Run, *, is_read: Callable[[str], bool], needed: R
     alone += [(b, a, right[name]) for name in right.keys() - left.keys()]
     if not all(_is_no_change(mine, other, value) for mine, other, value in alone):
         return _OTHER
-    pairs = [(a.signature_of(left[name]), b.signature_of(right[name])) for name in left.keys() & right.keys()]
-    distances = [_distance(x, y) for x, y in pairs]
+    own = {} if needed is None else _own_storage(a, needed)
+    distances = []
+    for name in left.keys() & right.keys():
+        now = b.signature_of(right[name])
+        apart = [_distance(a.signature_of(left[name]), now)]
+        if needed is not None and name in own:
+            apart.append(_distance(needed.signature_of(own[name]), now))
+        distances.append(None if None in apart else min(each for each in apart if each is not None))
     known = [each for each in distances if each is not None]
     return max(known) if known and len(known) == len(distances) else None
 
@@ -65,12 +72,10 @@ def _is_no_change(run: Run, other: Run, value: int) -> bool:
     A gradient may be written into a tensor that exists, or be a new tensor in each step; that of a weight that takes no
     part may be zero, or not exist. A tensor that is filled with zeros may be missing too.
     """
-    found, first = run.values[value], value
+    found = run.values[value]
     if found.name is None or found.name.startswith(OUTPUT):
         return False
-    while (before := run.values[first].previous) is not None:
-        first = before
-    now, given = run.signature_of(value), run.signature_of(first)
+    now, given = run.signature_of(value), run.signature_of(_first(run, value))
     if now is None:
         return False
     is_missing = all(each.name != found.name for each in other.values)
@@ -111,7 +116,35 @@ def _results(run: Run) -> dict[str, int]:
 
 
 def _changed(run: Run) -> dict[str, int]:
-    return {v.name: v.id for v in run.values if v.name is not None and v.previous is not None}
+    """Return the last value of named tensors that were changed: of those that the step makes, only gradients.
+
+    Others that it makes belong to its way, such as a model that it builds: they have a name if a module reads them.
+    """
+    made = {value for op in run.ops for value in op.outputs}
+    return {
+        v.name: v.id
+        for v in run.values
+        if v.name is not None
+        and v.previous is not None
+        and (v.name.endswith(_GRADIENT) or _first(run, v.id) not in made)
+    }
+
+
+def _first(run: Run, value: int) -> int:
+    """Return the value of a tensor before it was changed for the first time."""
+    while (before := run.values[value].previous) is not None:
+        value = before
+    return value
+
+
+def _own_storage(run: Run, other: Run) -> dict[str, int]:
+    """Return the last values in `other` of tensors of no module that both steps change."""
+    mine, theirs = _changed(run), _changed(other)
+    found = {}
+    for name in mine.keys() & theirs.keys():
+        if run.values[_first(run, mine[name])].kind == "input":
+            found[name] = theirs[name]
+    return found
 
 
 def _changed_alone(run: Run, other: Run) -> set[str]:
