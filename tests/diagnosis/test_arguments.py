@@ -257,3 +257,14 @@ def test_damaged_arguments_are_none() -> None:
     for text in ("", "[]", "3", '{"args":3,"kwargs":{}}'):
         made.op("toy::f", inputs=[], outputs=[], arguments=text)
     assert [arguments_of(op) for op in made.build().ops] == [{}] * 4
+
+
+@pytest.mark.parametrize(
+    ("mine", "other", "shape", "differ"),
+    [("-1", "1", (4, 8), []), ("-1", "0", (4, 8), ["dim"]), ("[-2,-1]", "[0,1]", (4, 8), []), ("3", "-1", (), ["dim"])],
+)
+def test_dimensions_are_counted_from_the_first_one(
+    mine: str, other: str, shape: tuple[int, ...], differ: list[str]
+) -> None:
+    texts = [f'{{"args":[{{"tensor":0}}],"kwargs":{{"dim":{each}}}}}' for each in (mine, other)]
+    assert ops_with(*texts, shapes=(shape, shape)) == differ

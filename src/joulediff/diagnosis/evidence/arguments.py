@@ -38,6 +38,8 @@ from joulediff.model.run import MAX_SETTING_CHARS, Frame, Op, Run, Setting
 TENSOR = "a tensor"
 # Arguments that do not choose how an operator works.
 _PASSIVE = ("generator", "out")
+# Arguments that count dimensions, from the first one or back from the last one.
+_DIMENSIONS = ("dim", "dims", "dim0", "dim1", "axis", "start_dim", "end_dim")
 # Numbers that differ by rounding alone.
 _ROUNDING = 1e-6
 # More leads than this are all tried with the same change.
@@ -110,7 +112,7 @@ def differing_arguments(a: Run, op_a: int, b: Run, op_b: int) -> list[ArgumentDi
 
     Sizes that follow the shapes of the inputs are no arguments of their own.
     """
-    left, right = arguments_of(a.ops[op_a]), arguments_of(b.ops[op_b])
+    left, right = _counted_arguments(a, op_a), _counted_arguments(b, op_b)
     has_schema = schema_of(a.ops[op_a].name, a.ops[op_a].overload) is not None
     has_same_shapes = _shapes(a, op_a) == _shapes(b, op_b)
     found = []
@@ -135,6 +137,22 @@ def arguments_of(op: Op) -> dict[str, Any]:
     found: dict[str, Any] = {each.name: each.default for each in schema}
     found |= dict(zip(names, args, strict=False))
     return found | kwargs
+
+
+def _counted_arguments(run: Run, op: int) -> dict[str, Any]:
+    """Return the arguments of an operator, with dimensions counted from the first one: -1 of a matrix is 1."""
+    found = run.ops[op]
+    rank = len(run.values[found.inputs[0]].shape) if found.inputs else 0
+    return {
+        name: _counted(value, rank) if name in _DIMENSIONS else value for name, value in arguments_of(found).items()
+    }
+
+
+def _counted(value: Any, rank: int) -> Any:
+    if isinstance(value, list):
+        return [_counted(each, rank) for each in value]
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value + rank if is_number and -rank <= value < 0 else value
 
 
 def _shapes(run: Run, op: int) -> list[tuple[int, ...]]:
@@ -284,13 +302,24 @@ def _written_leads(subject: Subject) -> list[Lead]:
 
 
 def _differing_leads(subject: Subject, lines: Pair[Frame], calls: Pair[tuple[ast.Call, ...]]) -> list[Lead]:
-    leads = []
+    leads, known = [], _equal_arguments(subject)
     for mine, other in same_calls(calls.of(subject.expensive), calls.of(subject.cheap)):
         if _is_run_by_another(subject, lines, calls.of(subject.expensive), mine):
             continue
         for key, values in differing_texts(mine, other).items():
-            leads.append(_written_lead(subject, lines, name_of(mine), key, values))
+            if key not in known:
+                leads.append(_written_lead(subject, lines, name_of(mine), key, values))
     return leads[:_MAX_LEADS]
+
+
+def _equal_arguments(subject: Subject) -> set[str]:
+    """Return the arguments that the recorded operators of both sides have alike, however they are written."""
+    ops = same_operator(subject)
+    if ops is None:
+        return set()
+    a, b = subject.comparison.a, subject.comparison.b
+    differing = {each.name for each in differing_arguments(a, ops.a, b, ops.b)}
+    return (arguments_of(a.ops[ops.a]).keys() & arguments_of(b.ops[ops.b]).keys()) - differing
 
 
 def _written_lead(

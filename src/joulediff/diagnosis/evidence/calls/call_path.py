@@ -188,11 +188,13 @@ def call_lead(subject: Subject, evidence: tuple[str, ...], deviation: Deviation 
     if extra is None and a.text == b.text and a.text is not None:  # functions of one name in two modules of a library
         names = Pair(*(_name_call(subject, side, in_full=True) for side in SIDES))
     values: Pair[Setting] = Pair(names.a.text, names.b.text)
-    if extra is not None and extra.is_done_less:
+    places = subject.places
+    if extra is not None:
         places = pair_from(subject.expensive, extra.place, subject.places.of(subject.cheap))
+    if extra is not None and extra.is_done_less:
         cause = make_cause("call_path", extra.name, pair_from(subject.expensive, extra.name, None), places, evidence)
         return Lead("redundant", cause, (CALLS_OF_OTHER_SIDE,), suggest_less_often(cause, subject.expensive))
-    cause = make_cause("call_path", str(key), values, subject.places, evidence)
+    cause = make_cause("call_path", str(key), values, places, evidence)
     suggestion = _suggest(subject, cause, names, _where_they_part(subject, deviation))
     return Lead("api_misuse", cause, (CALLS_OF_OTHER_SIDE,), suggestion, is_by_call=True)
 
