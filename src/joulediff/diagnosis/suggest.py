@@ -100,6 +100,12 @@ def suggest_leaving_out(cause: Cause, expensive: SideName) -> str:
     return f"Leave out {_call(cause.key)}{_where(cause.locations.of(expensive))}: the other side does without it."
 
 
+def suggest_detaching(cause: Cause, expensive: SideName, *, name: str) -> str:
+    """Return that a result is detached, so that no gradients of it are computed."""
+    where = _where(cause.locations.of(expensive))
+    return f"Call {cause.key} on the result of {name}{where} where nothing reads its gradients, or turn them off there."
+
+
 def suggest_order(cause: Cause, expensive: SideName, *, flops: Pair[int]) -> str:
     """Return that matrices are multiplied in the order of the cheap side."""
     here, there = cause.locations.of(expensive), cause.locations.of(other_side(expensive))

@@ -72,6 +72,8 @@ class Operators:
     """Functions in source code that run an operator (without its namespace) of another name, the likeliest first."""
     engine_call: str | None = None
     """The Python function below which the framework runs backward code."""
+    detach_call: str | None = None
+    """The function in source code that returns a tensor through which no gradients flow."""
     kernel_namespaces: tuple[str, ...] = ()
     """C++ namespaces that the names of most kernels begin with, so that reports leave them out."""
     convert_format: Callable[[str], str] | None = None
@@ -296,6 +298,11 @@ def gradient_getter(run: Run) -> str | None:
     if switches is None:
         return None
     return next((name for name, setting in switches.getters.items() if setting == switches.gradients), None)
+
+
+def detaching_call(run: Run) -> str | None:
+    """Return the function that keeps gradients from a tensor, in the framework of a run's operators."""
+    return next((each for op in run.ops if (each := operators_of(op.name).detach_call) is not None), None)
 
 
 def group_switches(names: Iterable[str]) -> list[tuple[str, ...]]:

@@ -13,6 +13,7 @@ from joulediff.diagnosis.evidence.arguments import find_arguments, find_other_ar
 from joulediff.diagnosis.evidence.calls.call_path import find_call_path
 from joulediff.diagnosis.evidence.copies import find_copies
 from joulediff.diagnosis.evidence.discarded_outputs import find_discarded_outputs
+from joulediff.diagnosis.evidence.gradients import find_gradients
 from joulediff.diagnosis.evidence.layout import find_layout
 from joulediff.diagnosis.evidence.redundancy import find_extra_inputs, find_redundancy
 from joulediff.diagnosis.evidence.repetition import find_repetition
@@ -33,6 +34,7 @@ EVIDENCE: tuple[Callable[[Subject], list[Lead]], ...] = (
     find_repetition,
     find_shapes,
     find_copies,
+    find_gradients,
     find_discarded_outputs,
     find_layout,
     find_settings,

@@ -48,6 +48,7 @@ OPERATORS = Operators(
     },
     # The function of torch.autograd.graph that calls the C++ engine.
     engine_call="_engine_run_backward",
+    detach_call="detach",
     kernel_namespaces=("at", "c10", "native"),
     convert_format=_convert_format,
     read_schema=read_schema,

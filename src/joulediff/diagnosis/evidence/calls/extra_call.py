@@ -51,7 +51,7 @@ def find_extra_call(subject: Subject) -> ExtraCall | None:
     comparison, run = subject.comparison, subject.comparison.run(side)
     costs = comparison.costs[side]
     each_j = {op.id: joules_of(costs.of([op.id])) for op in run.ops if costs.kernels[op.id]}
-    extra = _extra_ops(subject) & each_j.keys()
+    extra = extra_ops(subject) & each_j.keys()
     total_j, extra_j = sum(each_j.values()), sum(each_j[op] for op in extra)
     if extra_j <= 0 or _is_named_by_line(subject, extra, each_j, extra_j):
         return None
@@ -89,7 +89,7 @@ def _holds_extra(inside: _Inside, total_j: float, extra_j: float) -> bool:
     return is_one_call and is_extra and inside.all_j < _WHOLE * total_j
 
 
-def _extra_ops(subject: Subject) -> set[int]:
+def extra_ops(subject: Subject) -> set[int]:
     """Return the operators of the expensive side of a region, and of those like it, that the cheap side lacks."""
     comparison, side = subject.comparison, subject.expensive
     alike = next((group.regions for group in comparison.groups if subject.region.id in group.regions), ())
