@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from diagnosis_builders import LiveProgram, comparison_of, costs, draw, record, region_of
+from host_builders import host_run
 from invented import Tensor, gelu, gelu_decomposed, tanh
 from joulediff.diagnosis.draft import Investigation
 from joulediff.diagnosis.lead import Lead, make_cause, make_subject
@@ -311,3 +312,22 @@ def test_a_switch_that_leaves_the_operators_as_they_are_is_a_misconfiguration(li
     work = Investigation(comparison_of(*runs), [], Thresholds(), live, ProgressListener())
     a, b = ((SourceFile("", "p.py", text),) for text in texts)
     assert name_edit(work, a, b, NO_EFFECT).kind == kind
+
+
+def test_functions_that_replace_others_are_named_by_the_work_that_differs() -> None:
+    begin = "def build():\n    return step\n\n"
+    saver = "class Saver:\n    def run(self, x):\n        return save(x)\n\n"
+    mine = f"{begin}{saver}def step():\n    saver = Saver()\n    saver.run(x)\n"
+    other = f"{begin}def run(x):\n    return save(copy(x))\n\ndef step():\n    run(x)\n"
+    a, b = ((SourceFile("", "p.py", text),) for text in (mine, other))
+    edits = find_edits(a, b)
+    chosen = tuple(at for at, edit in enumerate(edits) if edit.kind != "support")
+    differences = Differences(tuple(Suspect("changed", edits[at].key, edit=at) for at in chosen), a, b, edits)
+    times = [{("return save(x)", ("lib.py", "save")): 8.0}, {("return save(copy(x))", ("lib.py", "save")): 1.0}]
+    runs = [host_run(text, each) for text, each in zip((mine, other), times, strict=True)]
+    live: Any = {"a": LiveProgram(runs[0]), "b": LiveProgram(runs[1])}
+    work = Investigation(comparison_of(*runs), [], Thresholds(), live, ProgressListener())
+    tried = Tried(tuple(range(len(chosen))), "explains", Trial("changed", None, None, None))
+    lead = name_cause(make_proven(work, "a", differences, tried, NO_EFFECT, None))
+    assert (lead.kind, lead.cause.key) == ("host", "save")
+    assert lead.cause.location_a is not None and lead.cause.location_a.text == "return save(x)"

@@ -158,7 +158,8 @@ def _draft(
 
 def _word(differences: Differences, tried: Tried) -> ProofWord:
     """Return the word of proof of a change that explains the difference: one of many lines replaces code."""
-    return "cause confirmed" if differences.lines_of(tried.chosen) <= FEW_LINES else "replacement confirmed"
+    replaces_code = differences.lines_of(tried.chosen) > FEW_LINES or differences.brings_code(tried.chosen)
+    return "replacement confirmed" if replaces_code else "cause confirmed"
 
 
 def _chief_first(work: Investigation, side: SideName, rows: Sequence[int]) -> list[int]:

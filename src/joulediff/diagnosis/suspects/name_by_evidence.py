@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from joulediff.diagnosis.evidence.host.host_lines import find_host_lines, host_line_lead
+from joulediff.diagnosis.evidence.host.slower_calls import find_slower_calls
 from joulediff.diagnosis.lead import Lead, make_cause
 from joulediff.diagnosis.suggest import suggest_other_code
 from joulediff.diagnosis.suspects.proven import Proven
@@ -100,6 +102,19 @@ def name_replaced_code(proven: Proven) -> Lead | None:
     values: Pair[Setting] = pair_from(proven.side, mine.function, to_value(edit.value_b))
     cause = make_cause("call_path", name, values, proven.places(edit), (evidence, _CHANGED_ALONE))
     return Lead("api_misuse", cause, (), suggest_other_code(cause, proven.side, inside=mine))
+
+
+def name_work_of_replaced_code(proven: Proven) -> Lead | None:
+    """Return the lead of the work that differs, where functions of the other program take the place of this one's.
+
+    The edits then only call other functions: what differs is inside of these.
+    """
+    if not proven.brings_code:
+        return None
+    if proven.leads:
+        return next((lead for lead in proven.leads if lead.cause.key is not None), None)
+    lines = find_slower_calls(proven.comparison, proven.side) or find_host_lines(proven.comparison, proven.side)
+    return host_line_lead(lines[0]) if lines and proven.effect.is_nothing else None
 
 
 def _replaces_code(proven: Proven) -> bool:

@@ -15,6 +15,7 @@ from joulediff.diagnosis.suspects.name_by_evidence import (
     name_cast_of_replaced_code,
     name_layout,
     name_replaced_code,
+    name_work_of_replaced_code,
 )
 from joulediff.diagnosis.suspects.name_by_state import (
     name_changed_value,
@@ -33,6 +34,7 @@ _NAMERS: tuple[Callable[[Proven], Lead | None], ...] = (
     name_layout,
     name_cast_of_replaced_code,
     name_replaced_code,
+    name_work_of_replaced_code,
     name_by_edit,
 )
 

@@ -50,6 +50,8 @@ class Proven:
     edit: Edit | None = None
     lines: tuple[int, ...] = ()
     """The lines of the chief edit that the step runs."""
+    brings_code: bool = False
+    """The edits put functions or classes of the other program in the place of this one's."""
 
     @property
     def run(self) -> Run:
@@ -102,6 +104,7 @@ def make_proven(
         subject,
         () if subject is None else tuple(find_leads(subject)),
         tuple(differences.edits_of(tried.chosen)),
+        brings_code=differences.brings_code(tried.chosen),
     )
     if not proven.edits:
         return proven

@@ -5,6 +5,7 @@ It is an edit of the source, a value of the program's state, or a setting. Sever
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,6 +13,8 @@ from joulediff.frameworks.jobs import Variant
 from joulediff.model.run import Setting
 from joulediff.pysource.edits.edit import Edit, apply_edits, close_over_needs, count_lines
 from joulediff.pysource.source_files import SourceFile
+
+_DEFINES = re.compile(r"\s*(@|class |def |async def )")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,17 @@ class Differences:
         wanted = [at for each in chosen if (at := self.suspects[each].edit) is not None]
         edits = (self.edits[at] for at in close_over_needs(self.edits, wanted))
         return sum(count_lines(edit, self.files) for edit in edits)
+
+    def brings_code(self, chosen: Iterable[int]) -> bool:
+        """Return whether suspects put functions or classes of the other program in the place of this one's.
+
+        One expression that calls such a function is small enough to name a cause.
+        """
+        wanted = [at for each in chosen if (at := self.suspects[each].edit) is not None]
+        needed = (self.edits[at] for at in close_over_needs(self.edits, wanted) if at not in wanted)
+        texts = [patch.text for edit in needed if edit.kind == "support" for patch in edit.patches]
+        is_small = len(wanted) == 1 and self.edits[wanted[0]].kind != "code"
+        return not is_small and any(map(_DEFINES.match, texts))
 
     @property
     def all_lines(self) -> int:
