@@ -73,6 +73,8 @@ def test_operators_of_a_function_are_named_by_its_call() -> None:
     found = named(by_hand, at_once, "mul")
     assert found is not None and found.name == "smooth" and not found.is_done_less
     assert found.place is not None and found.place.text == "x = smooth(x)"
+    lead = find_leads(subject_of(record(by_hand, ALIKE), record(at_once, ALIKE), "mul"))[0]
+    assert (lead.cause.key, lead.cause.location_a) == ("smooth", found.place)
 
 
 def test_a_call_that_the_cheap_side_makes_less_often() -> None:
