@@ -19,6 +19,7 @@ from joulediff.diagnosis.suggest import (
     suggest_implementation,
     suggest_layout,
     suggest_leaving_out,
+    suggest_less_work,
     suggest_no_copy,
     suggest_no_wait,
     suggest_one_call,
@@ -44,6 +45,11 @@ def cause(type_: Any, key: str | None, mine: Setting, other: Setting) -> Cause:
 
 # (function, cause, words of the text beside the line)
 SAID: dict[str, tuple[Any, Cause, tuple[str, ...]]] = {
+    "less work": (
+        suggest_less_work,
+        cause("code", "sample", "sample", None),
+        ("Do the work of sample", "in less time, as the other side does (lean.py:9", "keep its result"),
+    ),
     "setting": (
         suggest_setting,
         cause("setting", "torch.backends.cuda.matmul.allow_tf32", False, True),
@@ -233,3 +239,8 @@ def test_the_whole_program_before_and_after() -> None:
     assert found.difference == 0.0 and found.note is None
     assert _compare("x = 1", before, before).note == "within the intervals"
     assert _compare("x = 1", before, replace(after, measurement=None)).note == "the energy of the step is not known"
+
+
+def test_host_work_that_the_other_side_lacks_has_no_other_line() -> None:
+    alone = replace(cause("code", "sample", "sample", None), location_b=None)
+    assert suggest_less_work(alone, "a").endswith("in less time, or outside of the step, and keep its result.")

@@ -247,8 +247,9 @@ def suggest_without_line(cause: Cause, expensive: SideName) -> str:
 
 def suggest_less_work(cause: Cause, expensive: SideName) -> str:
     """Return that a line of the host, whose result is used, does its work in less time."""
-    here = cause.locations.of(expensive)
-    return f"Do the work of {cause.key}{_where(here)} in less time, or outside of the step, and keep its result."
+    here, there = cause.locations.of(expensive), cause.locations.of(other_side(expensive))
+    other = "" if there is None else _as_other(here, there)
+    return f"Do the work of {cause.key}{_where(here)} in less time{other}, or outside of the step, and keep its result."
 
 
 def suggest_change(cause: Cause, expensive: SideName, edit: Edit) -> str:
