@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from joulediff.diagnosis.comparison import Comparison, ops_of, to_place
-from joulediff.diagnosis.evidence.calls.extra_call import extra_ops
+from joulediff.diagnosis.evidence.calls.extra_call import extra_ops, own_frames
 from joulediff.diagnosis.evidence.calls.source_calls import calls_in
 from joulediff.diagnosis.lead import Lead, Subject, make_cause
 from joulediff.diagnosis.suggest import suggest_detaching
 from joulediff.frameworks.framework import detaching_call
 from joulediff.model.energy import joules_of
 from joulediff.model.pair import Pair, SideName, other_side, pair_from
-from joulediff.model.run import Frame, Run, Setting
+from joulediff.model.run import Frame, Setting
 
 # Part of the extra energy that is that of backward operators, and of these whose forward operators both sides run.
 _MOST = 0.75
@@ -72,7 +72,9 @@ def _find_call(comparison: Comparison, side: SideName, backward: Sequence[int]) 
     extra, extra_j = set(backward), sum(each_j[op] for op in backward)
     inside: dict[int, _Inside] = {}
     for op, own_j in each_j.items():
-        own = _own_path(run, op)
+        forward = run.ops[op].forward
+        assert forward is not None
+        own = own_frames(run, run.ops[forward].frame)
         for depth, (at, _) in enumerate(own):
             found = inside.setdefault(at, _Inside(depth))
             found.all_j += own_j
@@ -91,15 +93,3 @@ def _named_by(functions: Iterable[str], calls: Sequence[str]) -> str:
     """Return the call in a line that enters a function by its name; the outermost one if none has it."""
     words = {word for function in functions for word in function.split(".")}
     return next((call for call in calls if call in words), calls[0])
-
-
-def _own_path(run: Run, op: int) -> list[tuple[int, Frame]]:
-    """Return the user's frames on the way to the forward operator of a backward one, with their numbers."""
-    forward, found = run.ops[op].forward, []
-    at = run.ops[op].frame if forward is None else run.ops[forward].frame
-    while at is not None:
-        frame = run.frames[at]
-        if frame.owner is None:
-            found.append((at, frame))
-        at = frame.parent
-    return found[::-1]

@@ -125,11 +125,13 @@ def _line(frame: Frame | None) -> tuple[str, int] | None:
 
 
 def _own_path(run: Run, op: int) -> list[tuple[int, Frame]]:
-    """Return the user's own frames on the way to an operator with their numbers, without comprehensions."""
-    forward, found = run.ops[op].forward, []
-    at = run.ops[op].frame
-    if at is None and forward is not None:
-        at = run.ops[forward].frame
+    forward, at = run.ops[op].forward, run.ops[op].frame
+    return own_frames(run, run.ops[forward].frame if at is None and forward is not None else at)
+
+
+def own_frames(run: Run, at: int | None) -> list[tuple[int, Frame]]:
+    """Return the user's own frames on the way to a frame with their numbers, outermost first, no comprehensions."""
+    found = []
     while at is not None:
         frame = run.frames[at]
         if frame.owner is None and not frame.function.rpartition(".")[2].startswith("<"):
