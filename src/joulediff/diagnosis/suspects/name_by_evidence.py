@@ -13,13 +13,16 @@ from joulediff.diagnosis.suspects.proven import Proven
 from joulediff.diagnosis.suspects.source_names import is_function, last_word, sets_code, to_value
 from joulediff.frameworks.framework import short_name
 from joulediff.matching.rows import is_view
+from joulediff.model.energy import saved_share
 from joulediff.model.finding import CauseType
-from joulediff.model.pair import Pair, pair_from
+from joulediff.model.pair import Pair, other_side, pair_from
 from joulediff.model.place import Place
 from joulediff.model.run import Run, Setting
 from joulediff.pysource.edits.edit import Edit
 
 _CHANGED_ALONE = "the lines were changed alone, as in the other program"
+# A line of the host names replaced code if it has this part of the extra share of the step.
+_MOST_OF_EXTRA = 0.5
 # Evidence that names more than the call that differs.
 _PRECISE: tuple[CauseType, ...] = ("argument", "layout", "repetition", "shape")
 
@@ -114,7 +117,9 @@ def name_work_of_replaced_code(proven: Proven) -> Lead | None:
     if proven.leads:
         return next((lead for lead in proven.leads if lead.cause.key is not None), None)
     lines = find_slower_calls(proven.comparison, proven.side) or find_host_lines(proven.comparison, proven.side)
-    return host_line_lead(lines[0]) if lines and proven.effect.is_nothing else None
+    extra = saved_share(*(proven.comparison.costs[each].total for each in (proven.side, other_side(proven.side))))
+    is_most = bool(lines) and extra is not None and lines[0].share >= _MOST_OF_EXTRA * extra
+    return host_line_lead(lines[0]) if is_most else None
 
 
 def _replaces_code(proven: Proven) -> bool:
