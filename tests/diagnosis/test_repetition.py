@@ -174,6 +174,24 @@ def test_a_call_that_does_much_else_does_not_name_the_part_that_is_repeated(prod
     assert lead.cause.location_a is not None and lead.cause.location_a.text == "out = model(x)"
 
 
+@pytest.mark.parametrize(("owner", "key"), [("lib", "Encoder"), (None, "build.encode")])
+def test_a_wrapper_of_a_library_does_not_name_a_repetition(owner: str | None, key: str) -> None:
+    """A function of the user's own inside another one is no wrapper."""
+    name = "decorate.<locals>.wrapper" if owner else "build.<locals>.encode"
+    frames = (
+        Frame("p.py", 3, "step", None, None),
+        Frame("p.py", 9, name, owner, 0),
+        Frame("lib/model.py", 2, "Encoder.forward", "lib", 1),
+    )
+    run = record(lambda: tables() + tables(), COSTS)
+    ops = tuple(replace(op, frame=0 if op.id == 4 else 2) for op in run.ops)
+    changed = replace(run, frames=frames, ops=ops, sources=(SourceText("p.py", 3, "y = model(x) + model(x)"),))
+    region = Region(99, "repeated", (2, 3), (), (), ())
+    other = record(lambda: tables() + X, COSTS)
+    (lead,) = find_repetition(make_subject(Comparison(changed, other, [region]), region, "a"))
+    assert lead.cause.key == key
+
+
 def test_random_numbers_are_no_repetition() -> None:
     def draws() -> Tensor:
         noise = [call("rand", draw(8, 8, seed=seed).array) for seed in (1, 2)]

@@ -150,11 +150,13 @@ def _times_overlapping(run: Run, op: int) -> float:
     storages = {run.values[value].storage for value in found.inputs}
     if len(found.outputs) != 1 or len(storages) != 1 or found.writes:
         return 0.0
-    joined, made = sum(_distinct(run, value) for value in found.inputs), _distinct(run, found.outputs[0])
+    given, made = sum(_distinct(run, value) for value in found.inputs), _distinct(run, found.outputs[0])
+    is_joined = len(found.inputs) > 1 and made == given
+    is_viewed = len(found.inputs) == 1 and made > given and is_view(run, op)
+    if not is_joined and not is_viewed:
+        return 0.0
     whole = max(_distinct(run, value.id) for value in run.values if value.storage in storages and value.producer != op)
-    is_joined = len(found.inputs) > 1 and made == joined
-    is_viewed = len(found.inputs) == 1 and is_view(run, op)
-    return made / whole if (is_joined or is_viewed) and made > whole else 0.0
+    return made / whole if made > whole else 0.0
 
 
 def _distinct(run: Run, value: int) -> float:

@@ -41,6 +41,8 @@ def find_gradients(subject: Subject) -> list[Lead]:
     run, costs = comparison.run(side), comparison.costs[side]
     extra = [op for op in extra_ops(subject) if run.index.kernels[op]]
     backward = [op for op in extra if run.ops[op].phase == "backward" and run.ops[op].forward is not None]
+    if len(backward) < _LEAST_OPS:
+        return []
     shared = _with_counterpart(comparison, side, backward)
     extra_j, shared_j = (joules_of(costs.of(ops)) for ops in (extra, shared))
     if len(shared) < _LEAST_OPS or shared_j < _MOST * extra_j:

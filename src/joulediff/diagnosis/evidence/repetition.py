@@ -146,7 +146,9 @@ def _repeated_function(run: Run, op: int, sizes: Counter[int]) -> Frame | None:
 
 
 def _undecorated(run: Run, op: int, function: Frame) -> Frame:
-    """Return the function that a decorator's wrapper calls on the way to an operator; any other function itself."""
+    """Return the function that a decorator's wrapper in a library calls; any other function itself."""
+    if function.owner is None:
+        return function
     path = outer_path(run, op)
     inside = path[path.index(function) :] if function in path else (function,)
     return next((frame for frame in inside if "<locals>" not in frame.function), function)
