@@ -27,7 +27,7 @@ from joulediff.diagnosis.suggest import (
     suggest_replacing,
     suggest_setting,
 )
-from joulediff.frameworks.framework import gradient_getter, is_copy, setting_read_by, short_name
+from joulediff.frameworks.framework import gradient_getter, is_copy, library_packages, setting_read_by, short_name
 from joulediff.matching.rows import is_view, name_ops
 from joulediff.model.energy import joules_of
 from joulediff.model.errors import JoulediffError
@@ -223,9 +223,10 @@ def _functions_lead(subject: Subject, evidence: tuple[str, ...]) -> Lead | None:
 
 
 def _has_public_names(deviation: Deviation) -> bool:
-    """Return whether a person can call the functions to which two paths part."""
-    names = (as_called(each.function).rpartition(".")[2] for each in (deviation.first_a, deviation.first_b) if each)
-    return not any(name.startswith("_") for name in names)
+    """Return whether a person knows the functions to which two paths part: not private ones of a framework."""
+    parted = [each for each in (deviation.first_a, deviation.first_b) if each is not None]
+    inner = [each for each in parted if each.owner in library_packages()]
+    return not any(as_called(each.function).rpartition(".")[2].startswith("_") for each in inner)
 
 
 def _where_they_part(subject: Subject, deviation: Deviation | None) -> Place | None:
