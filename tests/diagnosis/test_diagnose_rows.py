@@ -12,10 +12,14 @@ import pytest
 from diagnosis_builders import EndedProgram, LiveProgram, apply, costs, draw, record, sums
 from invented import Tensor, call, exp, gelu, gelu_decomposed, softmax, tanh
 from joulediff.diagnosis.compare import diagnose
-from joulediff.diagnosis.diagnose_rows import MAX_TRIED
+from joulediff.diagnosis.comparison import Comparison
+from joulediff.diagnosis.diagnose_rows import MAX_TRIED, diagnose_row
+from joulediff.diagnosis.draft import Investigation
+from joulediff.diagnosis.significance import compare_rows
 from joulediff.frameworks.jobs import JobCost
 from joulediff.model.diff import Diff, Row, Thresholds
-from joulediff.model.finding import Finding
+from joulediff.model.finding import Finding, Region
+from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Op, Run
 from run_builders import energy
 
@@ -402,3 +406,38 @@ def test_programs_with_other_results_keep_their_operators_apart() -> None:
     assert not diff.findings
     left = row_named(diff, "no counterpart")
     assert (left.ops_a, left.ops_b) == (len(a.ops), len(b.ops)) == (diff.a.unmatched, diff.b.unmatched)
+
+
+def unread(*inputs: Tensor, joules: float = 8.0) -> Run:
+    """Return a step that computes tensors which nothing reads."""
+
+    def step() -> Tensor:
+        for each in inputs:
+            exp(each)
+        return tanh(X @ W)
+
+    return record(step, costs({"mm": 4.0, "exp": joules}))
+
+
+def found_alone(a: Run, b: Run) -> bool:
+    """Return whether the operators of `a` that nothing reads are a finding, where those of `b` are in another row."""
+    alone = [[op.id for op in run.ops if op.name == "aten::exp"] for run in (a, b)]
+    others = (*alone[1], b.ops[-1].id)
+    regions = [Region(0, "unused", tuple(alone[0]), (), (), ()), Region(1, "unused", (), others, (), ())]
+    comparison = Comparison(a, b, regions)
+    rows = compare_rows(comparison)
+    work = Investigation(comparison, rows, Thresholds(), {}, ProgressListener())
+    at = next(at for at, row in enumerate(rows) if row.expensive == "a")
+    return diagnose_row(work, at, rows[at], is_sure=True) is not None
+
+
+@pytest.mark.parametrize(
+    ("mine", "other", "joules", "is_found"),
+    [((X,), (FEW,), 8.0, False), ((X, FEW), (FEW,), 8.0, True), ((X,), (), 8.0, True), ((X,), (FEW,), 1.0, True)],
+    ids=["as much", "more often", "only here", "dearer here"],
+)
+def test_work_that_the_other_side_does_elsewhere_is_no_finding(
+    mine: tuple[Tensor, ...], other: tuple[Tensor, ...], joules: float, is_found: bool
+) -> None:
+    """The match pairs operators by values: as many of a kind, at the same cost, are no extra work."""
+    assert found_alone(unread(*mine), unread(*other, joules=joules)) == is_found

@@ -5,6 +5,7 @@ A row may instead join an earlier draft that was tried with it, or whose proof h
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -25,11 +26,14 @@ from joulediff.matching.rows import is_view
 from joulediff.model.energy import difference_j, is_more_than, joules_of
 from joulediff.model.finding import NOT_TRIED, Cause, Region
 from joulediff.model.pair import SIDES, other_side
+from joulediff.model.run import Run
 
 # At most this many rows are tried; the others are reported by their evidence alone.
 MAX_TRIED = 6
 # Operators that alone cost more than this times the whole step were disturbed while they were recorded.
 _DISTURBED = 1.2
+# Work of one side is extra if the step has at least this part of it more than the other side's, of the same kind.
+_EXTRA_SHARE = 0.5
 # A region from this share of the median on counts as typical of its row.
 _TYPICAL_SHARE = 0.8
 
@@ -81,6 +85,8 @@ def diagnose_row(
     to_run = _runnable_region(work.comparison, row, region)
     subject = make_subject(work.comparison, region, row.expensive)
     if subject.op(row.expensive) is None or not _costs_more_than_it_saves(work, row) or _is_disturbed(work, row):
+        return None
+    if _is_one_sided(row) and not _is_extra(work.comparison, row):
         return None
     known_key = _call_key(subject)
     is_known = known_key is not None and any(draft.call_key == known_key for draft in work.drafts)
@@ -285,6 +291,27 @@ def _costs_more_than_it_saves(work: Investigation, row: RowComparison) -> bool:
     other = comparison.costs[cheap].of(op for region in readers for op in ops_of(region, cheap))
     saved_j = max(0.0, difference_j(other, mine))
     return abs(row.delta_j) > saved_j * (1 + work.limits.threshold)
+
+
+def _is_extra(comparison: Comparison, row: RowComparison) -> bool:
+    """Return whether work that one side lacks is more work of its kind in the whole step, by number or by energy.
+
+    Otherwise the other side does it too, and the match did not find which operators belong together.
+    """
+    sides = row.expensive, other_side(row.expensive)
+    own = Counter(_form(comparison.run(row.expensive), op) for region in row.members for op in ops_of(region, sides[0]))
+    mine, theirs = (Counter(_form(run, op.id) for op in run.ops) for run in map(comparison.run, sides))
+    if sum((own & (mine - theirs)).values()) >= _EXTRA_SHARE * sum(own.values()):
+        return True
+    names = {name for name, _ in own}
+    ops = ([op.id for op in comparison.run(side).ops if op.name in names] for side in sides)
+    energies = (comparison.costs[side].of(each) for side, each in zip(sides, ops, strict=True))
+    return difference_j(*energies) >= _EXTRA_SHARE * abs(row.delta_j)
+
+
+def _form(run: Run, op: int) -> tuple[str, tuple[object, ...]]:
+    found = run.ops[op]
+    return found.name, tuple((run.values[value].shape, run.values[value].dtype) for value in found.inputs)
 
 
 def _is_disturbed(work: Investigation, row: RowComparison) -> bool:
