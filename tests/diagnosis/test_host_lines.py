@@ -87,6 +87,12 @@ def test_the_line_of_a_loop_that_takes_most_of_its_time() -> None:
     assert line.place.text == "for word in words:"
 
 
+def test_a_line_of_a_loop_that_calls_nothing_is_named_by_the_loop() -> None:
+    text = LOOPING.replace("count(word)", "word * word").replace("            seen.add(word)\n", "")
+    (line,) = found(host_run(text, {(FORWARD,): 4.0, ("word * word",): 3.0}), host_run(LEAN, {(FORWARD,): 4.0}))
+    assert (line.key, line.place.text) == ("for word in words", "for word in words:")
+
+
 def test_a_loop_whose_time_is_that_of_its_operators_is_left_to_them() -> None:
     """Only the line of the loop that runs none is work of the host alone."""
 

@@ -220,6 +220,10 @@ class LineSearch:
                 found = line
         return found
 
+    def _names_itself(self, frame: Frame) -> bool:
+        """Return whether a line names the work of its loop: one that calls nothing is a part of the loop."""
+        return bool(_calls_in(text_of(self.mine, frame))) or self._first_line(frame) == frame.line
+
     def is_more(self, mine: Sequence[Stack], others: Sequence[Stack]) -> bool:
         """Return whether the time differs by more than the noise of samples and the spread between processes."""
         mine_s, others_s = time_of(mine), self.slower * time_of(others)
@@ -238,7 +242,7 @@ class LineSearch:
         first = min((stack.own[depth] for stack in mine), key=lambda frame: frame.line)
         if not others:
             chief = max(_group(mine, depth, lambda frame: str(frame.line)).values(), key=time_of)
-            if time_of(chief) >= _MOST * time_of(mine):  # one line of a loop
+            if time_of(chief) >= _MOST * time_of(mine) and self._names_itself(chief[0].own[depth]):
                 mine, first = chief, chief[0].own[depth]
             else:
                 first = replace(first, line=self._first_line(first))
