@@ -84,9 +84,7 @@ def diagnose_row(
     region = typical_region(work.comparison, only.without_shared(row) if only is not None and is_only else row)
     to_run = _runnable_region(work.comparison, row, region)
     subject = make_subject(work.comparison, region, row.expensive)
-    if subject.op(row.expensive) is None or not _costs_more_than_it_saves(work, row) or _is_disturbed(work, row):
-        return None
-    if _is_one_sided(row) and not _is_extra(work.comparison, row):
+    if subject.op(row.expensive) is None or not _is_more_work(work, row) or _is_disturbed(work, row):
         return None
     known_key = _call_key(subject)
     is_known = known_key is not None and any(draft.call_key == known_key for draft in work.drafts)
@@ -280,10 +278,15 @@ def _runnable_region(comparison: Comparison, row: RowComparison, region: Region)
     return readers[0] if readers else None
 
 
-def _costs_more_than_it_saves(work: Investigation, row: RowComparison) -> bool:
-    """Return whether work that one side lacks costs more than it saves in the regions that read it."""
+def _is_more_work(work: Investigation, row: RowComparison) -> bool:
+    """Return whether work that one side lacks is extra and saves nothing; work of both sides always is."""
     if not _is_one_sided(row):
         return True
+    return _costs_more_than_it_saves(work, row) and _is_extra(work.comparison, row)
+
+
+def _costs_more_than_it_saves(work: Investigation, row: RowComparison) -> bool:
+    """Return whether work that one side lacks costs more than it saves in the regions that read it."""
     comparison, cheap = work.comparison, other_side(row.expensive)
     ops = [op for region in row.members for op in ops_of(region, row.expensive)]
     readers = comparison.readers_of(ops, row.expensive)

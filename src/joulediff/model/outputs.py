@@ -7,7 +7,7 @@ that has another number of elements, differs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from joulediff.model.run import Run
 from joulediff.model.signature import SKETCH_STEP, Signature, difference
@@ -57,13 +57,19 @@ def result_distance(a: Run, b: Run, *, is_read: Callable[[str], bool], needed: R
     own = {} if needed is None else _own_storage(a, needed)
     distances = []
     for name in left.keys() & right.keys():
-        now = b.signature_of(right[name])
-        apart = [_distance(a.signature_of(left[name]), now)]
+        wanted = [a.signature_of(left[name])]
         if needed is not None and name in own:
-            apart.append(_distance(needed.signature_of(own[name]), now))
-        distances.append(None if None in apart else min(each for each in apart if each is not None))
+            wanted.append(needed.signature_of(own[name]))
+        distances.append(_least_distance(wanted, b.signature_of(right[name])))
     known = [each for each in distances if each is not None]
     return max(known) if known and len(known) == len(distances) else None
+
+
+def _least_distance(wanted: Sequence[Signature | None], found: Signature | None) -> float | None:
+    """Return the distance of a tensor to the nearest of those that it may be; None if one is not known."""
+    distances = [_distance(each, found) for each in wanted]
+    known = [each for each in distances if each is not None]
+    return min(known) if len(known) == len(distances) else None
 
 
 def _is_no_change(run: Run, other: Run, value: int) -> bool:
