@@ -103,6 +103,8 @@ def test_storage_of_the_programs_own_may_be_as_the_other_program_leaves_it() -> 
 
     assert distance(b) == 0.0 == distance(a)
     assert distance(b, needed=None) > 0.5 and distance(writing(other)) > 0.5
+    trained_otherwise = writing(other)
+    assert distance(trained_otherwise, needed=trained_otherwise) > 0.5, "weights may be outside of modules"
     weight = writing(rows, kind="parameter")
     trained = result_distance(weight, writing(rolled, kind="parameter"), is_read=lambda _: False, needed=b)
     assert trained is not None and trained > 0.5, "a weight is a result"

@@ -86,7 +86,7 @@ def _find_lines(work: Investigation, expensive: SideName) -> list[HostLine]:
     for find in _EVIDENCE:
         found = find(work.comparison, expensive)
         lines = [line for line in found if not line.runs_operators and line.place not in known][:MAX_LINES]
-        if sum(line.excess_s for line in lines) >= least_s:
+        if lines and sum(line.excess_s for line in lines) >= least_s:
             return lines
     return []
 

@@ -144,11 +144,17 @@ def _first(run: Run, value: int) -> int:
 
 
 def _own_storage(run: Run, other: Run) -> dict[str, int]:
-    """Return the last values in `other` of tensors of no module that both steps change."""
+    """Return the last values in `other` of tensors of no module that both steps leave with the same numbers.
+
+    The order may differ. Other numbers are another result: a program may keep its weights outside of modules.
+    """
     mine, theirs = _changed(run), _changed(other)
     found = {}
     for name in mine.keys() & theirs.keys():
-        if run.values[_first(run, mine[name])].kind == "input":
+        a, b = run.signature_of(mine[name]), other.signature_of(theirs[name])
+        apart = None if a is None or b is None else difference(a, b)
+        is_same = apart is not None and apart <= _SAME
+        if is_same and run.values[_first(run, mine[name])].kind == "input":
             found[name] = theirs[name]
     return found
 
