@@ -40,7 +40,7 @@ def result_distance(a: Run, b: Run, *, is_read: Callable[[str], bool], needed: R
     Steps that return no tensor and change no named one are compared by the numbers that they read: `is_read` says
     whether an operator of that name reads one. `needed` is a program for the same job: a tensor that it has no
     counterpart of, such as a buffer that only `a` fills, is no result. Storage of the program's own, outside of
-    modules, may be as `needed` leaves it: two programs may keep the same numbers in another order.
+    modules, may have the same numbers in the order of `needed`.
     """
     left, right = _results(a), _results(b)
     if needed is not None and _returned(a):
