@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import click
 
-from joulediff.cli.options import is_verbose, verbose_option
+from joulediff.cli.options import examples, is_verbose, verbose_option
 from joulediff.model.errors import JoulediffError
 from joulediff.version import __version__
 
@@ -52,6 +52,11 @@ class _LazyGroup(click.Group):
     invoke_without_command=True,
     no_args_is_help=False,
     context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=examples(
+        ("joulediff diff old.py new.py", "which program wastes energy, where, and why"),
+        ("joulediff measure train.py", "joules of one step"),
+        ("joulediff doctor", "which meters work here"),
+    ),
 )
 @click.version_option(__version__, "-V", "--version", message="joulediff %(version)s")
 @verbose_option

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from joulediff.cli.options import (
+    examples,
     is_verbose,
     json_option,
     markdown_option,
@@ -32,7 +33,23 @@ NOT_FOUND = 3
 LEAN = "lean"
 
 
-@click.group("cases", invoke_without_command=True, no_args_is_help=False)
+def _complete_case(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the cases whose names begin like this, for the shell."""
+    from joulediff.cases.library import find_cases
+
+    library = ctx.parent.params.get("library") if ctx.parent is not None else None
+    return [case.id for case in find_cases(library and Path(library)) if case.id.startswith(incomplete)]
+
+
+@click.group(
+    "cases",
+    invoke_without_command=True,
+    no_args_is_help=False,
+    epilog=examples(
+        ("joulediff cases list", "every case"),
+        ("joulediff cases run pytorch-153195", "run one and judge its diff"),
+    ),
+)
 @click.option(
     "--library", envvar="JOULEDIFF_CASES", metavar="FOLDER", help="Folder of other cases.  [the built-in ones]"
 )
@@ -45,7 +62,13 @@ def command(ctx: click.Context, library: str | None) -> None:
         click.echo(ctx.get_help())
 
 
-@command.command("list")
+@command.command(
+    "list",
+    epilog=examples(
+        ("joulediff cases list", "every case"),
+        ("joulediff cases list --json -", "the same, as JSON"),
+    ),
+)
 @output_options
 @click.pass_obj
 def list_command(library: Path | None, json_to: str | None) -> int:
@@ -64,8 +87,14 @@ def list_command(library: Path | None, json_to: str | None) -> int:
     return 0
 
 
-@command.command("show")
-@click.argument("name", metavar="ID")
+@command.command(
+    "show",
+    epilog=examples(
+        ("joulediff cases show pytorch-153195", "one case"),
+        ("joulediff cases show pytorch-153195 --programs", "with its two programs"),
+    ),
+)
+@click.argument("name", metavar="ID", shell_complete=_complete_case)
 @click.option("--programs", is_flag=True, help="Show the two programs as well.")
 @verbose_option
 @click.pass_obj
@@ -80,8 +109,15 @@ def show_command(library: Path | None, name: str, programs: bool) -> int:  # noq
     return 0
 
 
-@command.command("run")
-@click.argument("names", metavar="ID...", nargs=-1)
+@command.command(
+    "run",
+    epilog=examples(
+        ("joulediff cases run pytorch-153195", "one case"),
+        ("joulediff cases run --all --keep results --skip-done", "all not done yet"),
+        ("joulediff cases run pytorch-153195 --lean", "lean with itself"),
+    ),
+)
+@click.argument("names", metavar="ID...", nargs=-1, shell_complete=_complete_case)
 @click.option("--all", "every", is_flag=True, help="Run every case.")
 @click.option("--only", type=click.Choice(["published", "ours"]), help="Run only the cases of one origin.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), help="Where to run.  [cuda if there is a GPU, else cpu]")
@@ -145,7 +181,13 @@ def run_command(
     return 0 if all_good(results.judged) else NOT_FOUND
 
 
-@command.command("judge")
+@command.command(
+    "judge",
+    epilog=examples(
+        ("joulediff cases judge results", "judge kept results again"),
+        ("joulediff cases judge results --markdown cases.md", "as a table"),
+    ),
+)
 @click.argument("folder", metavar="FOLDER")
 @markdown_option
 @output_options
@@ -169,7 +211,13 @@ def judge_command(library: Path | None, folder: str, json_to: str | None, markdo
     return 0 if all_good(judgements) else NOT_FOUND
 
 
-@command.command("recompute")
+@command.command(
+    "recompute",
+    epilog=examples(
+        ("joulediff cases recompute results", "all kept results"),
+        ("joulediff cases recompute results pytorch-153195", "one of them"),
+    ),
+)
 @click.argument("folder", metavar="FOLDER")
 @click.argument("names", metavar="[ID...]", nargs=-1)
 @verbose_option

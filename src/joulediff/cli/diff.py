@@ -11,7 +11,9 @@ import click
 
 from joulediff.cli.options import (
     ProgramCommand,
+    complete_file,
     every_option,
+    examples,
     gather,
     json_option,
     markdown_option,
@@ -37,9 +39,18 @@ if TYPE_CHECKING:
 TOO_MUCH = 3
 
 
-@click.command("diff", cls=ProgramCommand)
-@click.argument("first", metavar="A")
-@click.argument("second", metavar="B")
+@click.command(
+    "diff",
+    cls=ProgramCommand,
+    epilog=examples(
+        ("joulediff diff old.py new.py", "record, compare, try fixes"),
+        ("joulediff diff hf.py:a hf.py:b -o report.md", "two functions of one file"),
+        ("joulediff diff base.jd new.py --keep recordings", "a recording and a program"),
+        ("joulediff diff base.jd new.jd --fail-above 5%", "exit code 3 if B uses more"),
+    ),
+)
+@click.argument("first", metavar="A", shell_complete=complete_file)
+@click.argument("second", metavar="B", shell_complete=complete_file)
 @gather(
     "how",
     DiffOptions(),
@@ -67,7 +78,13 @@ TOO_MUCH = 3
 @click.option("--label-b", metavar="TEXT", help="Name of B in reports.")
 @top_option(TOP_FINDINGS, "Findings to show.")
 @every_option
-@click.option("-o", "--output", metavar="FILE", help="Write a report; its suffix sets the format: .md, .json or .txt.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="Write a report; its suffix sets the format: .md, .json or .txt.",
+)
 @json_option
 @markdown_option
 @recording_options(RecordOptions())

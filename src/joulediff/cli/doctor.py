@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import click
 
-from joulediff.cli.options import gather, meter_options, output_options, wait_option
+from joulediff.cli.options import (
+    examples,
+    gather,
+    meter_options,
+    output_options,
+    wait_option,
+)
 from joulediff.model.options import DOCTOR_OPTIONS, MeasureOptions
 
 
-@click.command("doctor")
+@click.command(
+    "doctor",
+    epilog=examples(
+        ("joulediff doctor", "every meter of this machine"),
+        ("joulediff doctor --meter nvml --wait 10", "one meter, wait for quiet"),
+    ),
+)
 @gather("options", DOCTOR_OPTIONS, wait_s=wait_option(DOCTOR_OPTIONS.wait_s), **meter_options())
 @output_options
 def command(options: MeasureOptions, json_to: str | None) -> int:

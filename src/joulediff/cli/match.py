@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import click
 
-from joulediff.cli.options import output_options, tolerance_option, top_option
+from joulediff.cli.options import (
+    complete_file,
+    examples,
+    output_options,
+    tolerance_option,
+    top_option,
+)
 from joulediff.report.limits import TOP_REGIONS
 
 
-@click.command("match")
-@click.argument("first", metavar="A.jd")
-@click.argument("second", metavar="B.jd")
+@click.command(
+    "match",
+    epilog=examples(
+        ("joulediff match base.jd new.jd", "parts with equal results"),
+        ("joulediff match base.jd new.jd --top 50", "more rows"),
+    ),
+)
+@click.argument("first", metavar="A.jd", shell_complete=complete_file)
+@click.argument("second", metavar="B.jd", shell_complete=complete_file)
 @top_option(TOP_REGIONS, "Rows to show.")
 @tolerance_option("Largest relative difference of equal tensors, beside rounding.")
 @output_options

@@ -6,13 +6,29 @@ from dataclasses import asdict, replace
 
 import click
 
-from joulediff.cli.options import gather, meter_options, output_options, read_share, seconds_option, wait_option
+from joulediff.cli.options import (
+    complete_file,
+    examples,
+    gather,
+    meter_options,
+    output_options,
+    read_share,
+    seconds_option,
+    wait_option,
+)
 from joulediff.model.measurement import Measurement
 from joulediff.model.options import MeasureOptions
 
 
-@click.command("measure")
-@click.argument("program", metavar="FILE.py[:name]")
+@click.command(
+    "measure",
+    epilog=examples(
+        ("joulediff measure train.py", "joules of one step"),
+        ("joulediff measure train.py:tuned --precision 1%", "a narrow interval"),
+        ("joulediff measure train.py --meter estimated --json -", "as JSON, no sensor"),
+    ),
+)
+@click.argument("program", metavar="FILE.py[:name]", shell_complete=complete_file)
 @gather(
     "options",
     MeasureOptions(),

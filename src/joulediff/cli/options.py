@@ -9,6 +9,7 @@ from functools import wraps
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from joulediff.model.options import DiffOptions, MeasureOptions, RecordOptions
 from joulediff.model.units import format_share, parse_share
@@ -111,11 +112,22 @@ def recording_options(defaults: RecordOptions) -> Callable[[_F], _F]:
     )
 
 
+def complete_file(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Let the shell complete the name of a file."""
+    return [CompletionItem(incomplete, type="file")]
+
+
 # `-v` is for those who write it after the command; `main` looks for it everywhere.
 verbose_option = click.option("-v", "--verbose", count=True, expose_value=False, help="-vv shows tracebacks.")
-json_option = click.option("--json", "json_to", metavar="FILE", help="Write JSON to FILE; - is standard output.")
+json_option = click.option(
+    "--json", "json_to", metavar="FILE", shell_complete=complete_file, help="Write JSON to FILE; - is standard output."
+)
 markdown_option = click.option(
-    "--markdown", "markdown_to", metavar="FILE", help="Write Markdown to FILE; - is standard output."
+    "--markdown",
+    "markdown_to",
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="Write Markdown to FILE; - is standard output.",
 )
 every_option = click.option("--all", "every", is_flag=True, help="Show every row, and the evidence for each cause.")
 
@@ -128,6 +140,14 @@ def top_option(default: int, text: str) -> _Option:
 def output_options(command: _F) -> _F:
     """Add `--json` and `-v`."""
     return json_option(verbose_option(command))
+
+
+def examples(*lines: tuple[str, str]) -> str:
+    """Return the end of a command's help: commands, each with what it does."""
+    room = max(len(command) for command, _ in lines)
+    shown = [f"  {command:<{room}}  {meaning}" for command, meaning in lines]
+    # click wraps a paragraph unless it begins with this character.
+    return "\n".join(["\b", "Examples:", *shown])
 
 
 class ProgramCommand(click.Command):

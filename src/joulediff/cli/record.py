@@ -11,6 +11,8 @@ import click
 
 from joulediff.cli.options import (
     ProgramCommand,
+    complete_file,
+    examples,
     gather,
     meter_options,
     program_arguments,
@@ -24,9 +26,19 @@ if TYPE_CHECKING:
     from joulediff.model.run import Run
 
 
-@click.command("record", cls=ProgramCommand)
-@click.argument("program", metavar="FILE.py[:name]")
-@click.option("-o", "--output", metavar="RUN.jd", help="File to write.  [LABEL.jd in this folder]")
+@click.command(
+    "record",
+    cls=ProgramCommand,
+    epilog=examples(
+        ("joulediff record train.py -o base.jd", "one file with all that was measured"),
+        ("joulediff record train.py --no-replay", "faster, joules split by time"),
+        ("joulediff record train.py -- --batch 8", "with arguments of the program"),
+    ),
+)
+@click.argument("program", metavar="FILE.py[:name]", shell_complete=complete_file)
+@click.option(
+    "-o", "--output", metavar="RUN.jd", shell_complete=complete_file, help="File to write.  [LABEL.jd in this folder]"
+)
 @click.option("--label", metavar="TEXT", help="Name of the program in reports.  [its file]")
 @click.option("--python", metavar="PATH", help="Python of the environment to run the program in.  [this one]")
 @click.option("--no-replay", is_flag=True, help="Do not replay each operator alone to measure its energy.")

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from joulediff.cli.options import every_option, top_option, verbose_option
+from joulediff.cli.options import (
+    complete_file,
+    every_option,
+    examples,
+    top_option,
+    verbose_option,
+)
 from joulediff.model.errors import JoulediffError
 from joulediff.report.limits import TOP_FINDINGS
 from joulediff.report.render import REPORTS, render
@@ -17,9 +23,22 @@ if TYPE_CHECKING:
     from joulediff.model.diff import Diff
 
 
-@click.command("render")
-@click.argument("saved", metavar="DIFF.json")
-@click.option("-o", "--output", metavar="FILE", help="Write a report; its suffix sets the format: .md, .json or .txt.")
+@click.command(
+    "render",
+    epilog=examples(
+        ("joulediff render diff.json", "on the terminal"),
+        ("joulediff render diff.json -o report.md --all", "as Markdown, in full"),
+        ("joulediff render - --format json", "from standard input"),
+    ),
+)
+@click.argument("saved", metavar="DIFF.json", shell_complete=complete_file)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="Write a report; its suffix sets the format: .md, .json or .txt.",
+)
 @click.option(
     "--format",
     "form",

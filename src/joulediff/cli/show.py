@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import click
 
-from joulediff.cli.options import output_options, top_option
+from joulediff.cli.options import (
+    complete_file,
+    examples,
+    output_options,
+    top_option,
+)
 from joulediff.report.limits import TOP_ROWS
 
 
-@click.command("show")
-@click.argument("recorded", metavar="RUN.jd")
+@click.command(
+    "show",
+    epilog=examples(
+        ("joulediff show base.jd", "operators with the most energy"),
+        ("joulediff show base.jd --by line --top 30", "lines with the most"),
+        ("joulediff show base.jd --json run.json", "everything, as JSON"),
+    ),
+)
+@click.argument("recorded", metavar="RUN.jd", shell_complete=complete_file)
 @click.option(
     "--by",
     type=click.Choice(["op", "module", "line", "kernel"]),
