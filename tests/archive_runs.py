@@ -69,6 +69,7 @@ def small_run() -> Run:
         kernels=(
             Kernel("sgemm", "kernel", "cuda:0", 7, 0.001, 2e-5, 0, None, "op", (8, 1, 1), (256, 1, 1)),
             Kernel("Memcpy HtoD", "memcpy", "cuda:0", 7, 0.002, 1e-6, None, "h.0", "module", size_bytes=4096),
+            Kernel("fused_add", "kernel", "cuda:0", 7, 0.003, 1e-6, 1, None, "fused", members=(0,)),
         ),
         waits=(Wait("cudaStreamSynchronize", 0.003, 0.001, 1, 0), Wait("cudaDeviceSynchronize", 0.004, 0.001, None, 1)),
         sources=(SourceText("step.py", 1, "import torch\n\ndef step(): ...\n"),),

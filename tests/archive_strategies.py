@@ -150,6 +150,7 @@ def runs(draw: st.DrawFn) -> Run:
                 st.none() | GRID,
                 st.none() | GRID,
                 st.none() | COUNT,
+                members=several("ops"),
             ),
         ),
         waits=each("waits", lambda _: st.builds(Wait, TEXT, FLOAT, FLOAT, of("ops"), INT64)),

@@ -191,9 +191,9 @@ def put(path: str, value: Any) -> Change:
         (lambda m: m["tables"].pop("ops"), "its manifest does not list its table ops"),
         (put("schema", "other"), "it holds no recorded run"),
         (lambda _: b"[]", "it holds no recorded run"),
-        (put("format", "2"), "its format 2 for readers from 4 makes no sense"),
-        (put("format", 1), "its format 1 for readers from 4 makes no sense"),
-        (put("min_reader", True), "its format 4 for readers from True makes no sense"),
+        (put("format", "2"), "its format 2 for readers from 5 makes no sense"),
+        (put("format", 1), "its format 1 for readers from 5 makes no sense"),
+        (put("min_reader", True), "its format 5 for readers from True makes no sense"),
         (put("label", 3), "label in its manifest may not be the int 3"),
         (put("label", "\ud800"), "label in its manifest may not be the str ?"),
         (put("notes", "one"), "notes in its manifest may not be the str one"),
@@ -226,7 +226,7 @@ def test_a_manifest_that_cannot_be(change: Change, told: str, tmp_path: Path) ->
 
 def test_the_error_for_a_newer_format_names_the_update(tmp_path: Path) -> None:
     error = refusal(with_manifest(lambda m: m.update(format=9, min_reader=7, tool="3.2.1")), tmp_path)
-    assert error.what == "it has format 9 for readers of format 7 or later, and this joulediff reads up to 4"
+    assert error.what == "it has format 9 for readers of format 7 or later, and this joulediff reads up to 5"
     assert error.fix == "update this joulediff (it was recorded by 3.2.1): pip install -U joulediff"
 
 

@@ -16,12 +16,13 @@ from archive_strategies import runs
 from joulediff.archive.reader import load
 from joulediff.archive.schema import TABLES
 from joulediff.archive.snapshot import Snapshot
+from joulediff.archive.tables import REFERENCES
 from joulediff.archive.writer import save
 from joulediff.model.errors import ArchiveError
 from joulediff.model.run import Pass, Run
 
 CAPTURED = small_run()
-EMPTY: dict[str, Any] = {name: () for name in TABLES if name not in ("op_values", "value_writers")}
+EMPTY: dict[str, Any] = {name: () for name in TABLES if name not in REFERENCES}
 METERED = replace(CAPTURED, spans=(), **EMPTY)
 BARE = replace(CAPTURED, ops=tuple(replace(op, replay=None) for op in CAPTURED.ops), replays=())
 ENDED = replace(CAPTURED, passes=(*CAPTURED.passes, Pass("replayed", "done", 1.0)))

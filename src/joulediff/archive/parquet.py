@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # reading. Measured with tables of large numbers only (CPython 3.11, Arrow 26), rounded up.
 _PLACES_BYTES = 16
 _OBJECT_BYTES = {"int": 32, "float": 24}
-_ROW_BYTES = {"ops": 240, "op_values": 112, "value_writers": 80}
+_ROW_BYTES = {"ops": 240, "op_values": 112, "value_writers": 80, "kernel_members": 80}
 _RECORD_BYTES = 176
 # A text takes up to four bytes a character in Python, two copies and a check of its UTF-8, an object, and entries in
 # hash tables.

@@ -14,10 +14,10 @@ from joulediff.model.run import HostKind, How, Inputs, Join, KernelKind, Phase, 
 from joulediff.model.signature import SKETCH, SKETCH_LIMIT
 
 SCHEMA = "joulediff.run"
-FORMAT = 4
+FORMAT = 5
 """The format this version writes, and the newest one it reads."""
-MIN_READER = 4
-"""The oldest format whose readers understand files of this version: format 3 has no pass `sampled`."""
+MIN_READER = 5
+"""The oldest format whose readers understand files of this version: format 4 has no kernels joined as `fused`."""
 
 Role = Literal["in", "out", "write"]
 
@@ -131,6 +131,10 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("grid", "sizes", optional=True, least=0, length=3),
         Column("block", "sizes", optional=True, least=0, length=3),
         Column("size_bytes", "int", optional=True, least=0),
+    ),
+    "kernel_members": (
+        Column("kernel", "int", refers="kernels", since=5),
+        Column("op", "int", refers="ops", since=5),
     ),
     "waits": (
         Column("name", "text"),

@@ -31,6 +31,8 @@ RECORDS: dict[str, type] = {
     "host_samples": HostSample,
 }
 HEAD = tuple(field.name for field in fields(Run) if field.name not in RECORDS)
+# Tables of references, whose rows belong to records of another table.
+REFERENCES = ("op_values", "value_writers", "kernel_members")
 ROLES = {"in": "inputs", "out": "outputs", "write": "writes"}
 
 
@@ -44,6 +46,11 @@ def to_columns(name: str, records: Sequence[Any]) -> dict[str, dict[str, list[An
     }
     if name == "ops":
         found["op_values"] = _uses(records)
+    if name == "kernels":
+        found["kernel_members"] = {
+            "kernel": [at for at, kernel in enumerate(records) for _ in kernel.members],
+            "op": [op for kernel in records for op in kernel.members],
+        }
     if name == "values":
         found["value_writers"] = {
             "value": [value.id for value in records for _ in value.writers],
@@ -71,7 +78,8 @@ def from_tables(tables: Tables, head: Mapping[str, Any] | None = None) -> Run:
     found, columns = dict(head or read_head(tables)), tables.columns
     for (name, field), references in gather_references(columns).items():
         columns[name][field] = references
-    del columns["op_values"], columns["value_writers"]
+    for name in REFERENCES:
+        del columns[name]
     found.update({name: _from_columns(name, columns.pop(name)) for name in RECORDS})
     return Run(**found)
 
@@ -92,6 +100,9 @@ def gather_references(columns: Mapping[str, Mapping[str, list[Any]]]) -> dict[tu
         found["ops", field] = gather(len(columns["ops"]["id"]), owners, values, "op_values", places)
     count = len(columns["values"]["id"])
     found["values", "writers"] = gather(count, writers["value"], writers["op"], "value_writers")
+    members = columns["kernel_members"]
+    count = len(columns["kernels"]["op"])
+    found["kernels", "members"] = gather(count, members["kernel"], members["op"], "kernel_members")
     return found
 
 

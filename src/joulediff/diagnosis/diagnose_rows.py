@@ -22,11 +22,10 @@ from joulediff.diagnosis.significance import RowComparison, is_different, may_di
 from joulediff.diagnosis.trials.region_trials import RegionTrials
 from joulediff.diagnosis.trials.run_trials import run_trials
 from joulediff.frameworks.framework import is_read
-from joulediff.matching.rows import is_view
 from joulediff.model.energy import difference_j, is_more_than, joules_of
 from joulediff.model.finding import NOT_TRIED, Cause, Region
 from joulediff.model.pair import SIDES, other_side
-from joulediff.model.run import Run
+from joulediff.model.run import Run, is_view
 
 # At most this many rows are tried; the others are reported by their evidence alone.
 MAX_TRIED = 6

@@ -124,8 +124,7 @@ def _is_known(comparison: Comparison, row: RowComparison) -> bool:
 def _is_nothing(comparison: Comparison, side: SideName, row: RowComparison) -> bool:
     costs = comparison.costs[side]
     ops = [op for region in row.members for op in ops_of(region, side)]
-    # The kernels that a compiled module runs for an operator are not recorded.
-    is_idle = not any(costs.kernels[op] or costs.run.ops[op].compiled for op in ops)
+    is_idle = not any(costs.kernels[op] or not costs.run.index.is_costed(op) for op in ops)
     return costs.books.split is not None and is_idle
 
 

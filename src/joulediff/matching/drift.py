@@ -18,8 +18,8 @@ from joulediff.matching.anchor_support import order_distance, signature_of
 from joulediff.matching.anchors import Anchor
 from joulediff.matching.features import SAME_SKETCH, sketch_distance
 from joulediff.matching.joint_graph import JointGraph
-from joulediff.matching.rows import is_view
 from joulediff.model.finding import Divergence, Region
+from joulediff.model.run import is_view
 from joulediff.model.signature import difference
 
 # The gain of a region is the distance of its outputs over that of its inputs and one rounding error. Up to CLEARLY it

@@ -13,7 +13,7 @@ from itertools import takewhile
 
 from joulediff.frameworks.framework import short_name
 from joulediff.model.finding import Region, RegionKind
-from joulediff.model.run import Run
+from joulediff.model.run import Run, is_view
 
 # Most operators that a name lists; the others are counted.
 _NAMED = 3
@@ -64,13 +64,6 @@ def name_ops(run: Run, ops: Sequence[int]) -> str:
         return ", ".join(name if counts[name] == 1 else f"{name} ×{counts[name]}" for name in kinds)
     rest = len(names) - sum(names.count(name) for name in kinds[:_NAMED])
     return f"{', '.join(kinds[:_NAMED])}, {rest} more"
-
-
-def is_view(run: Run, op: int) -> bool:
-    """Return whether an operator only returns views of its inputs."""
-    found = run.ops[op]
-    memory = {run.values[value].storage for value in found.inputs}
-    return bool(found.outputs) and not found.writes and all(run.values[v].storage in memory for v in found.outputs)
 
 
 def _where(a: Run, b: Run, region: Region) -> str:

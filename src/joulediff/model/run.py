@@ -26,7 +26,8 @@ ValueKind = Literal["input", "parameter", "buffer", "produced"]
 KernelKind = Literal["kernel", "memcpy", "memset", "cpu"]
 
 
-Join = Literal["op", "module", "none"]
+Join = Literal["op", "fused", "module", "none"]
+"""`fused`: the kernel is compiled code that computes `op` and the operators in `members`."""
 
 
 PassName = Literal["metered", "sampled", "traced", "captured", "replayed"]
@@ -207,6 +208,8 @@ class Kernel:
     block: tuple[int, int, int] | None = None
     size_bytes: int | None = None
     """Bytes moved, for copies and fills."""
+    members: tuple[int, ...] = ()
+    """The other operators that it computes together with `op`: compiled code fuses operators into one kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,6 +427,27 @@ class RunIndex:
         return found
 
     @cached_property
+    def fused(self) -> Mapping[int, int]:
+        """By operator that compiled code computes: the operator that has its kernel, of several the first."""
+        found: dict[int, int] = {}
+        for kernel in self._kernels:
+            if kernel.op is not None and kernel.join == "fused":
+                for op in (kernel.op, *kernel.members):
+                    found.setdefault(op, kernel.op)
+        return found
+
+    def is_costed(self, op: int) -> bool:
+        """Return whether the kernels of an operator are known: none of an operator means that it needs none.
+
+        For compiled code that is so if each of its kernels has an operator.
+        """
+        return not self._ops[op].compiled or not self._has_loose_kernels or bool(self.kernels[op]) or op in self.fused
+
+    @cached_property
+    def _has_loose_kernels(self) -> bool:
+        return any(kernel.op is None for kernel in self._kernels) or not self._kernels
+
+    @cached_property
     def readers(self) -> Sequence[Sequence[int]]:
         """By value: the operators that read it, in order and each once."""
         found: list[list[int]] = [[] for _ in self._values]
@@ -501,6 +525,13 @@ class RunIndex:
         if len(path) <= _MAX_KEPT_PATH:
             self._paths[frame] = path
         return path
+
+
+def is_view(run: Run, op: int) -> bool:
+    """Return whether an operator only returns views of its inputs."""
+    found = run.ops[op]
+    memory = {run.values[value].storage for value in found.inputs}
+    return bool(found.outputs) and not found.writes and all(run.values[v].storage in memory for v in found.outputs)
 
 
 def work_of(

@@ -17,9 +17,8 @@ from joulediff.diagnosis.evidence.calls.source_calls import call_behind, find_ca
 from joulediff.diagnosis.lead import CALLS_OF_OTHER_SIDE, Lead, Subject, make_cause
 from joulediff.diagnosis.suggest import suggest_fewer_copies
 from joulediff.frameworks.framework import is_product, place_of, short_name
-from joulediff.matching.rows import is_view
 from joulediff.model.pair import Pair, pair_from
-from joulediff.model.run import Run, Setting
+from joulediff.model.run import Run, Setting, is_view
 from joulediff.model.signature import compare
 
 # Copies are exact; their sums are added in another order.

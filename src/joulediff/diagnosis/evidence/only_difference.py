@@ -132,10 +132,10 @@ def _most_j(comparison: Comparison, rows: Sequence[RowComparison], cheap: SideNa
 
 
 def _is_known(comparison: Comparison, row: RowComparison) -> bool:
-    """Return whether the energies of a row are known; an operator without a kernel costs nothing, unless compiled."""
+    """Return whether the energies of a row are known; an operator without a kernel costs nothing, if that is known."""
     unknown = [side for side in SIDES if row.energies.of(side) is None]
     return not any(
-        comparison.costs[side].kernels[op] or comparison.run(side).ops[op].compiled
+        comparison.costs[side].kernels[op] or not comparison.run(side).index.is_costed(op)
         for side in unknown
         for region in row.members
         for op in ops_of(region, side)

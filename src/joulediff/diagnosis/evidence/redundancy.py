@@ -13,11 +13,10 @@ from joulediff.diagnosis.evidence.calls.source_calls import call_behind, calls_i
 from joulediff.diagnosis.lead import Change, Lead, Subject, make_cause
 from joulediff.diagnosis.suggest import suggest_leaving_out, suggest_search, suggest_smaller
 from joulediff.frameworks.framework import place_of, short_name
-from joulediff.matching.rows import is_view
 from joulediff.model.energy import joules_of
 from joulediff.model.pair import Pair, SideName, other_side, pair_from
 from joulediff.model.place import Place
-from joulediff.model.run import Run, Setting
+from joulediff.model.run import Run, Setting, is_view
 
 # Operators at this share of the costliest one count as equally costly.
 _NEARLY = 0.8

@@ -16,11 +16,10 @@ from joulediff.diagnosis.draft import Draft, Investigation
 from joulediff.diagnosis.evidence.calls.deviation import parting_functions
 from joulediff.diagnosis.lead import make_subject
 from joulediff.diagnosis.merge import add_row_to, join
-from joulediff.matching.rows import is_view
 from joulediff.model.energy import add_known, share_of
 from joulediff.model.finding import CauseType, Price, Proof, Region
 from joulediff.model.pair import SIDES, Pair, SideName, other_side
-from joulediff.model.run import Frame, Run
+from joulediff.model.run import Frame, Run, is_view
 
 # Causes that a person sets: they speak for other drafts of the same call.
 _SET: tuple[CauseType, ...] = ("setting", "state", "argument", "code", "shape")

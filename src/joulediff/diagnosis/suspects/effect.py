@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.diagnosis.significance import RowComparison
-from joulediff.matching.rows import is_view
 from joulediff.model.pair import SideName, other_side
-from joulediff.model.run import Run
+from joulediff.model.run import Run, is_view
 
 Key = tuple[object, ...]
 

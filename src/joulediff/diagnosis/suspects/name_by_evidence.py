@@ -12,12 +12,11 @@ from joulediff.diagnosis.suggest import suggest_other_code
 from joulediff.diagnosis.suspects.proven import Proven
 from joulediff.diagnosis.suspects.source_names import is_function, last_word, sets_code, to_value
 from joulediff.frameworks.framework import short_name
-from joulediff.matching.rows import is_view
 from joulediff.model.energy import saved_share
 from joulediff.model.finding import CauseType
 from joulediff.model.pair import Pair, other_side, pair_from
 from joulediff.model.place import Place
-from joulediff.model.run import Run, Setting
+from joulediff.model.run import Run, Setting, is_view
 from joulediff.pysource.edits.edit import Edit
 
 _CHANGED_ALONE = "the lines were changed alone, as in the other program"

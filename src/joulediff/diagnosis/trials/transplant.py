@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 from joulediff.diagnosis.comparison import Comparison
 from joulediff.frameworks.jobs import OTHER, Dataflow, Feed, Job, JobCost, LiveProgram
 from joulediff.matching.match_runs import TOLERANCE
-from joulediff.matching.rows import is_view
 from joulediff.model.finding import Region
 from joulediff.model.pair import SideName, other_side
-from joulediff.model.run import Run
+from joulediff.model.run import Run, is_view
 from joulediff.model.signature import Signature, compare
 
 if TYPE_CHECKING:

@@ -28,13 +28,13 @@ from joulediff.diagnosis.suggest import (
     suggest_setting,
 )
 from joulediff.frameworks.framework import gradient_getter, is_copy, library_packages, setting_read_by, short_name
-from joulediff.matching.rows import is_view, name_ops
+from joulediff.matching.rows import name_ops
 from joulediff.model.energy import joules_of
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import NOT_TRIED, Cause
 from joulediff.model.pair import SIDES, Pair, SideName, other_side, pair_from
 from joulediff.model.place import Place
-from joulediff.model.run import Frame, Run, Setting
+from joulediff.model.run import Frame, Run, Setting, is_view
 from joulediff.pysource.leaf_sites import words_of
 from joulediff.pysource.line_trace import Target
 

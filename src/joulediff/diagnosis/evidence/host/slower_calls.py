@@ -24,10 +24,9 @@ from joulediff.diagnosis.evidence.host.host_stacks import (
     time_of,
 )
 from joulediff.frameworks.framework import is_copy
-from joulediff.matching.rows import is_view
 from joulediff.model.pair import Pair, SideName, other_side, pair_from
 from joulediff.model.place import Place
-from joulediff.model.run import Run
+from joulediff.model.run import Run, is_view
 
 Callee = tuple[str, str] | None
 """File and name of a function of a library; None for the user's own code, and for the host's part of operators."""
