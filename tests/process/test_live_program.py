@@ -464,7 +464,7 @@ def test_a_pass_that_dies_is_kept_as_failed(child: Callable[[str], Interpreter])
 def test_ctrl_c_ends_both_programs(
     child: Callable[[str], Interpreter], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("joulediff.process.process._terminal_signals_child", lambda: False)
+    monkeypatch.setattr("joulediff.process.guarded.terminal_signals_program", lambda: False)
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     body = """
         try:

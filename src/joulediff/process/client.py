@@ -15,8 +15,9 @@ from joulediff.model.measurement import Measurement, Quiet
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run
 from joulediff.process.exit_reasons import explain_exit, explain_failure
+from joulediff.process.guarded import END_S
 from joulediff.process.interpreter import Interpreter
-from joulediff.process.process import END_S, ChildProcess, ReceivedRecording
+from joulediff.process.process import ChildProcess, ReceivedRecording
 from joulediff.process.protocol import Answer, Done, Failure, InvalidMessage, Message, to_command
 from joulediff.process.request import Request
 from joulediff.process.verbs import AGAIN, BUILD, END, GO_ON, START, Payload, asks_for_every_verb
@@ -69,7 +70,7 @@ class RemoteProgram(LiveProgram):
     @property
     def pid(self) -> int:
         """The id of the process."""
-        return self._child.pid
+        return self._child.program.pid
 
     def set_listener(self, listener: ProgressListener) -> None:
         """Report progress to another listener from now on."""
@@ -144,11 +145,11 @@ class RemoteProgram(LiveProgram):
                     return Payload(last.content, last.attached)
                 self._received.receive(last)
         except InvalidMessage:
-            self._child.kill()
+            self._child.program.kill()
         if isinstance(last, Done) and self._received.snapshot is not None:
             self._is_done = True
             return Payload({})
         code = self._child.wait(END_S)
         if isinstance(last, Failure):
             raise explain_failure(last)
-        raise explain_exit(self._received.stage, code, self._child.asked)
+        raise explain_exit(self._received.stage, code, self._child.program.asked)

@@ -1,0 +1,249 @@
+"""Runs a program, and ends it with every process that it started once it or joulediff has ended.
+
+A process of its own between joulediff and the program. It works while the program holds the interpreter's lock, and
+whichever of the two is killed. On Linux it is the subreaper of the program, so no process below can leave it, and if
+the guard itself is killed, the kernel kills the program. On other systems it finds only processes whose parents run.
+
+It is run by its path, in isolated mode, so it uses the standard library only.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+import sys
+import time
+from contextlib import suppress
+
+STARTED, REFUSED, ENDED = "started", "refused", "ended"
+# Time for processes to end by themselves once the program has ended: multiprocessing's tracker takes milliseconds.
+SETTLE_S = 0.3
+# Time between asking a process to end and killing it.
+GRACE_S = 1.0
+# A process in an uninterruptible wait cannot be killed.
+GIVE_UP_S = 10.0
+_POLL_S = 0.02
+_CANNOT_START = 127
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Python ignores these two in its own process.
+_IGNORED = [number for number in (signal.SIGPIPE, getattr(signal, "SIGXFSZ", None)) if number is not None]
+
+
+def main() -> None:
+    """Guard the command in `sys.argv`, after the numbers of two pipes and the folder for temporary files."""
+    orders, reports, folder, *command = sys.argv[1:]
+    guard = Guard(int(orders), int(reports), folder)
+    reader, writer = os.pipe()  # a successful exec closes it
+    if not guard.fork():
+        try:
+            for number in _IGNORED:
+                signal.signal(number, signal.SIG_DFL)
+            os.execv(command[0], command)  # noqa: S606
+        except OSError as error:
+            os.write(writer, str(error.errno or errno.EIO).encode())
+        finally:
+            os._exit(_CANNOT_START)
+    os.close(writer)
+    if refused := os.read(reader, 16).decode():
+        guard.report(REFUSED, int(refused))
+    else:
+        guard.watch()
+
+
+class Guard:
+    """A process that guards one program.
+
+    Each byte of the pipe `orders` is the number of a signal for the program; its end is the end of joulediff. Lines of
+    the pipe `reports` have the id of the program, and how it ended.
+    """
+
+    def __init__(self, orders: int, reports: int, folder: str) -> None:
+        self._orders, self._reports, self._folder = orders, reports, folder
+        for fd in (orders, reports):
+            os.set_inheritable(fd, False)
+        self._wake, self._waker = os.pipe()
+        for fd in (self._wake, self._waker):
+            os.set_blocking(fd, False)
+        self._program = 0
+        self._has_ended = False
+
+    def fork(self) -> bool:
+        """Fork a process for the program; return True in the guard, and False in the program."""
+        handlers = {number: signal.signal(number, _wake_up) for number in (*_ENDING, signal.SIGCHLD)}
+        before = signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        guard = os.getpid()
+        self._program = os.fork()
+        if self._program:
+            return True
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != guard:
+            os._exit(_CANNOT_START)
+        signal.set_wakeup_fd(before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for fd in (self._wake, self._waker, self._orders, self._reports):
+            os.close(fd)
+        return False
+
+    def report(self, what: str, number: int) -> None:
+        """Send one line to joulediff, if it is there."""
+        with suppress(OSError):
+            os.write(self._reports, f"{what} {number}\n".encode())
+
+    def watch(self) -> None:
+        """Return once the program and all processes below it have ended."""
+        self._leave_terminal()
+        self.report(STARTED, self._program)
+        is_ordered = True
+        while is_ordered and not self._has_ended:
+            ready, _, _ = select.select([self._orders, self._wake], [], [])
+            if self._wake in ready:
+                os.read(self._wake, 4096)
+            self._reap()
+            if self._orders in ready:
+                orders = os.read(self._orders, 64)
+                is_ordered = bool(orders)
+                for number in orders:
+                    self._send(self._program, number)
+        if not self._has_ended:
+            self._end_program()
+        self._end_the_rest()
+        self._remove_scratch()
+
+    def _leave_terminal(self) -> None:
+        """Have no part in the terminal's signals, and close the program's files: they end with the program."""
+        with suppress(OSError):
+            os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in (0, 1, 2):
+            os.dup2(null, fd)
+        last = 2
+        for fd in sorted((self._orders, self._reports, self._wake, self._waker)):
+            os.closerange(last + 1, fd)
+            last = fd
+        os.closerange(last + 1, os.sysconf("SC_OPEN_MAX") if sys.platform != "linux" else 1 << 16)
+
+    def _reap(self) -> None:
+        """Collect processes that ended, and report the end of the program."""
+        with suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                if pid == self._program:
+                    self._has_ended = True
+                    self.report(ENDED, status)
+
+    def _send(self, pid: int, number: int) -> None:
+        """Signal a process; the program only until it is reaped, as its number may be another's then."""
+        if pid != self._program or not self._has_ended:
+            with suppress(OSError):
+                os.kill(pid, number)
+
+    def _end_program(self) -> None:
+        """Ask the program to end, and kill it if it does not."""
+        self._send(self._program, signal.SIGTERM)
+        end_s = time.monotonic() + GRACE_S
+        while not self._has_ended and time.monotonic() < end_s + GIVE_UP_S:
+            if time.monotonic() > end_s:
+                self._send(self._program, signal.SIGKILL)
+            time.sleep(_POLL_S)
+            self._reap()
+
+    def _end_the_rest(self) -> None:
+        """Let processes that the program left end by themselves, then ask them, then kill them.
+
+        Those that ignore the request are killed last: some free the shared memory that killed ones leave.
+        """
+        asked: set[int] = set()
+        begin_s = time.monotonic()
+        while left := _processes_below(os.getpid()):
+            spent_s = time.monotonic() - begin_s - SETTLE_S
+            for pid in left:
+                if spent_s > 2 * GRACE_S or (spent_s > GRACE_S and not _ignores_sigterm(pid)):
+                    self._send(pid, signal.SIGKILL)
+                elif spent_s > 0 and pid not in asked:
+                    asked.add(pid)
+                    self._send(pid, signal.SIGTERM)
+            if spent_s > GIVE_UP_S:
+                return
+            time.sleep(_POLL_S)
+            self._reap()
+
+    def _remove_scratch(self) -> None:
+        """Remove the scratch folders of a program that could not do so itself (the traced pass makes some)."""
+        import shutil
+
+        with suppress(OSError), os.scandir(self._folder) as entries:
+            for entry in entries:
+                if entry.name.startswith(f"joulediff-{self._program}-"):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _wake_up(*_: object) -> None:
+    """Do nothing: the number of the signal arrives in the pipe of `set_wakeup_fd`."""
+
+
+def _prctl(option: int, value: int) -> None:
+    """Set a property of this process, on Linux."""
+    if sys.platform != "linux":
+        return
+    import ctypes
+
+    with suppress(OSError, AttributeError):  # a C library without prctl
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def _processes_below(root: int) -> list[int]:
+    """Return the running processes that descend from `root`."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in _read_parents():
+        children.setdefault(parent, []).append(pid)
+    found, left = [], [root]
+    while left:
+        below = children.pop(left.pop(), [])
+        found += below
+        left += below
+    return found
+
+
+def _read_parents() -> list[tuple[int, int]]:
+    """Return the id of each running process, and that of its parent."""
+    if sys.platform != "linux":
+        return _list_parents()
+    found = []
+    for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib takes as long to load as Python
+        if name.isdigit():
+            with suppress(OSError, ValueError, IndexError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
+                state, parent = file.read().rpartition(b")")[2].split()[:2]
+                if state not in (b"Z", b"X"):
+                    found.append((int(name), int(parent)))
+    return found
+
+
+def _list_parents() -> list[tuple[int, int]]:
+    import subprocess
+
+    with subprocess.Popen(["/bin/ps", "-A", "-o", "pid=,ppid=,stat="], stdout=subprocess.PIPE) as listing:
+        text = listing.communicate()[0].decode()
+    rows = [line.split() for line in text.splitlines()]
+    alive = [row for row in rows if len(row) == 3 and not row[2].startswith("Z")]
+    return [(int(pid), int(parent)) for pid, parent, _ in alive if int(pid) != listing.pid]
+
+
+def _ignores_sigterm(pid: int) -> bool:
+    if sys.platform != "linux":
+        return False
+    with suppress(OSError, ValueError), open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123
+        for line in file:
+            if line.startswith(b"SigIgn:"):
+                return bool(int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+    return False
+
+
+if __name__ == "__main__":
+    main()
