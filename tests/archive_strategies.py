@@ -240,4 +240,6 @@ def measurements() -> st.SearchStrategy[Measurement]:
         st.dictionaries(TEXT, FLOAT, max_size=2),
         number,
         st.dictionaries(TEXT, st.lists(FLOAT, max_size=3).map(tuple), max_size=2),
+        number,
+        number,
     )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from joulediff.measuring.conditions import CpuUse
+from joulediff.measuring.host_use import CpuUse
 from joulediff.measuring.meters.scripted import save_script
 from joulediff.model.measurement import Domain, Reading
 
@@ -74,5 +74,6 @@ def forget_programs(folder: Path, before: set[str]) -> None:
 def make_machine_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take the real machine's CPU out of the verdict, and look at it only briefly."""
     monkeypatch.setattr("joulediff.measuring.idle.read_cpu_use", lambda: CpuUse(0.0, 0.0, 0.0))
+    monkeypatch.setattr("joulediff.measuring.step.CpuWatch", lambda **_: lambda: CpuUse(0.0, 0.0, 0.0))
     monkeypatch.setattr("joulediff.measuring.idle.WINDOW_S", 0.2)
     monkeypatch.setattr("joulediff.measuring.doctor.PROBE_S", 0.2)

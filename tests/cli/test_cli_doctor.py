@@ -11,8 +11,8 @@ import pytest
 
 from cli_builders import make_domain, make_machine_rest, noisy, steady, write_script
 from joulediff.cli import main
-from joulediff.measuring.conditions import CpuUse
 from joulediff.measuring.doctor import check_machine
+from joulediff.measuring.host_use import CpuUse
 from joulediff.measuring.meters.scripted import FakeClock
 from joulediff.measuring.sensor_cache import SensorCache
 from joulediff.model.measurement import Checkup

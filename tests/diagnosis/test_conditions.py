@@ -138,3 +138,20 @@ def test_serious_ones_come_first_and_each_once() -> None:
     found = compare_conditions(run_of(), b)
     assert found[0] == ConditionDifference("cuda:0.driver", "580.159.04", "570.1", serious=True)
     assert [each.serious for each in found] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("minor", "major", "found"),
+    [
+        ((0.0, 3010.0), (0.0, 0.0), [("minor page faults of a step", False)]),
+        ((0.0, 60.0), (0.0, 0.0), []),  # less than a percent of a step of 10 ms
+        ((0.0, 0.0), (0.0, 2.0), [("major page faults of a step", False)]),
+        ((None, 3010.0), (None, 0.0), []),
+    ],
+)
+def test_page_faults_that_differ(minor: Any, major: Any, found: list[tuple[str, bool]]) -> None:
+    a, b = (
+        with_measurement(run_of(), step_s=10e-3, minor_faults=each, major_faults=other)
+        for each, other in zip(minor, major, strict=True)
+    )
+    assert names(a, b) == names(b, a) == found

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from energy_builders import gpu_run
 from joulediff.measuring.result import combine
 from joulediff.model.energy import Energy
-from joulediff.model.measurement import DomainEnergy, Measurement
+from joulediff.model.measurement import Condition, DomainEnergy, Measurement
 
 
 def energy(joules: float, half_j: float = 0.1) -> Energy:
@@ -91,3 +91,18 @@ def test_what_one_of_them_lacks() -> None:
 def test_one_that_is_not_trustworthy_makes_both_so(doubtful: int) -> None:
     pair = [measurement(4.0, trustworthy=at != doubtful) for at in (0, 1)]
     assert not combine(*pair).trustworthy
+
+
+def test_page_faults_of_both() -> None:
+    found = combine(measurement(4.0, minor_faults=0.0, major_faults=2.0), measurement(4.0, minor_faults=500.0))
+    assert found.minor_faults == 250.0
+    assert found.major_faults is None
+
+
+def test_a_condition_that_failed_in_either_measurement_stays_failed() -> None:
+    fine, busy = Condition("load", True, "0.1"), Condition("load", False, "1.3")
+    other = Condition("load", True, "0.2", "gpu0")
+    assert combine(measurement(4.0, conditions=(fine,)), measurement(4.0, conditions=(busy,))).conditions == (busy,)
+    assert combine(measurement(4.0, conditions=(busy,)), measurement(4.0, conditions=(fine,))).conditions == (busy,)
+    both = combine(measurement(4.0, conditions=(fine,)), measurement(4.0, conditions=(fine, other)))
+    assert both.conditions == (fine, other)

@@ -3,7 +3,7 @@
 import pytest
 
 from fakes import GPU, DeviceMeter, FakeDevice
-from joulediff.measuring.conditions import CpuUse
+from joulediff.measuring.host_use import CpuUse
 from joulediff.measuring.idle import wait_until_quiet
 from joulediff.measuring.meters.scripted import FakeClock
 from joulediff.measuring.sampler import Sampler

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fakes import GPU, DeviceMeter, FakeDevice, FakeWork
+from joulediff.measuring.host_use import PageFaults
 from joulediff.measuring.loop import Next, WindowLoop, Windows, mean_clocks
 from joulediff.measuring.meters.scripted import FakeClock
 from joulediff.measuring.repeater import Repeater, StepLog
@@ -24,6 +25,7 @@ def run_windows(
     settle_s: float = 0.2,
     window_s: float = 0.5,
     read_cpu_s: Callable[[FakeClock], float] | None = None,
+    read_faults: Callable[[FakeClock], PageFaults | None] | None = None,
     work: dict[str, Any] | None = None,
 ) -> Windows:
     """Return the windows of a step of 10 ms; those so far if it fails."""
@@ -34,7 +36,11 @@ def run_windows(
     with Sampler([meter], clock=clock) as sampler:
         repeater.warm_up()
         loop = WindowLoop(
-            repeater, sampler, clock=clock, read_cpu_s=None if read_cpu_s is None else lambda: read_cpu_s(clock)
+            repeater,
+            sampler,
+            clock=clock,
+            read_cpu_s=None if read_cpu_s is None else lambda: read_cpu_s(clock),
+            read_faults=None if read_faults is None else lambda: read_faults(clock),
         )
         try:
             loop.run(settle_s=settle_s, window_s=window_s, after_window=after_window)
@@ -83,6 +89,34 @@ def test_clocks_are_read_at_every_edge() -> None:
     assert len(found.clocks_mhz) == 4
     (edges_s,) = found.stretches
     assert found.mean_clocks_mhz["gpu0"] == pytest.approx(1000.0 * sum(edges_s) / 4)
+
+
+def test_page_faults_of_one_step() -> None:
+    def read(clock: FakeClock) -> PageFaults:
+        return PageFaults(round(50_000 * clock.now()), round(100 * clock.now()))
+
+    found = run_windows(until(3), read_faults=read)
+    assert found.minor_faults_per_step == pytest.approx(500, rel=1e-3)
+    assert found.major_faults_per_step == pytest.approx(1, rel=0.02)
+
+
+def test_page_faults_of_a_pause_do_not_count() -> None:
+    begun = []
+
+    def read(clock: FakeClock) -> PageFaults:
+        begun.append(clock.now())
+        return PageFaults(1_000_000 if clock.now() > 1.3 else 0, 0)
+
+    found = run_windows(lambda done: "stretch" if done == 2 else until(4)(done), read_faults=read)
+    assert begun[0] < 1.3 < begun[-1]
+    assert found.minor_faults_per_step == 0.0
+
+
+@pytest.mark.parametrize("read", [None, lambda _: None])
+def test_page_faults_that_are_not_counted_are_unknown(read: Callable[[FakeClock], PageFaults | None] | None) -> None:
+    found = run_windows(until(2), read_faults=read)
+    assert found.minor_faults_per_step is None
+    assert found.major_faults_per_step is None
 
 
 def test_cpu_time_of_one_step() -> None:

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fakes import GPU, DeviceMeter, FakeDevice, FakeWork, counter_domain
-from joulediff.measuring.conditions import CpuUse
+from joulediff.measuring.host_use import CpuUse
 from joulediff.measuring.meters import MeterSet
 from joulediff.measuring.meters.meter import RealClock
 from joulediff.measuring.meters.scripted import FakeClock
@@ -503,3 +503,32 @@ def test_a_program_that_breaks_off_before_a_window_has_no_cpu_time():
     with pytest.raises(ValueError, match="no more"):
         run(step, meters, clock, listener=listener, read_cpu_s=clock.now)
     assert listener.measurement.cpu_s is None
+
+
+def busy(cores, *, own=1.0):
+    """Return readings of a machine on which other programs keep some cores busy, in fake time."""
+
+    def read(clock):
+        return CpuUse((cores + own) * clock.now(), own * clock.now(), 0.0)
+
+    return read
+
+
+def run_beside(cores, *, source="estimated", name="cpu"):
+    domain = counter_domain(0.001, unit_j=1e-6, name=name, repeat_share=0.01, window_s=0.1, settle_s=0.05)
+    step, meters, clock = fake_step(domains=(replace(domain, source=source),))
+    return run(step, meters, clock, read_cpu_use=lambda: busy(cores)(clock), wait_s=0)
+
+
+@pytest.mark.parametrize("source", ["estimated", "metered"])
+def test_other_programs_at_work_are_noticed(source, monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    found = run_beside(1.3, source=source)
+    assert not found.trustworthy
+    assert "other programs keep 1.3 cores busy: stop them, or measure when they have finished" in found.warnings
+    assert "other programs on the CPU, at work" in [each.name for each in found.conditions if not each.ok]
+    assert run_beside(0.1, source=source).trustworthy
+
+
+def test_other_programs_leave_the_energy_of_a_gpu_as_it_is():
+    assert run_beside(1.3, source="metered", name="gpu0").trustworthy

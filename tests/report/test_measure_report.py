@@ -266,3 +266,16 @@ def test_json_of_a_checkup() -> None:
     assert powerlog["domains"] == []
     assert powerlog["fix"].startswith("joulediff measure")
     assert found["idle_w"]["gpu0"] == 75.8
+
+
+def printed_measurement(found: Measurement) -> str:
+    console = Console(width=120, file=io.StringIO())
+    print_measurement(found, console)
+    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+def test_page_faults_are_shown_if_there_are_any() -> None:
+    shown = printed_measurement(replace(one_gpu(), minor_faults=3010.2, major_faults=0.0))
+    assert "page faults of a step: 3,010 that took memory, 0 that read from a disk" in shown
+    assert "page faults" not in printed_measurement(replace(one_gpu(), minor_faults=0.2, major_faults=0.0))
+    assert "page faults" not in printed_measurement(one_gpu())

@@ -54,6 +54,8 @@ SCHEMA: dict[str, Any] = {
         "idle_w": (dict, None),
         "clocks_mhz": (dict, None),
         "cpu_s": (float, None),
+        "minor_faults": (float, None),
+        "major_faults": (float, None),
         "profiles": (dict, None),
     },
     "conditions": {

@@ -18,6 +18,12 @@ from joulediff.model.run import Run, Setting
 HEAT_C = 15.0
 # A program at its power limit runs at a lower clock; a limit that a person set shows in the largest clock.
 CLOCK_SHARE = 0.02
+# A page fault that takes memory: 1.6 to 2.0 µs on a virtual machine (AMD EPYC, `benchmarks/freed_memory.py`).
+MINOR_FAULT_S = 1.5e-6
+# Chosen: one that reads from a fast disk.
+MAJOR_FAULT_S = 1e-4
+# Page faults that could change a step by less than this share are no difference.
+FAULTS_SHARE = 0.01
 _REPORTED = ("package.", "host.python", "host.os", "host.kernel")
 _NO_ENERGY = "the energy of a step"
 
@@ -69,12 +75,24 @@ def _states(a: Measurement | None, b: Measurement | None) -> Iterator[ConditionD
     kept = Pair(*(next((each.value for each in run.conditions if each.name == FREED_MEMORY), None) for run in (a, b)))
     if None not in kept and kept.a != kept.b:
         yield ConditionDifference(FREED_MEMORY, kept.a, kept.b, serious=False)
+    yield from _faults(a, b)
     right = {state.domain: state for state in b.states}
     for left in a.states:
         if (other := right.get(left.domain)) is not None:
             yield from _state(left, other)
     for name in sorted(a.clocks_mhz.keys() & b.clocks_mhz.keys()):
         yield from _differing(f"clock of {name}, MHz", a.clocks_mhz[name], b.clocks_mhz[name], CLOCK_SHARE)
+
+
+def _faults(a: Measurement, b: Measurement) -> Iterator[ConditionDifference]:
+    """Yield the page faults of a step if the sides differ by enough of them to show in the shorter step."""
+    least_s = FAULTS_SHARE * min(a.step_s, b.step_s)
+    for name, left, right, fault_s in (
+        ("minor page faults of a step", a.minor_faults, b.minor_faults, MINOR_FAULT_S),
+        ("major page faults of a step", a.major_faults, b.major_faults, MAJOR_FAULT_S),
+    ):
+        if left is not None and right is not None and abs(left - right) * fault_s > least_s:
+            yield ConditionDifference(name, round(left, 1), round(right, 1), serious=False)
 
 
 def _state(a: DeviceState, b: DeviceState) -> Iterator[ConditionDifference]:

@@ -1,4 +1,4 @@
-"""The conditions of a measurement: clocks, temperatures, throttling, and other programs on the machine.
+"""The conditions of the devices in a measurement: clocks, temperatures, throttling, and other programs on them.
 
 They are read at both ends of a window, because drift is a difference.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import psutil
 
@@ -16,29 +15,6 @@ from joulediff.model.measurement import POWER_CAP, Condition, DeviceState
 # Sensors report whole degrees: a change by one may be rounding, a change by three is drift.
 TEMPERATURE_DRIFT_C = 2.0
 CLOCK_DRIFT_SHARE = 0.05
-# A quarter of a core of other programs' work changes the power of a package by less than its noise.
-OTHERS_CORES = 0.25
-STOLEN_CORES = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class CpuUse:
-    """CPU seconds used so far by the whole machine and by this program."""
-
-    machine_s: float
-    own_s: float
-    stolen_s: float
-    """CPU time that the host gave to other virtual machines while this one wanted to run."""
-
-
-def read_cpu_use() -> CpuUse:
-    """Return the CPU seconds used so far."""
-    times = psutil.cpu_times()
-    resting_s = times.idle + getattr(times, "iowait", 0.0) + getattr(times, "steal", 0.0)
-    guests_s = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # already in user and nice
-    own = psutil.Process().cpu_times()
-    own_s = own.user + own.system + own.children_user + own.children_system
-    return CpuUse(sum(times) - resting_s - guests_s, own_s, getattr(times, "steal", 0.0))
 
 
 def judge_devices(before: Sequence[DeviceState], after: Sequence[DeviceState], *, idle: bool) -> list[Condition]:
@@ -55,28 +31,6 @@ def judge_devices(before: Sequence[DeviceState], after: Sequence[DeviceState], *
             first = earlier.get(state.domain, state)
             found += [c for c in (_temperature(first, state), _clock(first, state)) if c is not None]
     return found
-
-
-def judge_cpu(before: CpuUse, after: CpuUse, seconds: float) -> Condition:
-    """Return whether other programs keep the CPU busy."""
-    others = max(0.0, (after.machine_s - before.machine_s) - (after.own_s - before.own_s)) / max(seconds, 1e-9)
-    return Condition(
-        "other programs on the CPU",
-        others <= OTHERS_CORES,
-        f"{others:.2f} cores busy",
-        advice=f"other programs keep {others:.1f} cores busy: stop them, or measure when they have finished",
-    )
-
-
-def judge_host(before: CpuUse, after: CpuUse, seconds: float) -> Condition:
-    """Return whether the host of this virtual machine lets it run."""
-    stolen = (after.stolen_s - before.stolen_s) / max(seconds, 1e-9)
-    return Condition(
-        "CPU time stolen by the host",
-        stolen <= STOLEN_CORES,
-        f"{stolen:.2f} cores",
-        advice=f"the host of this virtual machine takes {stolen:.1f} cores away, so times will not repeat: try later",
-    )
 
 
 def _throttling(state: DeviceState, *, idle: bool) -> Condition:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from joulediff.measuring.conditions import judge_cpu, judge_devices, judge_host, read_cpu_use
+from joulediff.measuring.conditions import judge_devices
 from joulediff.measuring.energy_curve import Curve
+from joulediff.measuring.host_use import judge_cpu, judge_host, read_cpu_use
 from joulediff.measuring.meters.meter import Clock
 from joulediff.measuring.sampler import Sampler
 from joulediff.model.errors import JoulediffError, NotCovered

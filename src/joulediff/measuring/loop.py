@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from joulediff.measuring.host_use import PageFaults
 from joulediff.measuring.meters.meter import Clock
 from joulediff.measuring.repeater import Repeater, StepLog
 from joulediff.measuring.sampler import Sampler
@@ -32,6 +33,8 @@ class Windows:
     """The clock of each domain's device, read at every edge."""
     cpu_s: list[list[float]] = field(default_factory=list)
     """CPU seconds of the program until each edge, by stretch; empty if they are not read."""
+    faults: list[list[PageFaults]] = field(default_factory=list)
+    """Page faults of the program until each edge, by stretch; empty if they are not read."""
     states_before: Sequence[DeviceState] = ()
     states_after: Sequence[DeviceState] = ()
 
@@ -42,29 +45,50 @@ class Windows:
 
     @property
     def cpu_per_step_s(self) -> float | None:
-        """Return the CPU seconds of one step; None if no window has them.
+        """Return the CPU seconds of one step; None if no window has them."""
+        return self._per_step(self.cpu_s)
 
-        A program that failed has edges without CPU seconds: only windows that have them count.
+    @property
+    def minor_faults_per_step(self) -> float | None:
+        """Return the page faults of one step that took memory; None if no window has them."""
+        return self._per_step([[each.minor for each in stretch] for stretch in self.faults])
+
+    @property
+    def major_faults_per_step(self) -> float | None:
+        """Return the page faults of one step that read from a disk; None if no window has them."""
+        return self._per_step([[each.major for each in stretch] for stretch in self.faults])
+
+    def _per_step(self, so_far: Sequence[Sequence[float]]) -> float | None:
+        """Return the growth of a count in one step.
+
+        A program that failed has edges without counts: only windows that have them count.
         """
-        cpu_s = steps = 0.0
-        for edges_s, seconds in zip(self.stretches, self.cpu_s, strict=False):
-            last = min(len(edges_s), len(seconds)) - 1
+        grown = steps = 0.0
+        for edges_s, counts in zip(self.stretches, so_far, strict=False):
+            last = min(len(edges_s), len(counts)) - 1
             if last > 0:
-                cpu_s += seconds[last] - seconds[0]
+                grown += counts[last] - counts[0]
                 steps += self.log.steps_between(edges_s[0], edges_s[last])
-        return max(0.0, cpu_s) / steps if steps > 0 else None
+        return max(0.0, grown) / steps if steps > 0 else None
 
 
 class WindowLoop:
     """Runs a step through windows. `windows` holds all that was measured, also after an exception."""
 
     def __init__(
-        self, repeater: Repeater, sampler: Sampler, *, clock: Clock, read_cpu_s: Callable[[], float] | None = None
+        self,
+        repeater: Repeater,
+        sampler: Sampler,
+        *,
+        clock: Clock,
+        read_cpu_s: Callable[[], float] | None = None,
+        read_faults: Callable[[], PageFaults | None] | None = None,
     ) -> None:
         self._repeater = repeater
         self._sampler = sampler
         self._clock = clock
         self._read_cpu_s = read_cpu_s
+        self._read_faults = read_faults
         self._stretches: list[list[float]] = []
         self.windows = Windows(repeater.log, self._stretches)
 
@@ -92,6 +116,7 @@ class WindowLoop:
     def _begin_stretch(self) -> None:
         self._stretches.append([])
         self.windows.cpu_s.append([])
+        self.windows.faults.append([])
         self._add_edge()
 
     def _add_edge(self) -> None:
@@ -101,6 +126,9 @@ class WindowLoop:
         self._stretches[-1].append(self._clock.now())
         if self._read_cpu_s is not None:
             self.windows.cpu_s[-1].append(self._read_cpu_s())
+        faults = None if self._read_faults is None else self._read_faults()
+        if faults is not None:
+            self.windows.faults[-1].append(faults)
 
 
 def mean_clocks(seen_mhz: Sequence[Mapping[str, float]]) -> dict[str, float]:

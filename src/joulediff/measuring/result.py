@@ -73,6 +73,8 @@ def make_measurement(
         sampling_share=sampler.cpu_share,
         clocks_mhz=windows.mean_clocks_mhz,
         cpu_s=windows.cpu_per_step_s,
+        minor_faults=windows.minor_faults_per_step,
+        major_faults=windows.major_faults_per_step,
         profiles=_profiles(sampler, log, stretches, domains, step_s),
     )
 
@@ -273,7 +275,6 @@ def _is_covered(curve: Curve, start_s: float, end_s: float) -> bool:
 def combine(first: Measurement, second: Measurement) -> Measurement:
     """Return the mean of two measurements of the same step, taken at different times."""
     names = first.domains.keys() & second.domains.keys()
-    cpu_s = None if first.cpu_s is None or second.cpu_s is None else (first.cpu_s + second.cpu_s) / 2
     return replace(
         first,
         step_s=(first.step_s + second.step_s) / 2,
@@ -289,8 +290,25 @@ def combine(first: Measurement, second: Measurement) -> Measurement:
             name: (clock_mhz + second.clocks_mhz.get(name, clock_mhz)) / 2
             for name, clock_mhz in first.clocks_mhz.items()
         },
-        cpu_s=cpu_s,
+        conditions=_both(first.conditions, second.conditions),
+        cpu_s=_middle(first.cpu_s, second.cpu_s),
+        minor_faults=_middle(first.minor_faults, second.minor_faults),
+        major_faults=_middle(first.major_faults, second.major_faults),
     )
+
+
+def _both(first: Sequence[Condition], second: Sequence[Condition]) -> tuple[Condition, ...]:
+    """Return the conditions of both measurements; of one that was checked twice, the check that failed."""
+    found = {(each.name, each.domain): each for each in first}
+    for each in second:
+        known = found.get((each.name, each.domain))
+        if known is None or (known.ok and not each.ok):
+            found[each.name, each.domain] = each
+    return tuple(found.values())
+
+
+def _middle(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None else (first + second) / 2
 
 
 def _domain(first: DomainEnergy, second: DomainEnergy | None) -> DomainEnergy:

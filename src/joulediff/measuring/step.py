@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from joulediff.measuring.conditions import judge_devices
 from joulediff.measuring.freed_memory import judge_freed_memory
+from joulediff.measuring.host_use import CpuUse, CpuWatch, judge_work, read_page_faults
 from joulediff.measuring.idle import wait_until_quiet
 from joulediff.measuring.loop import Next, WindowLoop, Windows
 from joulediff.measuring.meters import MeterSet, open_meters
@@ -52,6 +53,7 @@ def measure(
     clock: Clock | None = None,
     listener: ProgressListener | None = None,
     read_cpu_s: Callable[[], float] | None = None,
+    read_cpu_use: Callable[[], CpuUse] | None = None,
 ) -> Measurement:
     """Return the energy of one call of `step`, measured for at most `seconds` after warm-up.
 
@@ -59,7 +61,8 @@ def measure(
     for a quiet machine; `idle`, from `measure_idle`, skips it. `is_warm`: the step ran before, one call warms it up.
     `is_turn`: the result will be combined with that of another turn. Exceptions of `step` pass through, after
     `listener.kept` was given the measurement so far. `read_cpu_s` returns the CPU seconds of the program so far: by
-    default, on a real clock, those of this process without the sampling.
+    default, on a real clock, those of this process without the sampling. `read_cpu_use` returns those of the machine
+    too, so that other programs are noticed: by default, on a real clock, `CpuWatch`.
     """
     if not 0 < seconds < float("inf"):
         raise JoulediffError(f"cannot measure for {seconds:g} seconds", fix="give a positive number of seconds")
@@ -79,11 +82,13 @@ def measure(
         _warm_up(repeater, listener, least=1 if is_warm else WARM_UP_STEPS)
         sampler = stack.enter_context(Sampler(meter.meters, clock=clock))
         quiet = idle or _wait(sampler, clock=clock, wait_s=wait_s, listener=listener)
-        if read_cpu_s is None and isinstance(clock, RealClock):
-            read_cpu_s = _cpu_beside(sampler)
-        loop = WindowLoop(repeater, sampler, clock=clock, read_cpu_s=read_cpu_s)
+        if isinstance(clock, RealClock):
+            read_cpu_s = read_cpu_s or _cpu_beside(sampler)
+            read_cpu_use = read_cpu_use or CpuWatch(clock=clock)
+        loop = WindowLoop(repeater, sampler, clock=clock, read_cpu_s=read_cpu_s, read_faults=read_page_faults)
         factor = TURN_FLOOR_FACTOR if is_turn else FLOOR_FACTOR
-        result = _Run(label, sampler, repeater, quiet, precision, clock, loop, factor).measure(seconds, listener)
+        work = _Run(label, sampler, repeater, quiet, precision, clock, loop, factor, read_cpu_use)
+        result = work.measure(seconds, listener)
         return replace(result, warnings=(*result.warnings, *meter.remarks))
 
 
@@ -136,9 +141,11 @@ class _Run:
     clock: Clock
     loop: WindowLoop
     floor_factor: float
+    read_cpu_use: Callable[[], CpuUse] | None
 
     def measure(self, seconds: float, listener: ProgressListener) -> Measurement:
         self.sampler.check()
+        cpu, begin_s = self._cpu_use(), self.clock.now()
         try:
             self._run_windows(seconds, listener)
             self.sampler.check()
@@ -147,10 +154,20 @@ class _Run:
             self._keep_partial(listener)
             _report_failure(self.repeater, listener)
             raise
+        host = self._judge_host(cpu, begin_s)
         self.sampler.catch_up(self.clock.now())
         windows = self.loop.windows
         devices = judge_devices(windows.states_before, windows.states_after, idle=False)
-        return self._result(windows, [*devices, judge_freed_memory(), self._judge_time(seconds)])
+        return self._result(windows, [*devices, *host, judge_freed_memory(), self._judge_time(seconds)])
+
+    def _cpu_use(self) -> CpuUse | None:
+        return None if self.read_cpu_use is None else self.read_cpu_use()
+
+    def _judge_host(self, before: CpuUse | None, begin_s: float) -> list[Condition]:
+        after = self._cpu_use()
+        if before is None or after is None:
+            return []
+        return judge_work(before, after, self.clock.now() - begin_s, self.sampler.primary_domains())
 
     def _judge_time(self, seconds: float) -> Condition:
         slowest = max(self.sampler.primary_domains(), key=lambda d: d.window_s + d.settle_s)

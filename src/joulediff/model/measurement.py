@@ -165,6 +165,10 @@ class Measurement:
     """CPU time of the program's process in one step, without the sampling."""
     profiles: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Watts in equal parts of a step, by domain, if steps are long enough for the meter to resolve them."""
+    minor_faults: float | None = None
+    """Page faults of the program's process in one step that took a page of memory."""
+    major_faults: float | None = None
+    """Page faults of the program's process in one step that read from a disk."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """CPU energy without a sensor: CPU time of this process and its children × watts of a busy core.
 
-It is labelled `estimated` wherever it appears. It counts this program only, so the idle power is zero and other
-programs do not disturb it.
+It is labelled `estimated` wherever it appears. It counts this program only, so the idle power is zero. Other programs
+change it all the same: they share cores, caches and memory with this one.
 """
 
 from __future__ import annotations

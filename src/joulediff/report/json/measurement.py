@@ -60,6 +60,8 @@ class StepRecord:
     idle_w: Mapping[str, float] | None = None
     clocks_mhz: Mapping[str, float] | None = None
     cpu_s: float | None = None
+    minor_faults: float | None = None
+    major_faults: float | None = None
     profiles: Mapping[str, tuple[float, ...]] | None = None
 
 

@@ -9,6 +9,9 @@ from joulediff.model.units import format_power, format_share, format_si
 from joulediff.report.views.columns import Column, Emphasis, TextTable
 from joulediff.report.views.short_texts import energy_text, format_interval
 
+# Fewer page faults a step than this are those of Python and of joulediff.
+SHOWN_FAULTS = 1.0
+
 
 def domain_table(found: Measurement) -> TextTable:
     """Return the energy of each domain at work, and their total if several are counted."""
@@ -77,6 +80,9 @@ def device_texts(found: Measurement) -> Iterator[str]:
     if resting := [name for name, d in found.domains.items() if d.rested]:
         verb = "was" if len(resting) == 1 else "were"
         yield f"{', '.join(resting)} {verb} idle while the program ran: not added"
+    minor, major = found.minor_faults or 0.0, found.major_faults or 0.0
+    if minor >= SHOWN_FAULTS or major >= SHOWN_FAULTS:
+        yield f"page faults of a step: {minor:,.0f} that took memory, {major:,.0f} that read from a disk"
 
 
 def idle_texts(found: Checkup) -> Iterator[str]:
