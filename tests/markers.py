@@ -24,6 +24,7 @@ STARTERS = (
     "os.fork",
     "os.posix_spawn",
     "os.system",
+    "joulediff.archive.scratch.open_scratch_folder",
     "joulediff.process.guarded",
     "joulediff.process.process",
     "joulediff.process.interpreter",

@@ -166,11 +166,11 @@ def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path, text: str) -> None:
+    def refuse(path: Path, data: bytes) -> None:
         raise PermissionError(13, "Permission denied")
 
     cache = SensorCache(tmp_path, machine=HOST)
-    monkeypatch.setattr(Path, "write_text", refuse)
+    monkeypatch.setattr("joulediff.measuring.sensor_cache.write_whole", refuse)
     cache.store([learned()])
     assert cache.problem == f"the sensor cache cannot be written to {tmp_path} (Permission denied)"
 

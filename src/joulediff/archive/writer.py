@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from joulediff.archive.container import (
     table_entry,
 )
 from joulediff.archive.parquet import encode, inspect, memory_bytes
+from joulediff.archive.scratch import open_scratch_folder, write_whole
 from joulediff.archive.snapshot import PackedTable, Snapshot
 from joulediff.model.errors import ArchiveError, JoulediffError
 from joulediff.model.run import Run
@@ -34,7 +33,7 @@ _REPORT = "the recorder contradicts itself: please report it, with this message"
 def save(run: Run | Snapshot, path: str | os.PathLike[str]) -> None:
     """Write a run to `path`; a file that is there is replaced.
 
-    A process that is killed meanwhile leaves the previous file or none, and at worst a scratch file beside it.
+    A process that is killed meanwhile leaves the previous file or none.
     """
     try:
         data = pack(to_entries(run))
@@ -65,8 +64,8 @@ def why_unwritable(path: str | os.PathLike[str]) -> str | None:
 def open_folder(keep: str | os.PathLike[str] | None, what: str) -> Iterator[Path]:
     """Give a folder for recordings: `keep`, made if it is missing, or a temporary one. `what` names the contents."""
     if keep is None:
-        with tempfile.TemporaryDirectory(prefix="joulediff-") as folder:
-            yield Path(folder)
+        with open_scratch_folder() as folder:
+            yield folder
         return
     try:
         Path(keep).mkdir(parents=True, exist_ok=True)
@@ -118,13 +117,4 @@ def _write(target: Path, data: bytes) -> None:
     # Renaming over a device or a pipe would replace it by a file.
     if target.exists() and not target.is_file():
         raise ArchiveError("it is not a regular file", fix="name a file, such as run.jd")
-    scratch = target.with_name(f".joulediff-{secrets.token_hex(8)}.tmp")
-    try:
-        with scratch.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.replace(target)
-    finally:
-        with suppress(OSError):
-            scratch.unlink(missing_ok=True)
+    write_whole(target, data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -145,7 +146,8 @@ class _Side:
     label: str | None
     python: str | None
     folder: Path | None = None
-    kept: Path | None = None
+    recording: Snapshot | None = None
+    """The recording so far; also in the folder, if there is one."""
 
     @property
     def is_archive(self) -> bool:
@@ -167,7 +169,7 @@ class _Side:
         run = load(self.target)
         return replace(run, label=self.label) if self.label else run
 
-    def program(self, options: RecordOptions, arguments: tuple[str, ...], folder: Path) -> Program:
+    def program(self, options: RecordOptions, arguments: tuple[str, ...], folder: Path | None) -> Program:
         from joulediff.diagnosis.interleaved_recording import Program
         from joulediff.process.interpreter import find_interpreter
         from joulediff.process.request import Request
@@ -179,12 +181,24 @@ class _Side:
         return Program(request, find_interpreter(self.python), self.keep)
 
     def keep(self, recording: Snapshot) -> None:
-        from joulediff.archive.writer import save
+        self.recording = recording
+        if self.folder is not None:
+            self.save(self.file)
+
+    @property
+    def file(self) -> Path:
+        """The file of the recording: in the folder, or in the current one without it."""
         from joulediff.cli.output import name_file
 
-        assert self.folder is not None
-        self.kept = self.folder / f"{self.side}-{name_file(recording.label)}"
-        save(recording, self.kept)
+        assert self.recording is not None
+        return (self.folder or Path()) / f"{self.side}-{name_file(self.recording.label)}"
+
+    def save(self, place: Path) -> None:
+        """Write the recording so far."""
+        from joulediff.archive.writer import save
+
+        assert self.recording is not None
+        save(self.recording, place)
 
 
 def _compare(
@@ -208,7 +222,7 @@ def _compare(
             return diagnose(a, b, thresholds=Thresholds.of(how), tolerance=how.tolerance, listener=shown)
     from joulediff.diagnosis.interleaved_recording import started
 
-    with open_folder(keep, "recordings") as folder:
+    with nullcontext() if keep is None else open_folder(keep, "recordings") as folder:
         programs = {
             name: side.program(options, arguments, folder) for name, side in sides.items() if not side.is_archive
         }
@@ -220,24 +234,23 @@ def _compare(
 
                 return compare_programs(programs, runs, how, listener=listener, ahead=ahead)
         except JoulediffError as error:
-            error.fix = "\n  ".join(filter(None, [error.fix, *_rescue(sides, keep)]))
+            error.fix = "\n  ".join(filter(None, [error.fix, *_rescue(sides)]))
             raise
 
 
-def _rescue(sides: dict[SideName, _Side], keep: str | None) -> list[str]:
+def _rescue(sides: dict[SideName, _Side]) -> list[str]:
     """Keep the recordings that were made before an error, and return sentences that name their files."""
+    from joulediff.model.errors import ArchiveError
+
     kept = []
     for side in sides.values():
-        if side.kept is None or not side.kept.exists():
+        if side.recording is None:
             continue
-        place = side.kept
-        if keep is None:
-            place = Path(side.kept.name)
-            try:
-                place.write_bytes(side.kept.read_bytes())
-            except OSError:  # the error that is being reported matters more
-                continue
-        kept.append(f"the recording of {side.target} is kept: joulediff show {shlex.quote(str(place))}")
+        if side.folder is None:
+            with suppress(ArchiveError):  # the error that is being reported matters more
+                side.save(side.file)
+        if side.file.exists():
+            kept.append(f"the recording of {side.target} is kept: joulediff show {shlex.quote(str(side.file))}")
     return kept
 
 

@@ -5,7 +5,6 @@ The file is optional: if it is missing, broken or from elsewhere, sensors have t
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import platform
@@ -16,6 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from joulediff.archive.scratch import write_whole
 from joulediff.model.measurement import Domain, Learned
 
 SCHEMA = "joulediff.sensors/1"
@@ -73,15 +73,12 @@ class SensorCache:
     def store(self, learned: Sequence[Learned]) -> None:
         """Add to the file; a folder that cannot be written is noted in `problem`."""
         self._all.update({f"{self._machine}/{each.key}": asdict(each) for each in learned})
-        scratch = self.path.with_suffix(f".{os.getpid()}.tmp")
+        content = json.dumps({"schema": SCHEMA, "sensors": self._all}, indent=1)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            scratch.write_text(json.dumps({"schema": SCHEMA, "sensors": self._all}, indent=1))
-            scratch.replace(self.path)
+            write_whole(self.path, content.encode())
         except OSError as error:
             self.problem = f"the sensor cache cannot be written to {self.path.parent} ({error.strerror})"
-            with contextlib.suppress(OSError):
-                scratch.unlink(missing_ok=True)
 
 
 def _is_sound(row: object) -> bool:

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from joulediff.archive.scratch import open_scratch_file
 from joulediff.diagnosis.comparison import Comparison
 from joulediff.frameworks.jobs import OTHER, Dataflow, Feed, Job, JobCost, LiveProgram
 from joulediff.matching.match_runs import TOLERANCE
@@ -79,8 +78,7 @@ class Transplant:
         missing = self.find_missing()
         if not missing or self.cheap not in live:
             return 0
-        with TemporaryDirectory(prefix="joulediff-") as folder:
-            path = Path(folder) / "tensors"
+        with open_scratch_file() as path:
             live[self.cheap].export_tensors(self.theirs, missing, path)
             live[self.expensive].import_tensors(path)
         return len(missing)
