@@ -28,6 +28,7 @@ from joulediff.cli.output import StageLines, name_file, refuse_output
 from joulediff.cli.record import _File, _summarise
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Run
+from process_builders import is_alive
 from show_builders import compiled, replayed
 
 PLAIN = "def build():\n    return lambda: sum(range(20_000))\n"
@@ -191,11 +192,9 @@ UNRULY = """
 def test_an_unruly_program_is_recorded(record: Callable[..., Ended], tmp_path: Path) -> None:
     write_program(tmp_path / "unruly.py", UNRULY)
     write_program(tmp_path / "neighbour.py", "")
-    try:
-        ended = record("unruly.py", "-o", "out.jd", "--", "--epochs", "3", "-o", "x", stdin="a line\n")
-    finally:
-        os.kill(int((tmp_path / "elsewhere" / "pid").read_text()), signal.SIGKILL)
+    ended = record("unruly.py", "-o", "out.jd", "--", "--epochs", "3", "-o", "x", stdin="a line\n")
     assert ended.code in (0, 2), ended.err
+    assert not is_alive(int((tmp_path / "elsewhere" / "pid").read_text()))
     assert ended.err == "to stderr\n"
     lines = ended.out.splitlines()
     said = ["argv ['unruly.py', '--epochs', '3', '-o', 'x'] unruly", "read a line", "from below", "from C", "at exit"]

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import click
 
-from joulediff.cli.options import examples, is_verbose, verbose_option
+from joulediff.cli.options import examples, is_own_process, is_verbose, verbose_option
 from joulediff.model.errors import JoulediffError
 from joulediff.version import __version__
 
@@ -73,6 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     own = words[: words.index("--")] if "--" in words else words  # words after it are the program's
     verbose = sum(word.count("v") for word in own if re.fullmatch("-v+", word)) + own.count("--verbose") > 1
     is_verbose.set(verbose)
+    is_own_process.set(arguments is None)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without ± shows ? instead of failing

@@ -10,6 +10,7 @@ from joulediff.cli.options import (
     complete_file,
     examples,
     gather,
+    is_own_process,
     meter_options,
     output_options,
     read_share,
@@ -58,9 +59,12 @@ def command(
     from joulediff.cli.output import Progress, refuse_unwritable, stdout_kept_clean
     from joulediff.measuring.freed_memory import keep_freed_memory
     from joulediff.measuring.step import measure
+    from joulediff.process.guarded import continue_guarded
     from joulediff.pysource.programs import label_of, load_step
 
     refuse_unwritable(json_to)
+    if is_own_process.get() and (code := continue_guarded("measuring the program")) is not None:
+        return code
     keep_freed_memory()
     with Progress() as progress:
         try:

@@ -16,6 +16,8 @@ from joulediff.model.units import format_share, parse_share
 
 # Whether to show tracebacks: `-vv` anywhere on the command line.
 is_verbose: ContextVar[bool] = ContextVar("is_verbose", default=False)
+# Whether this process was started for the command line alone, so that a command may fork it.
+is_own_process: ContextVar[bool] = ContextVar("is_own_process", default=False)
 
 _OWN = "joulediff.program.arguments"
 _F = TypeVar("_F", bound=Callable[..., Any])

@@ -18,6 +18,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from joulediff.model.errors import JoulediffError
+from joulediff.process.exit_reasons import explain_exit
 from joulediff.process.guard import ENDED, REFUSED, STARTED, Guard
 
 # Longest wait for a program to end that was asked to, or whose pipe is closed: only the program itself can delay that.
@@ -159,6 +161,26 @@ class GuardedProgram:
                 os.waitpid(self._guard, 0)
         elif self._guard is not None:
             self._guard.wait()
+
+
+def continue_guarded(stage: str) -> int | None:
+    """Continue in a new process under a guard: return its exit code in this process, and None in the new one.
+
+    `stage` says what the new process does, for the error if a signal ends it. Without `fork` this process goes on.
+    """
+    if not hasattr(os, "fork"):
+        return None
+    program = GuardedProgram()
+    try:
+        if not program.fork():
+            return None
+    except OSError as error:
+        raise JoulediffError(f"cannot start a process ({error.strerror})", fix="end other processes") from error
+    code = program.wait(None)
+    program.close()
+    if code is None or code < 0:
+        raise explain_exit(stage, code, program.asked)
+    return code
 
 
 class _Signals:
