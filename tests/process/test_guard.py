@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from joulediff.process.guarded import GuardedProgram
@@ -145,14 +146,19 @@ def test_a_parent_that_is_killed_leaves_no_process(folder: Path, body: str) -> N
 
 
 @linux
-def test_a_guard_that_is_killed_ends_the_program(start: Callable[[str], GuardedProgram], folder: Path) -> None:
-    program = start(HOLDS_LOCK)
-    wait_for(folder, 1)
+@pytest.mark.parametrize("body", [FAMILY, STUBBORN + FAMILY, HOLDS_LOCK], ids=["willing", "stubborn", "holds the lock"])
+@pytest.mark.parametrize("victim", ["outer", "inner"])
+def test_a_guard_that_is_killed_ends_the_program(
+    start: Callable[[str], GuardedProgram], folder: Path, body: str, victim: str
+) -> None:
+    program = start(body)
+    family = wait_for(folder, 1 if body is HOLDS_LOCK else 3)
     guard = program._guard
     assert isinstance(guard, subprocess.Popen)
-    guard.kill()
-    assert program.wait(LIMIT_S) == -signal.SIGKILL
-    assert wait_until(lambda: not is_alive(program.pid))
+    os.kill(guard.pid if victim == "outer" else psutil.Process(program.pid).ppid(), signal.SIGKILL)
+    code = program.wait(LIMIT_S)
+    assert code == -signal.SIGKILL or (code == -signal.SIGTERM and victim == "outer")
+    assert wait_until(lambda: not any(map(is_alive, family)))
 
 
 def test_the_scratch_folders_of_a_killed_program_are_removed(

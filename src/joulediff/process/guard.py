@@ -1,8 +1,9 @@
 """Runs a program, and ends it with every process that it started once it or joulediff has ended.
 
-A process of its own between joulediff and the program. It works while the program holds the interpreter's lock, and
-whichever of the two is killed. On Linux it is the subreaper of the program, so no process below can leave it, and if
-the guard itself is killed, the kernel kills the program. On other systems it finds only processes whose parents run.
+Two processes of their own between joulediff and the program, an outer and an inner one. They work while the program
+holds the interpreter's lock, and whichever one process is killed. On Linux both are subreapers, so no process below can
+leave them. If the outer one is killed, the inner one ends the program; if the inner one is killed, the kernel kills the
+program and the outer one ends the rest. On other systems they find only processes whose parents run.
 
 It is run by its path, in isolated mode, so it uses the standard library only.
 """
@@ -67,17 +68,22 @@ class Guard:
         self._wake, self._waker = os.pipe()
         for fd in (self._wake, self._waker):
             os.set_blocking(fd, False)
+        self._outer = 0
         self._program = 0
         self._has_ended = False
 
     def fork(self) -> bool:
-        """Fork a process for the program; return True in the guard, and False in the program."""
+        """Fork a process for the program; return True in the inner guard, and False in the program.
+
+        The outer guard does not return: it ends once nothing is left below it.
+        """
         handlers = {number: signal.signal(number, _wake_up) for number in (*_ENDING, signal.SIGCHLD)}
         before = signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        self._fork_inner()
         guard = os.getpid()
         self._program = os.fork()
         if self._program:
+            os.write(self._tells_outer, str(self._program).encode())
             return True
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != guard:
@@ -85,9 +91,33 @@ class Guard:
         signal.set_wakeup_fd(before)
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        for fd in (self._wake, self._waker, self._orders, self._reports):
+        for fd in (self._wake, self._waker, self._orders, self._reports, self._tells_outer):
             os.close(fd)
         return False
+
+    def _fork_inner(self) -> None:
+        """Continue as the inner guard in a new process; this one becomes the outer guard."""
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        self._outer = os.getpid()
+        told, self._tells_outer = os.pipe()
+        inner = os.fork()
+        if inner:
+            os.close(self._tells_outer)
+            self._watch_inner(inner, told)
+            os._exit(0)
+        os.close(told)
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGCHLD)  # wakes `watch` up
+
+    def _watch_inner(self, inner: int, told: int) -> None:
+        """Return once the inner guard and all processes below have ended. `told` gives the id of the program."""
+        signal.set_wakeup_fd(-1)
+        self._leave_terminal(told, self._reports)
+        os.waitpid(inner, 0)
+        self._program = int(os.read(told, 16) or 0)
+        self._end_the_rest()
+        self._reap()
+        self._remove_scratch()
 
     def report(self, what: str, number: int) -> None:
         """Send one line to joulediff, if it is there."""
@@ -96,10 +126,10 @@ class Guard:
 
     def watch(self) -> None:
         """Return once the program and all processes below it have ended."""
-        self._leave_terminal()
+        self._leave_terminal(self._orders, self._reports, self._wake, self._waker)
         self.report(STARTED, self._program)
         is_ordered = True
-        while is_ordered and not self._has_ended:
+        while is_ordered and not self._has_ended and os.getppid() == self._outer:
             ready, _, _ = select.select([self._orders, self._wake], [], [])
             if self._wake in ready:
                 os.read(self._wake, 4096)
@@ -114,15 +144,15 @@ class Guard:
         self._end_the_rest()
         self._remove_scratch()
 
-    def _leave_terminal(self) -> None:
-        """Have no part in the terminal's signals, and close the program's files: they end with the program."""
+    def _leave_terminal(self, *kept: int) -> None:
+        """Have no part in the terminal's signals, and close all files but those `kept`: they end with the program."""
         with suppress(OSError):
             os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1, 2):
             os.dup2(null, fd)
         last = 2
-        for fd in sorted((self._orders, self._reports, self._wake, self._waker)):
+        for fd in sorted(kept):
             os.closerange(last + 1, fd)
             last = fd
         os.closerange(last + 1, os.sysconf("SC_OPEN_MAX") if sys.platform != "linux" else 1 << 16)
