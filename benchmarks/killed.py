@@ -167,6 +167,8 @@ def describe(words: list[str]) -> str:
         return "guard"
     if "-m" in words:
         return " ".join(words[words.index("-m") + 1 :][:2])
+    if any(word.endswith("import_hook.py") for word in words):
+        return "program"
     return " ".join(Path(word).name for word in words)[:28]
 
 
