@@ -63,6 +63,7 @@ def test_the_profiler_records_the_kernels_of_a_gpu_that_the_program_uses(on_gpu,
 
 def test_a_long_step_is_traced_once(matrix, monkeypatch):
     monkeypatch.setattr(trace, "LIMIT_S", 0.0)
+    monkeypatch.setattr(trace, "LONG_S", 0.0)
     calls = []
     traced = trace_step(lambda: calls.append(matrix + 1))
     assert len(calls) == 1
