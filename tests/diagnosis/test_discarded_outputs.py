@@ -21,7 +21,7 @@ from joulediff.model.diff import Diff
 from joulediff.model.finding import Finding
 from joulediff.model.run import Frame, Run
 from joulediff.pysource.line_trace import LineTrace, Target, TraceLine, TraceStep
-from joulediff.pysource.line_tracer import watch_lines
+from joulediff.pysource.tracing.line_tracer import watch_lines
 
 HERE = Path(__file__)
 X, W = draw(16, 32), draw(32, 64, seed=1)

@@ -17,7 +17,7 @@ from joulediff.frameworks.framework import source_hints
 from joulediff.model.place import Place
 from joulediff.pysource.framework_hints import NO_HINTS
 from joulediff.pysource.line_trace import LineTrace, Target, TraceLine, TraceStep
-from joulediff.pysource.line_tracer import watch_lines
+from joulediff.pysource.tracing.line_tracer import watch_lines
 
 HERE = Path(__file__)
 GPT2 = str(Path("transformers", "models", "gpt2", "modeling_gpt2.py"))

@@ -17,7 +17,7 @@ from joulediff.archive.codec import from_plain, to_plain
 from joulediff.frameworks.framework import source_hints
 from joulediff.pysource.framework_hints import NO_HINTS
 from joulediff.pysource.line_trace import LineTrace, Target, TraceStep
-from joulediff.pysource.line_tracer import watch_lines
+from joulediff.pysource.tracing.line_tracer import watch_lines
 
 HERE = Path(__file__)
 LINES = HERE.read_text(encoding="utf-8").splitlines()

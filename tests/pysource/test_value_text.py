@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from joulediff.model.run import MAX_SETTING_CHARS
-from joulediff.pysource.value_origin import MAX_INT, MAX_ITEMS, describe
+from joulediff.pysource.tracing.value_origin import MAX_INT, MAX_ITEMS, describe
 
 
 class Mode(enum.Enum):
@@ -67,7 +67,7 @@ def test_a_slice_with_an_end_without_text_is_only_a_slice(end: Any, place: int) 
         ([0] * (MAX_ITEMS + 1), ("<list>", False)),
         ([Opaque()], ("<list>", False)),
         (Opaque(), ("<Opaque>", False)),
-        (describe, ("joulediff.pysource.value_origin.describe", False)),
+        (describe, ("joulediff.pysource.tracing.value_origin.describe", False)),
         (int, ("int", False)),
         (enum, ("enum", False)),
     ],

@@ -29,9 +29,9 @@ from joulediff.model.outputs import result_distance
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Replay, Run, Setting
 from joulediff.pysource.line_trace import LineTrace, Target
-from joulediff.pysource.line_tracer import watch_lines
 from joulediff.pysource.programs import is_file, split_target
 from joulediff.pysource.source_files import ProgramSource
+from joulediff.pysource.tracing.line_tracer import watch_lines
 from joulediff.pysource.variants import build_variant, read_own_files
 from joulediff.session.time_limit import time_limit
 

@@ -22,7 +22,7 @@ from joulediff.frameworks.torch.switches.table import (
 )
 from joulediff.model.run import to_setting
 from joulediff.pysource.setting_sites import UNKNOWN, Effect, Setters, ValueOf, value_in
-from joulediff.pysource.value_origin import qualified
+from joulediff.pysource.tracing.value_origin import qualified
 
 # Code of torch.fx and of torch.package has these in place of a file.
 GENERATED = ("<eval_with_key>", "<torch_package")

@@ -16,8 +16,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 from joulediff.pysource.code_owner import is_ours
-from joulediff.pysource.expression_reads import Atom, Link
-from joulediff.pysource.statements import FunctionNode, Statement
+from joulediff.pysource.tracing.expression_reads import Atom, Link
+from joulediff.pysource.tracing.statements import FunctionNode, Statement
 
 MISSING = object()
 CONFIG = re.compile(r"(.*_)?(config|cfg|configuration)|hparams|args")

@@ -23,10 +23,10 @@ from joulediff.model.place import Place
 from joulediff.model.run import MAX_SETTING_CHARS, Setting, to_setting
 from joulediff.pysource.call_path import name_file
 from joulediff.pysource.code_owner import is_ours
-from joulediff.pysource.expression_reads import Atom, Link, atoms_of
 from joulediff.pysource.framework_hints import NO_HINTS, FrameworkHints
 from joulediff.pysource.line_trace import OriginKind, TraceStep
-from joulediff.pysource.scopes import (
+from joulediff.pysource.tracing.expression_reads import Atom, Link, atoms_of
+from joulediff.pysource.tracing.scopes import (
     CONFIG,
     MAX_FRAMES,
     MISSING,
@@ -37,7 +37,7 @@ from joulediff.pysource.scopes import (
     ask,
     evaluate,
 )
-from joulediff.pysource.statements import (
+from joulediff.pysource.tracing.statements import (
     FunctionNode,
     Statement,
     call_of,

@@ -16,12 +16,12 @@ from types import CodeType, FrameType
 from typing import Any
 
 from joulediff.pysource.call_path import name_file
-from joulediff.pysource.expression_reads import atoms_of
 from joulediff.pysource.framework_hints import FrameworkHints
 from joulediff.pysource.line_trace import LineTrace, Target, TraceLine
-from joulediff.pysource.scopes import FrameScope, function_name
-from joulediff.pysource.statements import FunctionNode, Statement, first_line, function_of, statement_at
-from joulediff.pysource.value_origin import Binding, Origins
+from joulediff.pysource.tracing.expression_reads import atoms_of
+from joulediff.pysource.tracing.scopes import FrameScope, function_name
+from joulediff.pysource.tracing.statements import FunctionNode, Statement, first_line, function_of, statement_at
+from joulediff.pysource.tracing.value_origin import Binding, Origins
 
 # Longer traces come from loops, whose iterations are alike.
 MAX_LINES = 2000

@@ -1,0 +1,1 @@
+"""Traces the lines of a function and the values that they read. Knows no framework."""
