@@ -165,13 +165,16 @@ def test_outputs_that_differ_are_no_waste(diff: Callable[..., Any]) -> None:
         (("plain.py", "plain.py", "--json", "plain.py"), "(it is compared)"),
         (("plain.py", "plain.py", "--keep", "plain.py"), "cannot keep recordings in plain.py"),
         (("plain.py", "plain.py", "--python-b", "nowhere/python"), "there is no Python at nowhere/python"),
+        (("plain.py", "trains.py:main"), "main() in trains.py returns nothing"),
+        (("plain.py:build", "trains.py:other", "--step"), "trains.py has no other()"),
         (("plain.py", "missing.jd"), "missing.jd cannot be read"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_runs(
     diff: Callable[..., Any], tmp_path: Path, words: tuple[str, ...], said: str
 ) -> None:
-    write_program(tmp_path / "plain.py", "raise AssertionError('it was loaded')\n")
+    write_program(tmp_path / "plain.py", "raise AssertionError('it was loaded')\nbuild = 1\n")
+    write_program(tmp_path / "trains.py", "raise AssertionError('it was loaded')\ndef main(): pass\n")
     before = (tmp_path / "plain.py").read_text()
     code, out, err = diff(*words)
     assert (code, out) == (1, "")

@@ -207,7 +207,7 @@ def test_an_unruly_program_is_recorded(record: Callable[..., Ended], tmp_path: P
     ("body", "said"),
     [
         ("raise OSError('no data')", r"build\(\) in bad\.py raised OSError: no data \(bad\.py:3\)"),
-        ("import sys; sys.exit(3)", r"build\(\) in bad\.py raised SystemExit: 3 \(bad\.py:3\)"),
+        ("import sys; sys.exit(3); return print", r"build\(\) in bad\.py raised SystemExit: 3 \(bad\.py:3\)"),
         (
             "return lambda: 1 / 0",
             r"the step raised ZeroDivisionError: .* \(bad\.py:3\) in call number 1 of the metered pass",
@@ -296,6 +296,37 @@ def test_a_child_does_not_outlive_its_parent(start: Callable[..., subprocess.Pop
         process.kill()
         out, err = process.communicate(timeout=60)
     assert (out, err) == ("", "")
+
+
+TRAINS = """
+    from pathlib import Path
+    Path("imported").touch()
+    def main():
+        Path("trained").touch()
+        sum(range(20_000))
+    if __name__ == "__main__":
+        main()
+"""
+
+
+@pytest.mark.parametrize("program", ["train.py:main", "train.py", "train:main"])
+def test_a_function_that_trains_is_not_run_as_a_builder(
+    record: Callable[..., Ended], tmp_path: Path, program: str
+) -> None:
+    write_program(tmp_path / "train.py", TRAINS)
+    ended = record(program)
+    assert (ended.code, ended.out) == (1, "")
+    assert "        return lambda: model(x)\n" in ended.err
+    assert "--step" in ended.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["steady.json", "train.py"]
+
+
+def test_a_function_that_trains_is_recorded_as_the_step(record: Callable[..., Ended], tmp_path: Path) -> None:
+    write_program(tmp_path / "train.py", TRAINS)
+    ended = record("train.py:main", "--step")
+    assert ended.code in (0, 2), ended.err
+    assert (tmp_path / "trained").exists()
+    assert load(tmp_path / "train-main.jd").program == "train.py:main"
 
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")

@@ -28,7 +28,7 @@ Options = MeasureOptions | DiffOptions
     ("function", "options", "others"),
     [
         (joulediff.measure, MeasureOptions(), set()),
-        (joulediff.record, RECORD, {"precision"}),
+        (joulediff.record, RECORD, {"precision", "is_step"}),
         (joulediff.diff, DIFF, {"confirm"}),
         (joulediff.check_machine, DOCTOR_OPTIONS, {"label", "seconds", "precision"}),
     ],

@@ -14,6 +14,7 @@ GOOD = """
     def build():
         return lambda: 42
 """
+GOOD_TEXT = "def build():\n    return lambda: 42\n"
 
 
 @pytest.fixture(autouse=True)
@@ -165,9 +166,10 @@ def test_build_that_needs_arguments(tmp_path: Path) -> None:
     assert "needs arguments (size, device)" in error.what
 
 
-@pytest.mark.parametrize(("returned", "said"), [("None", "nothing"), ("3", "a int"), ("[1]", "a list")])
+@pytest.mark.parametrize(("returned", "said"), [("None", "nothing"), ("3", "an int"), ("[1]", "a list")])
 def test_build_that_returns_no_step(tmp_path: Path, returned: str, said: str) -> None:
-    error = refuse(write_program(tmp_path / "train.py", f"def build():\n    return {returned}\n"))
+    """What the source does not show is found once the function has been called."""
+    error = refuse(write_program(tmp_path / "train.py", f"def build():\n    return eval('{returned}')\n"))
     assert f"returned {said}, and a step must be callable" in error.what
     assert "return lambda" in str(error.fix)
 
@@ -192,17 +194,19 @@ def test_build_that_raises(tmp_path: Path) -> None:
 
 
 def test_build_that_exits(tmp_path: Path) -> None:
-    error = refuse(write_program(tmp_path / "train.py", "import sys\ndef build():\n    sys.exit(3)\n"))
+    error = refuse(
+        write_program(tmp_path / "train.py", "import sys\ndef build():\n    sys.exit(3)\n    return print\n")
+    )
     assert "raised SystemExit: 3 (train.py:3)" in error.what
 
 
 def test_a_file_that_raises_or_exits_when_loaded(tmp_path: Path) -> None:
-    assert "ZeroDivisionError" in refuse(write_program(tmp_path / "a.py", "x = 1\ny = x / 0\n")).what
-    assert "(b.py:1)" in refuse(write_program(tmp_path / "b.py", "raise SystemExit\n")).what
+    assert "ZeroDivisionError" in refuse(write_program(tmp_path / "a.py", "x = 1\nbuild = x / 0\n")).what
+    assert "(b.py:1)" in refuse(write_program(tmp_path / "b.py", "raise SystemExit\nbuild = 1\n")).what
 
 
 def test_a_file_that_imports_a_missing_module(tmp_path: Path) -> None:
-    error = refuse(write_program(tmp_path / "train.py", "import nosuchlibrary\n"))
+    error = refuse(write_program(tmp_path / "train.py", f"import nosuchlibrary\n{GOOD_TEXT}"))
     assert "ModuleNotFoundError: No module named 'nosuchlibrary' (train.py:1)" in error.what
 
 
@@ -222,11 +226,13 @@ def test_a_module_that_raises_is_not_a_missing_module(tmp_path: Path) -> None:
     write_program(tmp_path / "broken" / "__init__.py", "1 / 0\n")
     write_program(tmp_path / "broken" / "run.py", GOOD)
     assert "ZeroDivisionError" in refuse("broken.run:build").what
-    write_program(tmp_path / "needy.py", "import nosuchlibrary\n")
+    write_program(tmp_path / "needy.py", f"import nosuchlibrary\n{GOOD_TEXT}")
     assert "No module named 'nosuchlibrary'" in refuse("needy:build").what
 
 
-@pytest.mark.parametrize("text", ["raise KeyboardInterrupt\n", "def build():\n    raise KeyboardInterrupt\n"])
+@pytest.mark.parametrize(
+    "text", ["raise KeyboardInterrupt\nbuild = 1\n", "def build():\n    raise KeyboardInterrupt\n"]
+)
 def test_ctrl_c_passes_through(tmp_path: Path, text: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         load_step(write_program(tmp_path / "train.py", text))
@@ -257,9 +263,9 @@ def test_a_builder_has_run_its_file_and_builds_when_called(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("1 / 0\n", "raised ZeroDivisionError"),
+        ("build = 1 / 0\n", "raised ZeroDivisionError"),
         ("def lean():\n    return print\n", "has no build()"),
-        ("build = 3\n", "is a int, not a function"),
+        ("build = 3\n", "is an int, not a function"),
         ("def build(size):\n    return print\n", "needs arguments (size)"),
     ],
 )
@@ -273,9 +279,9 @@ def test_an_error_in_a_file_is_reported_before_anything_is_built(tmp_path: Path,
     ("text", "said"),
     [
         ("def build():\n    raise ValueError('no')\n", "build() in train.py raised ValueError: no"),
-        ("def build():\n    return 3\n", "returned a int, and a step must be callable"),
-        ("def build():\n    return lambda x: x\n", "needs arguments (x)"),
-        ("async def step(): pass\ndef build():\n    return step\n", "only makes a coroutine"),
+        ("def build():\n    return eval('3')\n", "returned an int, and a step must be callable"),
+        ("def build():\n    return eval('lambda x: x')\n", "needs arguments (x)"),
+        ("async def step(): pass\ndef build():\n    return globals()['step']\n", "only makes a coroutine"),
     ],
 )
 def test_an_error_in_a_step_is_reported_when_it_is_built(tmp_path: Path, text: str, said: str) -> None:

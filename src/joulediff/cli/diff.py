@@ -113,7 +113,8 @@ def command(
     """Compare two programs, or recordings of them, and find the code that wastes energy.
 
     A and B are .jd files, or programs: FILE.py[:name] or module:name. Programs are recorded first, each in a separate
-    process. Then the fix of each finding is applied and measured. Words after -- are the sys.argv of both.
+    process. Then the fix of each finding is applied and measured. Words after -- are the sys.argv of both, and --step
+    is for both.
     """
     from joulediff.cli.output import ReportFiles, StageLines, open_console, print_timings, stdout_kept_clean
     from joulediff.model.progress import StageTimes
@@ -173,8 +174,9 @@ class _Side:
         from joulediff.diagnosis.interleaved_recording import Program
         from joulediff.process.interpreter import find_interpreter
         from joulediff.process.request import Request
-        from joulediff.pysource.programs import label_of
+        from joulediff.pysource.programs import check_program, label_of
 
+        check_program(self.target, is_step=options.is_step)
         self.folder = folder
         label = self.label or label_of(self.target)
         request = Request(self.target, replace(options, label=label), arguments)

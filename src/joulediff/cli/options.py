@@ -95,6 +95,13 @@ def seconds_option(default: float, text: str, *flags: str) -> _Option:
     return click.option(*flags, default=default, show_default=True, metavar="S", help=text)
 
 
+def step_option(is_step: bool) -> _Option:  # noqa: FBT001
+    """Return the option for a function that is the step and does not build it."""
+    return click.option(
+        "--step", "is_step", is_flag=True, default=is_step, help="The named function is itself the step."
+    )
+
+
 def wait_option(default: float) -> _Option:
     """Return the option for the longest wait for a quiet machine."""
     return seconds_option(default, "Longest wait for a quiet machine.", "--wait", "wait_s")
@@ -110,6 +117,7 @@ def recording_options(defaults: RecordOptions) -> Callable[[_F], _F]:
             defaults.replay_seconds, "Time to replay operators for, at most.", "--replay-seconds"
         ),
         wait_s=wait_option(defaults.wait_s),
+        is_step=step_option(defaults.is_step),
         **meter_options(),
     )
 

@@ -17,6 +17,7 @@ from joulediff.cli.options import (
     meter_options,
     program_arguments,
     seconds_option,
+    step_option,
     wait_option,
 )
 from joulediff.model.options import RecordOptions
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
         RecordOptions.seconds, "Time to measure for, at most.", "--step-seconds", "--seconds", "seconds"
     ),
     wait_s=wait_option(RecordOptions.wait_s),
+    is_step=step_option(RecordOptions.is_step),
     replay_seconds=seconds_option(
         RecordOptions.replay_seconds, "Time to replay operators for, at most.", "--replay-seconds"
     ),
@@ -79,8 +81,8 @@ def command(
     """Record a program in a separate process, and write the run to a file.
 
     FILE.py defines build(), which sets up once and returns the step: a function without
-    arguments. FILE.py:name and package.module:name name another builder. Words after --
-    are the program's sys.argv.
+    arguments. FILE.py:name and package.module:name name another builder, or with --step
+    the step itself. Words after -- are the program's sys.argv.
     """
     from joulediff.cli.output import StageLines, name_file, refuse_output
     from joulediff.model.errors import JoulediffError
@@ -88,8 +90,9 @@ def command(
     from joulediff.process.interpreter import find_interpreter
     from joulediff.process.process import record_in_process
     from joulediff.process.request import Request, file_of
-    from joulediff.pysource.programs import label_of
+    from joulediff.pysource.programs import check_program, label_of
 
+    check_program(program, is_step=options.is_step)
     label = label or label_of(program)
     options = replace(options, label=label, source=not no_source, replay=not no_replay)
     options.check_replay()

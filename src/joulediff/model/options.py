@@ -44,6 +44,8 @@ class RecordOptions(MeasureOptions):
     """Run each operator again alone for its energy."""
     replay_seconds: float = 60.0
     """Longest time to replay operators."""
+    is_step: bool = False
+    """The function that names the program is the step, and does not build it."""
 
     def check_replay(self) -> None:
         """Raise JoulediffError for a replay without an end or a beginning."""

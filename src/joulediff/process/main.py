@@ -107,14 +107,15 @@ def _record(request: Request, progress: ProgressSender, commands: Commands | Non
     from joulediff.session.record import record_step
 
     root = Path.cwd()  # building the program may change it
-    build = load_builder(request.program)
+    is_step = request.options.is_step
+    build = load_builder(request.program, is_step=is_step)
     if request.hold and commands is not None:
         wait_to_build(progress.sender, commands)
     step = build()
     if request.fix:
         from joulediff.frameworks.recorder import fixed_step
 
-        step = fixed_step(step, lambda: load_step(request.program), request.fix)
+        step = fixed_step(step, lambda: load_step(request.program, is_step=is_step), request.fix)
     idle = None if commands is None else wait_to_start(progress.sender, commands)
     run = record_step(
         step,

@@ -14,10 +14,13 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
 from joulediff.model.errors import ProgramError
+from joulediff.model.options import RecordOptions
+from joulediff.pysource.builders import check_builder, is_a_class, missing, needs_arguments, runs_nothing, with_article
 from joulediff.pysource.code_owner import is_ours
 
 Step = Callable[[], object]
@@ -29,28 +32,51 @@ class UserCodeFailed(ProgramError):
     """The user's own code raised. `__cause__` is its exception, unchanged."""
 
 
-def load_step(target: str) -> Step:
-    """Return the step that `target` builds."""
-    return load_builder(target)()
+def load_step(target: str, *, is_step: bool = RecordOptions.is_step) -> Step:
+    """Return the step that `target` builds, or with `is_step` names."""
+    return load_builder(target, is_step=is_step)()
 
 
-def load_builder(target: str) -> Callable[[], Step]:
-    """Return the function that builds the step of `target`. The file is executed now, with its imports."""
+def load_builder(target: str, *, is_step: bool = RecordOptions.is_step) -> Callable[[], Step]:
+    """Return the function that builds the step of `target`. The file is executed now, with its imports.
+
+    With `is_step` the target names the step itself. A function that cannot build one is refused before anything runs,
+    if its source shows it.
+    """
+    check_program(target, is_step=is_step)
     place, name = split_target(target)
-    module = _load_file(Path(place)) if is_file(place) else _load_module(place)
-    build = getattr(module, name, None)
-    if build is None:
+    module = _load_file(Path(place)) if is_file(place) else _load_module(place, name, is_step=is_step)
+    found = getattr(module, name, None)
+    if found is None:
         functions = {n: v for n, v in vars(module).items() if inspect.isfunction(v) and not n.startswith("_")}
-        offered = [n for n, v in functions.items() if v.__module__ == module.__name__]
-        hint = f"it defines: {', '.join(offered)}" if offered else "it defines no function"
-        raise ProgramError(f"{place} has no {name}()", fix=f"{hint}; say which with {place}:NAME")
-    if not callable(build):
+        defined = [n for n, v in functions.items() if v.__module__ == module.__name__]
+        raise missing(place, name, defined, [], is_step=is_step)
+    if not callable(found):
         raise ProgramError(
-            f"{name} in {place} is a {type(build).__name__}, not a function",
-            fix="name a function that returns the step",
+            f"{name} in {place} is {with_article(type(found).__name__)}, not a function",
+            fix=f"name a function that {'is' if is_step else 'returns'} the step",
         )
-    _refuse_arguments(build, f"{name}() in {place}")
-    return lambda: _build(build, name, place)
+    if not is_step:
+        _refuse_arguments(found, f"{name}() in {place}")
+        return lambda: _build(found, name, place)
+    if inspect.isclass(found):
+        raise is_a_class(name, place)
+    check_step(found, f"{name}() in {place}")
+    return lambda: found
+
+
+def check_program(target: str, *, is_step: bool = RecordOptions.is_step) -> None:
+    """Raise ProgramError if the source of a program's file shows that it has no such builder or step. Nothing runs."""
+    place, name = split_target(target)
+    if is_step and place == target:
+        raise ProgramError(f"--step needs the name of a function, and {target} names none", fix=f"give {place}:NAME")
+    if not is_file(place) or Path(place).suffix != ".py":
+        return
+    try:
+        source = Path(place).read_bytes()
+    except OSError:
+        return  # loading it says why
+    check_builder(source, name, place, is_step=is_step)
 
 
 def _build(build: Callable[..., object], name: str, place: str) -> Step:
@@ -60,13 +86,7 @@ def _build(build: Callable[..., object], name: str, place: str) -> Step:
             f"{name}() in {place} returned {_article(step)}, and a step must be callable",
             fix=f"return a function without arguments, for example: return lambda: model(x)  (in {name})",
         )
-    _refuse_arguments(step, f"the step that {name}() in {place} returned")
-    lazy = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
-    if any(is_lazy(step) for is_lazy in lazy):
-        raise ProgramError(
-            f"the step that {name}() in {place} returned only makes a coroutine or generator when called: nothing runs",
-            fix="return an ordinary function that runs it to its end",
-        )
+    check_step(step, f"the step that {name}() in {place} returned")
     return step
 
 
@@ -116,14 +136,14 @@ def _load_file(path: Path) -> ModuleType:
     return module
 
 
-def _load_module(name: str) -> ModuleType:
+def _load_module(name: str, function: str, *, is_step: bool) -> ModuleType:
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     missing = ProgramError(f"there is no file and no module called {name}", fix="give FILE.py[:name] or module:name")
     if not name or name.startswith("."):
         raise missing
     try:
-        module = _call(lambda: importlib.import_module(name), name)
+        module = _call(lambda: _import_checked(name, function, is_step=is_step), name)
     except UserCodeFailed as error:
         # Tell a missing module or package from one whose own import failed.
         absent = error.__cause__.name if isinstance(error.__cause__, ModuleNotFoundError) else None
@@ -132,6 +152,16 @@ def _load_module(name: str) -> ModuleType:
         raise
     assert isinstance(module, ModuleType)
     return module
+
+
+def _import_checked(name: str, function: str, *, is_step: bool) -> ModuleType:
+    """Import a module whose source does not refuse `function`. Packages around it are imported to find its file."""
+    with suppress(ValueError):  # a module that was made without a file
+        spec = importlib.util.find_spec(name)
+        path = Path(spec.origin) if spec is not None and spec.has_location and spec.origin is not None else None
+        if path is not None and path.suffix == ".py":
+            check_builder(path.read_bytes(), function, name, is_step=is_step)
+    return importlib.import_module(name)
 
 
 def _call(function: Callable[[], object], what: str) -> object:
@@ -166,11 +196,16 @@ def _refuse_arguments(function: Callable[..., object], what: str) -> None:
         if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     ]
     if needed:
-        raise ProgramError(
-            f"{what} needs arguments ({', '.join(needed)}), and it is called without any",
-            fix="give them defaults, or wrap it in a function without arguments",
-        )
+        raise needs_arguments(what, needed)
+
+
+def check_step(step: Callable[..., object], what: str) -> None:
+    """Raise for a step that cannot be called without arguments, or whose call runs nothing."""
+    _refuse_arguments(step, what)
+    lazy = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    if any(is_lazy(step) for is_lazy in lazy):
+        raise runs_nothing(what)
 
 
 def _article(value: object) -> str:
-    return "nothing" if value is None else f"a {type(value).__name__}"
+    return "nothing" if value is None else with_article(type(value).__name__)

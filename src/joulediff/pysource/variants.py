@@ -26,6 +26,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from joulediff.model.errors import JoulediffError
+from joulediff.model.options import RecordOptions
 from joulediff.pysource.call_path import MAX_FILE_BYTES, name_file
 from joulediff.pysource.code_owner import is_ours
 from joulediff.pysource.framework_hints import NO_HINTS, FrameworkHints
@@ -80,11 +81,12 @@ def build_variant(
     root: Path,
     hints: FrameworkHints = NO_HINTS,
     build: Callable[[Callable[[], Step]], Step] | None = None,
+    is_step: bool = RecordOptions.is_step,
 ) -> BuiltVariant:
     """Return a program built again with the text of `files`, which are named as `read_own_files` names them.
 
-    `build` calls the function that runs the program's file and builds the step, by default at once. Raises what the
-    changed program raises.
+    `build` calls the function that runs the program's file and builds the step, by default at once; with `is_step` the
+    target names the step itself. Raises what the changed program raises.
     """
     own = _own_modules(target, root, hints)
     by_shown = {module.shown: module for module in own}
@@ -95,7 +97,7 @@ def build_variant(
     changed = {real: text for real, text in texts.items() if text != _read(real)}
     names = frozenset((*new, *(name for module in own for name in module.names)))
     with _own_names_restored(names), _served(changed), _found(new, Path(own[0].real).parent), _path_restored():
-        make = partial(load_step, target)
+        make = partial(load_step, target, is_step=is_step)
         step = make() if build is None else build(make)
         modules = {name: sys.modules[name] for name in names if name in sys.modules}
     return BuiltVariant(step, modules, names)

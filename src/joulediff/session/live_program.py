@@ -211,7 +211,14 @@ class LocalProgram(LiveProgram):
             left.update(settings)
             return step
 
-        built = build_variant(self._target(), variant.files, root=self.root, hints=source_hints(), build=build)
+        built = build_variant(
+            self._target(),
+            variant.files,
+            root=self.root,
+            hints=source_hints(),
+            build=build,
+            is_step=self.options.is_step,
+        )
 
         @contextmanager
         def active() -> Iterator[None]:
