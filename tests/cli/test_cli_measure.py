@@ -69,6 +69,7 @@ def at_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     make_machine_rest(monkeypatch)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", list(sys.path))
+    monkeypatch.setattr("sys.argv", list(sys.argv))
     before = set(sys.modules)
     yield
     forget_programs(tmp_path, before)
@@ -228,6 +229,25 @@ def test_only_energy_of_one_source_is_added(measure: Any, tmp_path: Path, sleepe
     parts = [found["domains"][name]["energy"]["joules"] for name in in_total]
     assert found["energy"]["joules"] == pytest.approx(sum(parts))
     assert found["energy"]["source"] == "metered"
+
+
+def test_words_after_two_dashes_are_the_programs(measure: Any, tmp_path: Path, steady_meter: str) -> None:
+    write_program(tmp_path / "noted.py", f"import sys\n{SLEEPER.replace(chr(10) + '    ', chr(10))}print(sys.argv)\n")
+    ended = measure("noted.py", "--meter", steady_meter, "--json", "-", "--", "--json", "x", "-vv")
+    assert ended.code == 0
+    assert ended.err == "['noted.py', '--json', 'x', '-vv']\n"
+    assert ended.record["label"] == "noted"
+
+
+def test_a_function_that_is_the_step(measure: Any, tmp_path: Path, steady_meter: str) -> None:
+    write_program(tmp_path / "noted.py", "import time\ndef main():\n    time.sleep(0.002)\n    print('ran')\n")
+    refused = measure("noted.py:main", "--meter", steady_meter)
+    assert (refused.code, refused.out) == (1, "")
+    assert "noted.py:main --step" in refused.err
+    ended = measure("noted.py:main", "--step", "--meter", steady_meter, "--json", "-")
+    assert ended.code == 0
+    assert ended.record["label"] == "noted:main"
+    assert ended.err.splitlines().count("ran") >= ended.record["steps"]
 
 
 @pytest.mark.parametrize(

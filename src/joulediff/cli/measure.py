@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, replace
 
 import click
 
 from joulediff.cli.options import (
+    ProgramCommand,
     complete_file,
     examples,
     gather,
     is_own_process,
     meter_options,
     output_options,
+    program_arguments,
     read_share,
     seconds_option,
+    step_option,
     wait_option,
 )
 from joulediff.model.measurement import Measurement
-from joulediff.model.options import MeasureOptions
+from joulediff.model.options import MeasureOptions, RecordOptions
 
 
 @click.command(
     "measure",
+    cls=ProgramCommand,
     epilog=examples(
         ("joulediff measure train.py", "joules of one step"),
         ("joulediff measure train.py:tuned --precision 1%", "a narrow interval"),
         ("joulediff measure train.py --meter estimated --json -", "as JSON, no sensor"),
+        ("joulediff measure train.py:main --step -- --batch 8", "main() is the step"),
     ),
 )
 @click.argument("program", metavar="FILE.py[:name]", shell_complete=complete_file)
@@ -45,32 +51,39 @@ from joulediff.model.options import MeasureOptions
     label=click.option("--label", metavar="TEXT", help="Name of the program in the report.  [its file]"),
     **meter_options(),
 )
+@step_option(RecordOptions.is_step)
 @output_options
+@click.pass_context
 def command(
+    ctx: click.Context,
     program: str,
     options: MeasureOptions,
+    is_step: bool,  # noqa: FBT001
     json_to: str | None,
 ) -> int:
     """Measure the energy of one step of a program.
 
     FILE.py defines build(), which sets up once and returns the step: a function without
-    arguments. FILE.py:name and package.module:name name another builder.
+    arguments. FILE.py:name and package.module:name name another builder, or with --step
+    the step itself. Words after -- are the program's sys.argv.
     """
     from joulediff.cli.output import Progress, refuse_unwritable, stdout_kept_clean
     from joulediff.measuring.freed_memory import keep_freed_memory
     from joulediff.measuring.step import measure
     from joulediff.process.guarded import continue_guarded
+    from joulediff.process.request import file_of
     from joulediff.pysource.programs import label_of, load_step
 
     refuse_unwritable(json_to)
     if is_own_process.get() and (code := continue_guarded("measuring the program")) is not None:
         return code
     keep_freed_memory()
+    sys.argv[:] = [file_of(program), *program_arguments(ctx)]
     with Progress() as progress:
         try:
             with stdout_kept_clean(json_to == "-"):
                 progress.stage("building the program")
-                step = load_step(program)
+                step = load_step(program, is_step=is_step)
                 found = measure(
                     step,
                     **asdict(replace(options, label=options.label or label_of(program))),
