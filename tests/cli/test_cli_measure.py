@@ -239,6 +239,43 @@ def test_words_after_two_dashes_are_the_programs(measure: Any, tmp_path: Path, s
     assert ended.record["label"] == "noted"
 
 
+NOISY = """
+    import ctypes, os, subprocess, sys, time
+    print("at import")
+    def build():
+        os.write(2, b"raw\\n")
+        subprocess.run(["echo", "from below"], check=True)
+        ctypes.CDLL(None).puts(b"from C")
+        def step():
+            print("step", file=sys.stderr)
+            time.sleep(0.002)
+            {end}
+        return step
+"""
+
+
+def test_what_a_program_prints_can_be_hidden(measure: Any, tmp_path: Path, steady_meter: str) -> None:
+    path = write_program(tmp_path / "noisy.py", NOISY.format(end=""))
+    ended = measure(path, "--meter", steady_meter, "--json", "-", "--quiet-program")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.record["label"] == "noisy"
+    assert "step\n" in measure(path, "--meter", steady_meter).err
+
+
+def test_the_last_lines_of_a_hidden_program_explain_its_failure(
+    measure: Any, tmp_path: Path, steady_meter: str
+) -> None:
+    path = write_program(tmp_path / "noisy.py", NOISY.format(end="raise OSError('no data')"))
+    ended = measure(path, "--meter", steady_meter, "--quiet-program")
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith("joulediff: the step raised OSError: no data")
+    _, said, shown = ended.err.partition("\n  the last lines that the program printed:\n")
+    assert said
+    assert {"    raw", "    from below", "    from C", "    at import", "    step"} == set(shown.splitlines())
+    path = write_program(tmp_path / "bad.py", "def build():\n    print('here')\n    return eval('3')\n")
+    assert measure(path, "--quiet-program").err.endswith("the last lines that the program printed:\n    here\n")
+
+
 def test_a_function_that_is_the_step(measure: Any, tmp_path: Path, steady_meter: str) -> None:
     write_program(tmp_path / "noted.py", "import time\ndef main():\n    time.sleep(0.002)\n    print('ran')\n")
     refused = measure("noted.py:main", "--meter", steady_meter)

@@ -294,3 +294,12 @@ def test_the_environment_of_a_fix_reaches_the_program(tmp_path: Path, monkeypatc
     assert (tmp_path / "mode").read_text() == "fast"
     assert run.measurement is not None
     assert os.environ["JD_MODE"] == "slow"
+
+
+def test_what_the_programs_print_can_be_hidden(diff: Callable[..., Any], tmp_path: Path) -> None:
+    write_program(tmp_path / "fine.py", "def build():\n    print('fine')\n    return lambda: None\n")
+    write_program(tmp_path / "fails.py", "def build():\n    print('no data')\n    return 1 / 0\n")
+    code, out, err = diff("fine.py", "fails.py", "--quiet-program")
+    assert (code, out) == (1, "")
+    assert "fine" not in err.replace("fine.py", "")
+    assert err.endswith("\n  the last lines that the program printed:\n    no data\n")

@@ -329,6 +329,46 @@ def test_a_function_that_trains_is_recorded_as_the_step(record: Callable[..., En
     assert load(tmp_path / "train-main.jd").program == "train.py:main"
 
 
+# Prints from Python, from a subprocess and from C, on both streams, and at exit.
+NOISY = """
+    import atexit, ctypes, os, subprocess, sys
+    print("at import")
+    atexit.register(print, "at exit")
+    def build():
+        os.write(2, b"raw\\n")
+        subprocess.run(["echo", "from below"], check=True)
+        ctypes.CDLL(None).puts(b"from C")
+        def step():
+            print("step", file=sys.stderr)
+            {end}
+        return step
+"""
+
+
+def test_what_a_program_prints_can_be_hidden(record: Callable[..., Ended], tmp_path: Path) -> None:
+    write_program(tmp_path / "noisy.py", NOISY.format(end="sum(range(20_000))"))
+    ended = record("noisy.py", "--quiet-program")
+    assert ended.code in (0, 2), ended.err
+    assert ended.err == ""
+    assert ended.out.startswith("noisy  ")
+    assert not any(word in ended.out for word in ("at import", "from below", "from C", "at exit"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["noisy.jd", "noisy.py", "steady.json"]
+
+
+@pytest.mark.parametrize("end", ["raise OSError('no data')", "sys.stdout.flush(); os._exit(5)"])
+def test_the_last_lines_of_a_hidden_program_explain_its_failure(
+    record: Callable[..., Ended], tmp_path: Path, end: str
+) -> None:
+    write_program(tmp_path / "noisy.py", NOISY.format(end=end))
+    ended = record("noisy.py", "--quiet-program")
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith("joulediff: the ")
+    _, said, shown = ended.err.partition("  the last lines that the program printed:\n")
+    assert said
+    assert {"    raw", "    from below", "    at import", "    step"} <= set(shown.splitlines())
+    assert "nothing was recorded" in ended.err
+
+
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 LINEAR = """
     import os

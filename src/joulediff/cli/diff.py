@@ -19,6 +19,7 @@ from joulediff.cli.options import (
     json_option,
     markdown_option,
     program_arguments,
+    quiet_option,
     recording_options,
     share_option,
     tolerance_option,
@@ -72,6 +73,7 @@ TOO_MUCH = 3
 )
 @share_option("--fail-above", None, "Exit with 3 if B uses more energy than A by more than this.")
 @click.option("--timings", is_flag=True, help="Print the seconds of each stage on standard error.")
+@quiet_option
 @click.option("--keep", metavar="FOLDER", help="Keep the recordings of both programs there.")
 @click.option("--python-a", metavar="PATH", help="Python of the environment to run A in.  [this one]")
 @click.option("--python-b", metavar="PATH", help="Python of the environment to run B in.  [this one]")
@@ -99,6 +101,7 @@ def command(
     options: RecordOptions,
     fail_above: float | None,
     timings: bool,  # noqa: FBT001
+    quiet: bool,  # noqa: FBT001
     keep: str | None,
     python_a: str | None,
     python_b: str | None,
@@ -123,8 +126,8 @@ def command(
     files = ReportFiles({"-o": output, "--json": json_to, "--markdown": markdown_to})
     _refuse(files, first, second)
     sides: dict[SideName, _Side] = {
-        "a": _Side("a", first, label_a, python_a),
-        "b": _Side("b", second, label_b, python_b),
+        "a": _Side("a", first, label_a, python_a, quiet=quiet),
+        "b": _Side("b", second, label_b, python_b, quiet=quiet),
     }
     times = StageTimes(StageLines())
     with stdout_kept_clean(files.takes_stdout):
@@ -146,6 +149,7 @@ class _Side:
     target: str
     label: str | None
     python: str | None
+    quiet: bool
     folder: Path | None = None
     recording: Snapshot | None = None
     """The recording so far; also in the folder, if there is one."""
@@ -179,7 +183,7 @@ class _Side:
         check_program(self.target, is_step=options.is_step)
         self.folder = folder
         label = self.label or label_of(self.target)
-        request = Request(self.target, replace(options, label=label), arguments)
+        request = Request(self.target, replace(options, label=label), arguments, quiet=self.quiet)
         return Program(request, find_interpreter(self.python), self.keep)
 
     def keep(self, recording: Snapshot) -> None:

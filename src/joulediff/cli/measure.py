@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,13 +18,18 @@ from joulediff.cli.options import (
     meter_options,
     output_options,
     program_arguments,
+    quiet_option,
     read_share,
     seconds_option,
     step_option,
     wait_option,
 )
+from joulediff.model.errors import JoulediffError
 from joulediff.model.measurement import Measurement
 from joulediff.model.options import MeasureOptions, RecordOptions
+
+if TYPE_CHECKING:
+    from joulediff.process.kept_output import KeptOutput
 
 
 @click.command(
@@ -52,6 +59,7 @@ from joulediff.model.options import MeasureOptions, RecordOptions
     **meter_options(),
 )
 @step_option(RecordOptions.is_step)
+@quiet_option
 @output_options
 @click.pass_context
 def command(
@@ -59,6 +67,7 @@ def command(
     program: str,
     options: MeasureOptions,
     is_step: bool,  # noqa: FBT001
+    quiet: bool,  # noqa: FBT001
     json_to: str | None,
 ) -> int:
     """Measure the energy of one step of a program.
@@ -67,10 +76,11 @@ def command(
     arguments. FILE.py:name and package.module:name name another builder, or with --step
     the step itself. Words after -- are the program's sys.argv.
     """
-    from joulediff.cli.output import Progress, refuse_unwritable, stdout_kept_clean
+    from joulediff.cli.output import Progress, output_of_program, refuse_unwritable
     from joulediff.measuring.freed_memory import keep_freed_memory
     from joulediff.measuring.step import measure
     from joulediff.process.guarded import continue_guarded
+    from joulediff.process.kept_output import KeptOutput
     from joulediff.process.request import file_of
     from joulediff.pysource.programs import label_of, load_step
 
@@ -79,9 +89,11 @@ def command(
         return code
     keep_freed_memory()
     sys.argv[:] = [file_of(program), *program_arguments(ctx)]
-    with Progress() as progress:
+    with ExitStack() as stack:
+        kept = stack.enter_context(KeptOutput()) if quiet else None
+        progress = stack.enter_context(Progress(apart=quiet))
         try:
-            with stdout_kept_clean(json_to == "-"):
+            with output_of_program(kept, to_stderr=json_to == "-"):
                 progress.stage("building the program")
                 step = load_step(program, is_step=is_step)
                 found = measure(
@@ -93,20 +105,25 @@ def command(
             progress.__exit__()
             if progress.partial is not None:
                 _show(progress.partial, json_to)
-            _name_culprit(error, progress.failure)
+            _name_culprit(error, progress.failure, kept)
             raise
     _show(found, json_to)
     return 0 if found.trustworthy else 2
 
 
-def _name_culprit(error: BaseException, failure: tuple[BaseException, int] | None) -> None:
-    """Raise an error that names the user's step if the step raised `error`."""
+def _name_culprit(error: BaseException, failure: tuple[BaseException, int] | None, kept: KeptOutput | None) -> None:
+    """Raise an error that names the user's step if the step raised `error`; add the output that was not shown."""
     from joulediff.pysource.programs import UserCodeFailed, describe
 
+    output = () if kept is None else kept.last_lines()
     if failure is not None and failure[0] is error and not isinstance(error, KeyboardInterrupt):
-        raise UserCodeFailed(
+        named = UserCodeFailed(
             f"the step raised {describe(error)} in its call number {failure[1]}", fix="-vv shows the traceback"
-        ) from error
+        )
+        named.output = output
+        raise named from error
+    if isinstance(error, JoulediffError):
+        error.output = output
 
 
 def _show(found: Measurement, json_to: str | None) -> None:

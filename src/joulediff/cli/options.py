@@ -142,6 +142,11 @@ markdown_option = click.option(
 every_option = click.option("--all", "every", is_flag=True, help="Show every row, and the evidence for each cause.")
 
 
+quiet_option = click.option(
+    "--quiet-program", "quiet", is_flag=True, help="Hide what the program prints; if it fails, show its last lines."
+)
+
+
 def top_option(default: int, text: str) -> _Option:
     """Return the option for the number of rows or findings to show."""
     return click.option("--top", type=click.IntRange(min=1), default=default, show_default=True, metavar="N", help=text)

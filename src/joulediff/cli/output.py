@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -22,6 +24,9 @@ from joulediff.model.progress import ProgressListener, StageTimes
 from joulediff.model.run import Run
 from joulediff.model.units import format_share
 from joulediff.report.limits import WIDTH
+
+if TYPE_CHECKING:
+    from joulediff.process.kept_output import KeptOutput
 
 # The spinner costs CPU time while energy is measured, so it turns slowly (rich: 12.5 Hz).
 REFRESH_HZ = 4.0
@@ -38,10 +43,14 @@ _NAME_AT = 30
 
 
 class Progress(ProgressListener):
-    """Shows the stage on a terminal, and keeps a partial measurement and the error that ended it."""
+    """Shows the stage on a terminal, and keeps a partial measurement and the error that ended it.
 
-    def __init__(self) -> None:
-        self._console = Console(stderr=True)
+    `apart` is for a program whose standard error is redirected: the stage is still shown.
+    """
+
+    def __init__(self, *, apart: bool = False) -> None:
+        self._file = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="replace") if apart else None
+        self._console = Console(stderr=True, file=self._file)
         self._live: Live | None = None
         self.partial: Measurement | None = None
         self.failure: tuple[BaseException, int] | None = None
@@ -75,6 +84,8 @@ class Progress(ProgressListener):
         if self._live is not None:
             self._live.stop()
             self._live = None
+        if self._file is not None:
+            self._file.flush()
 
 
 class StageLines(ProgressListener):
@@ -242,6 +253,37 @@ def stdout_kept_clean(active: bool) -> Iterator[None]:  # noqa: FBT001
         sys.stdout.flush()
         os.dup2(saved, 1)
         os.close(saved)
+
+
+@contextmanager
+def output_of_program(kept: KeptOutput | None, *, to_stderr: bool) -> Iterator[None]:
+    """Send the output of the program, of its subprocesses and of C code to `kept`, or standard output to the error."""
+    if kept is None:
+        with stdout_kept_clean(to_stderr):
+            yield
+        return
+    saved = [(fd, os.dup(fd)) for fd in (1, 2)]
+    with os.fdopen(os.dup(kept.fileno()), "w", encoding="utf-8", errors="replace") as text:
+        try:
+            _flush_all()
+            for fd, _ in saved:
+                os.dup2(kept.fileno(), fd)
+            with redirect_stdout(text), redirect_stderr(text):
+                yield
+        finally:
+            _flush_all()
+            for fd, before in saved:
+                os.dup2(before, fd)
+                os.close(before)
+
+
+def _flush_all() -> None:
+    """Write what Python and the C library hold back: it belongs to where output goes now."""
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        with suppress(OSError, ValueError, AttributeError):  # closed by the program, or none
+            stream.flush()  # type: ignore[union-attr]
+    with suppress(OSError, AttributeError):  # a C library without this function
+        ctypes.CDLL(None).fflush(None)
 
 
 def refuse_recording(place: str | None, *recorded: str, option: str = "--json") -> None:

@@ -16,6 +16,7 @@ from joulediff.cli.options import (
     gather,
     meter_options,
     program_arguments,
+    quiet_option,
     seconds_option,
     step_option,
     wait_option,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 @click.option("--python", metavar="PATH", help="Python of the environment to run the program in.  [this one]")
 @click.option("--no-replay", is_flag=True, help="Do not replay each operator alone to measure its energy.")
 @click.option("--no-source", is_flag=True, help="Store no source code in the file.")
+@quiet_option
 @click.option("--strict", is_flag=True, help="Also exit with 2 if much of the energy is unexplained.")
 @gather(
     "options",
@@ -75,6 +77,7 @@ def command(
     options: RecordOptions,
     no_replay: bool,  # noqa: FBT001
     no_source: bool,  # noqa: FBT001
+    quiet: bool,  # noqa: FBT001
     strict: bool,  # noqa: FBT001
     verbose: int,
 ) -> int:
@@ -98,7 +101,7 @@ def command(
     options.check_replay()
     file = _File(output or name_file(label))
     refuse_output(file.shown, file_of(program))
-    request = Request(program, options, program_arguments(ctx))
+    request = Request(program, options, program_arguments(ctx), quiet=quiet)
     interpreter = find_interpreter(python)
     try:
         run = record_in_process(request, interpreter=interpreter, keep=file.keep, listener=StageLines())

@@ -12,6 +12,8 @@ class JoulediffError(Exception):
     exit_code = 1
     out_of_memory = False
     """The program, or a device, had no memory left."""
+    output: tuple[str, ...] = ()
+    """The last lines that the program printed, if they were not shown."""
 
     def __init__(self, what: str, *, fix: str | None = None) -> None:
         super().__init__(what)
@@ -19,7 +21,10 @@ class JoulediffError(Exception):
         self.fix = fix
 
     def __str__(self) -> str:
-        return f"{self.what}\n  {self.fix}" if self.fix else self.what
+        lines = [self.what, *([self.fix] if self.fix else [])]
+        if self.output:
+            lines += ["the last lines that the program printed:", *(f"  {line}" for line in self.output)]
+        return "\n  ".join(lines)
 
 
 class MeterUnavailable(JoulediffError):

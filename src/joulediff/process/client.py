@@ -14,11 +14,10 @@ from joulediff.model.errors import JoulediffError
 from joulediff.model.measurement import Measurement, Quiet
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run
-from joulediff.process.exit_reasons import explain_exit, explain_failure
 from joulediff.process.guarded import END_S
 from joulediff.process.interpreter import Interpreter
 from joulediff.process.process import ChildProcess, ReceivedRecording
-from joulediff.process.protocol import Answer, Done, Failure, InvalidMessage, Message, to_command
+from joulediff.process.protocol import Answer, Done, InvalidMessage, Message, to_command
 from joulediff.process.request import Request
 from joulediff.process.verbs import AGAIN, BUILD, END, GO_ON, START, Payload, asks_for_every_verb
 
@@ -150,6 +149,4 @@ class RemoteProgram(LiveProgram):
             self._is_done = True
             return Payload({})
         code = self._child.wait(END_S)
-        if isinstance(last, Failure):
-            raise explain_failure(last)
-        raise explain_exit(self._received.stage, code, self._child.program.asked)
+        raise self._child.explain_end(last, self._received.stage, code)

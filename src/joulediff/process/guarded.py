@@ -45,13 +45,25 @@ class GuardedProgram:
         # Before the program exists: a signal in between must not leave it behind.
         _signals.add(self)
 
-    def start(self, command: Sequence[str], *, pass_fds: Sequence[int], env: Mapping[str, str] | None) -> None:
-        """Start a command in the program's process; raises OSError if the system refuses."""
+    def start(
+        self,
+        command: Sequence[str],
+        *,
+        pass_fds: Sequence[int],
+        env: Mapping[str, str] | None,
+        output: int | None = None,
+    ) -> None:
+        """Start a command in the program's process; raises OSError if the system refuses.
+
+        Its standard output and standard error go to `output`, or where those of this process go.
+        """
         orders, self._orders = os.pipe()
         self._reports, reports = os.pipe()
         words = [sys.executable, "-I", "-S", str(_GUARD), str(orders), str(reports), tempfile.gettempdir()]
         try:
-            self._guard = subprocess.Popen([*words, *command], pass_fds=(orders, reports, *pass_fds), env=env)
+            self._guard = subprocess.Popen(
+                [*words, *command], pass_fds=(orders, reports, *pass_fds), env=env, stdout=output, stderr=output
+            )
         finally:
             os.close(orders)
             os.close(reports)

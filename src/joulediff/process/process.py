@@ -20,9 +20,10 @@ from joulediff.archive.snapshot import Snapshot
 from joulediff.model.errors import JoulediffError
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import PASSES, Pass, PassName, Run
-from joulediff.process.exit_reasons import explain_exit, explain_failure
+from joulediff.process.exit_reasons import Stopped, explain_exit, explain_failure
 from joulediff.process.guarded import END_S, GuardedProgram
 from joulediff.process.interpreter import Interpreter
+from joulediff.process.kept_output import KeptOutput
 from joulediff.process.protocol import Done, Failure, Inbox, InvalidMessage, Message, RunSoFar, Stage
 from joulediff.process.request import Request, to_text
 
@@ -79,11 +80,9 @@ def _receive_all(starting: ChildProcess, received: ReceivedRecording) -> Run:
         if isinstance(last, Done):
             received.receive(Stage("recorded; waiting for the program to end"))
         code = child.wait(LINGER_S if isinstance(last, Done | Failure) else END_S)
-    if isinstance(last, Done) and received.snapshot is not None:
-        return received.snapshot.run
-    if isinstance(last, Failure):
-        raise explain_failure(last)
-    raise explain_exit(received.stage, code, child.program.asked)
+        if isinstance(last, Done) and received.snapshot is not None:
+            return received.snapshot.run
+        raise child.explain_end(last, received.stage, code)
 
 
 @dataclass(slots=True)
@@ -134,15 +133,18 @@ class ChildProcess:
     def __init__(self, interpreter: Interpreter, request: Request) -> None:
         self._interpreter, self._request = interpreter, request
         self._program: GuardedProgram | None = None
+        self._output: KeptOutput | None = None
 
     def __enter__(self) -> ChildProcess:
         self._fd, theirs = os.pipe()
         commands, self._commands_fd = os.pipe()
         sys.stdout.flush()
         self._program = GuardedProgram()
+        self._output = KeptOutput() if self._request.quiet else None
         try:
             fds = (theirs, commands)
-            self._program.start(self._command(*fds), pass_fds=fds, env=self._environment())
+            output = None if self._output is None else self._output.fileno()
+            self._program.start(self._command(*fds), pass_fds=fds, env=self._environment(), output=output)
         except OSError as error:
             self._close()
             why = error.strerror or str(error)
@@ -187,6 +189,13 @@ class ChildProcess:
         """Return the exit code of the child; None if it had to be killed here."""
         return self.program.wait(limit_s)
 
+    def explain_end(self, last: Message | None, stage: str, code: int | None) -> JoulediffError:
+        """Return the error for a child that ended early: `last` is its last message, `stage` its last stage."""
+        error = explain_failure(last) if isinstance(last, Failure) else explain_exit(stage, code, self.program.asked)
+        if self._output is not None and not isinstance(error, Stopped):
+            error.output = self._output.last_lines()
+        return error
+
     def send(self, data: bytes) -> None:
         """Send a command. A child that has ended is noticed when no answer comes."""
         left = memoryview(data)
@@ -212,3 +221,5 @@ class ChildProcess:
         self.program.close()
         os.close(self._fd)
         os.close(self._commands_fd)
+        if self._output is not None:
+            self._output.__exit__()

@@ -24,6 +24,8 @@ class Request:
     arguments: tuple[str, ...] = ()
     serve: bool = False
     """Wait for the command to record, and answer commands afterwards."""
+    quiet: bool = False
+    """Show nothing that the program prints."""
     hold: bool = False
     """Run the program's file, and wait for the command to build the step."""
     fix: Mapping[str, Setting] = field(default_factory=dict)
