@@ -57,6 +57,7 @@ SCHEMA: dict[str, Any] = {
         "minor_faults": (float, None),
         "major_faults": (float, None),
         "profiles": (dict, None),
+        "many_steps": (dict, None),
     },
     "conditions": {
         "trustworthy": (bool, None),

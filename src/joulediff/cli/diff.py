@@ -21,11 +21,13 @@ from joulediff.cli.options import (
     program_arguments,
     quiet_option,
     recording_options,
+    scale_options,
     share_option,
     tolerance_option,
     top_option,
     verbose_option,
 )
+from joulediff.model.energy import Scale
 from joulediff.model.options import DiffOptions, RecordOptions
 from joulediff.report.limits import TOP_FINDINGS
 
@@ -91,6 +93,7 @@ TOO_MUCH = 3
 @json_option
 @markdown_option
 @recording_options(RecordOptions())
+@scale_options
 @verbose_option
 @click.pass_context
 def command(
@@ -99,6 +102,7 @@ def command(
     second: str,
     how: DiffOptions,
     options: RecordOptions,
+    scale: Scale | None,
     fail_above: float | None,
     timings: bool,  # noqa: FBT001
     quiet: bool,  # noqa: FBT001
@@ -120,6 +124,7 @@ def command(
     is for both.
     """
     from joulediff.cli.output import ReportFiles, StageLines, open_console, print_timings, stdout_kept_clean
+    from joulediff.model.diff import scale_diff
     from joulediff.model.progress import StageTimes
     from joulediff.report.terminal.diff import print_diff
 
@@ -134,6 +139,8 @@ def command(
         diff = _compare(sides, how, options, program_arguments(ctx), keep, times)
     if timings:
         print_timings(times)
+    if scale is not None:
+        diff = replace(diff, many_steps=scale_diff(diff, scale))
     diff = replace(diff, next=_next(diff, sides, is_written=files.any))
     if not files.takes_stdout:
         print_diff(diff, open_console(), top=top, every=every)

@@ -20,10 +20,12 @@ from joulediff.cli.options import (
     program_arguments,
     quiet_option,
     read_share,
+    scale_options,
     seconds_option,
     step_option,
     wait_option,
 )
+from joulediff.model.energy import Scale
 from joulediff.model.errors import JoulediffError
 from joulediff.model.measurement import Measurement
 from joulediff.model.options import MeasureOptions, RecordOptions
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
 )
 @step_option(RecordOptions.is_step)
 @quiet_option
+@scale_options
 @output_options
 @click.pass_context
 def command(
@@ -68,6 +71,7 @@ def command(
     options: MeasureOptions,
     is_step: bool,  # noqa: FBT001
     quiet: bool,  # noqa: FBT001
+    scale: Scale | None,
     json_to: str | None,
 ) -> int:
     """Measure the energy of one step of a program.
@@ -104,10 +108,10 @@ def command(
         except BaseException as error:
             progress.__exit__()
             if progress.partial is not None:
-                _show(progress.partial, json_to)
+                _show(progress.partial, scale, json_to)
             _name_culprit(error, progress.failure, kept)
             raise
-    _show(found, json_to)
+    _show(found, scale, json_to)
     return 0 if found.trustworthy else 2
 
 
@@ -126,14 +130,14 @@ def _name_culprit(error: BaseException, failure: tuple[BaseException, int] | Non
         error.output = output
 
 
-def _show(found: Measurement, json_to: str | None) -> None:
+def _show(found: Measurement, scale: Scale | None, json_to: str | None) -> None:
     from joulediff.cli.output import open_console, write_text
 
     if json_to != "-":
         from joulediff.report.terminal.measurement import print_measurement
 
-        print_measurement(found, open_console())
+        print_measurement(found, open_console(), scale=scale)
     if json_to is not None:
         from joulediff.report.json.measurement import to_json
 
-        write_text(to_json(found), json_to)
+        write_text(to_json(found, scale=scale), json_to)

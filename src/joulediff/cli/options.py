@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import replace
@@ -11,8 +12,9 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from joulediff.model.energy import Scale
 from joulediff.model.options import DiffOptions, MeasureOptions, RecordOptions
-from joulediff.model.units import format_share, parse_share
+from joulediff.model.units import format_share, parse_price, parse_share
 
 # Whether to show tracebacks: `-vv` anywhere on the command line.
 is_verbose: ContextVar[bool] = ContextVar("is_verbose", default=False)
@@ -145,6 +147,53 @@ every_option = click.option("--all", "every", is_flag=True, help="Show every row
 quiet_option = click.option(
     "--quiet-program", "quiet", is_flag=True, help="Hide what the program prints; if it fails, show its last lines."
 )
+
+
+def scale_options(command: _F) -> _F:
+    """Add the options for the cost of many steps; the command gets them as `scale`, None without them."""
+
+    @wraps(command)
+    def scaling(*args: Any, **given: Any) -> Any:
+        scale = _scale_of(given.pop("times"), given.pop("price"), given.pop("carbon"))
+        return command(*args, scale=scale, **given)
+
+    with_options: Any = scaling
+    for option in (
+        click.option("--carbon", type=_at_least_zero, metavar="G", help="Grams of CO2 of a kWh, for --times."),
+        click.option("--price", type=_read_price, metavar="P", help="Price of a kWh, such as '0.25 EUR', for --times."),
+        click.option("--times", type=_at_least_zero, metavar="N", help="Also show the kWh, price and CO2 of N steps."),
+    ):
+        with_options = option(with_options)
+    found: _F = with_options
+    return found
+
+
+def _scale_of(times: float | None, price: tuple[float, str] | None, carbon: float | None) -> Scale | None:
+    if times is None:
+        if price is not None or carbon is not None:
+            raise click.UsageError("--price and --carbon need the number of steps: --times 1e6")
+        return None
+    if times == 0:
+        raise click.UsageError("--times needs at least one step")
+    amount, currency = (None, "") if price is None else price
+    return Scale(times, amount, currency, carbon)
+
+
+def _at_least_zero(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < math.inf:
+        raise click.BadParameter(f"{text!r} is not a number from 0 on")
+    return number
+
+
+def _read_price(text: str) -> tuple[float, str]:
+    try:
+        return parse_price(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not a price; write 0.25 or '0.25 EUR'") from None
 
 
 def top_option(default: int, text: str) -> _Option:

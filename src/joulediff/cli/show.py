@@ -8,8 +8,10 @@ from joulediff.cli.options import (
     complete_file,
     examples,
     output_options,
+    scale_options,
     top_option,
 )
+from joulediff.model.energy import Scale
 from joulediff.report.limits import TOP_ROWS
 
 
@@ -19,6 +21,7 @@ from joulediff.report.limits import TOP_ROWS
         ("joulediff show base.jd", "operators with the most energy"),
         ("joulediff show base.jd --by line --top 30", "lines with the most"),
         ("joulediff show base.jd --json run.json", "everything, as JSON"),
+        ("joulediff show base.jd --times 1e6", "kWh of many steps"),
     ),
 )
 @click.argument("recorded", metavar="RUN.jd", shell_complete=complete_file)
@@ -31,8 +34,16 @@ from joulediff.report.limits import TOP_ROWS
 )
 @top_option(TOP_ROWS, "Rows to show.")
 @click.option("--strict", is_flag=True, help="Exit with 2 if the energy is not trustworthy.")
+@scale_options
 @output_options
-def command(recorded: str, by: str, top: int, strict: bool, json_to: str | None) -> int:  # noqa: FBT001
+def command(
+    recorded: str,
+    by: str,
+    top: int,
+    strict: bool,  # noqa: FBT001
+    scale: Scale | None,
+    json_to: str | None,
+) -> int:
     """Show one recorded run: its energy, warnings, and where the energy and the time went.
 
     --by and --top apply to the report on the terminal; the JSON is always complete.
@@ -45,11 +56,11 @@ def command(recorded: str, by: str, top: int, strict: bool, json_to: str | None)
     refuse_recording(json_to, recorded)
     run = load(recorded)
     if json_to != "-":
-        print_run(run, open_console(), by=by, top=top, path=recorded)  # type: ignore[arg-type]
+        print_run(run, open_console(), by=by, top=top, path=recorded, scale=scale)  # type: ignore[arg-type]
     if json_to is not None:
         from joulediff.report.json.run import run_to_json
 
-        write_text(run_to_json(run), json_to)
+        write_text(run_to_json(run, scale=scale), json_to)
     if strict:
         from joulediff.energy.ledger import open_books
         from joulediff.report.views.warnings import is_trustworthy

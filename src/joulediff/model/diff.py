@@ -5,10 +5,11 @@ Its rows sum to the metered energy of each side.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from joulediff.model.energy import Energy, Ratio
+from joulediff.model.energy import Amount, Energy, ManySteps, Ratio, Scale, many_steps
 from joulediff.model.finding import Basis, Finding
 from joulediff.model.measurement import Account
 from joulediff.model.options import DiffOptions
@@ -209,5 +210,17 @@ class Diff:
     """Where the runs begin to differ, in the order of the operators of a."""
     outputs_agree: bool = True
     """Whether the two steps return equal tensors."""
+    many_steps: ManySteps | None = None
+    """What many steps of A take more than those of B, if it was asked for."""
     next: str | None = None
     """The command to run next."""
+
+
+def scale_diff(diff: Diff, scale: Scale) -> ManySteps | None:
+    """Return what many steps of A take more than those of B; None if the energies are unknown or not comparable."""
+    known = (diff.delta_j, diff.delta_low_j, diff.delta_high_j)
+    energies = (diff.a.step.energy, diff.b.step.energy)
+    if not diff.comparable or any(each is None or not math.isfinite(each) for each in known):
+        return None
+    sources = tuple(dict.fromkeys(energy.source for energy in energies if energy is not None))
+    return many_steps(Amount(*(each for each in known if each is not None)), scale, sources)

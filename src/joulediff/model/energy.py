@@ -306,3 +306,53 @@ def mean_power_w(energy: Energy | None, time_s: float) -> float | None:
         return None
     power_w = energy.joules / time_s
     return power_w if math.isfinite(power_w) else None
+
+
+JOULES_PER_KWH = 3.6e6
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How many steps, and what a kilowatt-hour costs and emits."""
+
+    steps: float
+    price: float | None = None
+    """Of a kWh."""
+    currency: str = ""
+    carbon_g: float | None = None
+    """Grams of carbon dioxide (equivalent) of a kWh."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A value with its interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def times(self, factor: float) -> Amount:
+        """Return the amount, multiplied by a factor that is not negative."""
+        return Amount(factor * self.value, factor * self.low, factor * self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class ManySteps:
+    """Energy of many steps with the idle power of the devices meanwhile; of a diff, that of A minus that of B."""
+
+    scale: Scale
+    energy_kwh: Amount
+    price: Amount | None
+    carbon_kg: Amount | None
+    sources: tuple[Source, ...]
+    """The sources of the energy; both of a diff, if they differ."""
+    domains: tuple[str, ...] = ()
+    """What the meter saw. Nothing else is included: neither the rest of the machine nor of the data centre."""
+
+
+def many_steps(step_j: Amount, scale: Scale, sources: tuple[Source, ...], domains: tuple[str, ...] = ()) -> ManySteps:
+    """Return what many steps of `step_j` joules take. Price and carbon are unknown unless they were given."""
+    kwh = step_j.times(scale.steps / JOULES_PER_KWH)
+    price = None if scale.price is None else kwh.times(scale.price)
+    carbon_kg = None if scale.carbon_g is None else kwh.times(scale.carbon_g / 1000)
+    return ManySteps(scale, kwh, price, carbon_kg, sources, domains)

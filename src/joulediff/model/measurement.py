@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from joulediff.model.energy import Energy, Source, to_energy
+from joulediff.model.energy import Amount, Energy, ManySteps, Scale, Source, many_steps, to_energy
 
 Kind = Literal["counter", "power"]
 # The reason for throttling that is normal at work: the device is at its power limit.
@@ -224,3 +224,10 @@ class Checkup:
     verdict: str
     exit_code: int
     advice: tuple[str, ...] = field(default=())
+
+
+def scale_measurement(found: Measurement, scale: Scale) -> ManySteps:
+    """Return what many measured steps take."""
+    step = found.energy
+    domains = tuple(name for name, domain in found.domains.items() if domain.counted and not domain.rested)
+    return many_steps(Amount(step.joules, step.low, step.high), scale, (step.source,), domains)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 _PREFIXES = ((1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
@@ -38,12 +39,31 @@ def format_time(seconds: float) -> str:
     return format_si(seconds, "s")
 
 
+def format_price(amount: float, currency: str) -> str:
+    """Return an amount of money: with two decimals, or three digits if it is small."""
+    digits = f"{amount:,.2f}" if abs(amount) >= 1 or amount == 0 else f"{amount:.3g}"
+    return f"{digits} {currency}".rstrip() if math.isfinite(amount) else "?"
+
+
+def format_mass(kilograms: float) -> str:
+    """Return a mass: `3.128 kg`, `12.10 t`."""
+    return format_si(kilograms / 1000, "t") if abs(kilograms) >= 999.95 else format_si(1000 * kilograms, "g")
+
+
 def format_share(share: float) -> str:
     """Return a share as a percentage, with two significant digits below 10 %."""
     if not math.isfinite(share):
         return "?%"
     percent = 100 * share
     return f"{percent:.0f}%" if percent >= 10 else f"{percent:.2g}%"
+
+
+def parse_price(text: str) -> tuple[float, str]:
+    """Return the number and the currency of `0.25`, `0.25 EUR` or `$0.25`. Raises ValueError for anything else."""
+    found = re.fullmatch(r"([^\d.+-]*)([\d.]+(?:e-?\d+)?)([^\d.]*)", text.strip())
+    if found is None or (found[1] and found[3]) or not (found[1] + found[3]).isprintable():
+        raise ValueError(text)
+    return float(found[2]), (found[1] or found[3]).strip()
 
 
 def parse_share(text: str) -> float:

@@ -26,6 +26,7 @@ from joulediff.report.views.diff_sentences import (
 )
 from joulediff.report.views.diff_table import DiffLine, DiffTable, diff_table
 from joulediff.report.views.finding_sentences import Fact, file_names, finding_facts, mark_text, region_text
+from joulediff.report.views.many_steps import many_steps_difference
 from joulediff.report.views.other_differences import (
     ALSO_DIFFERS,
     also_differs_texts,
@@ -55,6 +56,7 @@ def diff_to_markdown(diff: Diff, *, top: int = TOP_FINDINGS, every: bool = False
         [f"### {escape(headline(plain))}"],
         _conditions(plain),
         [escape(findings_text(plain))],
+        [] if plain.many_steps is None else _list(many_steps_difference(plain.many_steps)),
         _sides(plain),
         _rows(diff_table(plain, top=top, every=every)),
         *(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from joulediff.model.energy import Energy, Source
+from joulediff.model.energy import Energy, ManySteps, Scale, Source
 from joulediff.model.measurement import (
     Checkup,
     Condition,
@@ -15,6 +15,7 @@ from joulediff.model.measurement import (
     Kind,
     Measurement,
     MeterReport,
+    scale_measurement,
 )
 from joulediff.report.json import copy_fields, dump
 
@@ -63,6 +64,8 @@ class StepRecord:
     minor_faults: float | None = None
     major_faults: float | None = None
     profiles: Mapping[str, tuple[float, ...]] | None = None
+    many_steps: ManySteps | None = None
+    """Also null if it was not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +132,17 @@ class DoctorRecord:
     verdict: str
 
 
-def to_json(record: Measurement | Checkup) -> str:
-    """Return a measurement or a checkup as JSON text."""
-    return dump(_measure_record(record) if isinstance(record, Measurement) else _doctor_record(record))
+def to_json(record: Measurement | Checkup, *, scale: Scale | None = None) -> str:
+    """Return a measurement or a checkup as JSON text. `scale` asks for the cost of many steps too."""
+    return dump(_measure_record(record, scale) if isinstance(record, Measurement) else _doctor_record(record))
 
 
-def step_record(found: Measurement) -> StepRecord:
-    """Return the cost of the measured step."""
+def step_record(found: Measurement, scale: Scale | None) -> StepRecord:
+    """Return the cost of the measured step, and of many with a scale."""
     domains = {name: _domain(domain) for name, domain in found.domains.items()}
     idle_w = {name: d.idle.power_w for name, d in found.domains.items() if d.idle is not None}
-    return copy_fields(StepRecord, found, domains=domains, idle_w=idle_w)
+    many_steps = None if scale is None else scale_measurement(found, scale)
+    return copy_fields(StepRecord, found, domains=domains, idle_w=idle_w, many_steps=many_steps)
 
 
 def conditions_record(found: Measurement) -> ConditionsRecord:
@@ -146,8 +150,8 @@ def conditions_record(found: Measurement) -> ConditionsRecord:
     return copy_fields(ConditionsRecord, found, conditions=_conditions(found.conditions))
 
 
-def _measure_record(found: Measurement) -> MeasureRecord:
-    return MeasureRecord(MEASURE_SCHEMA, found.label, step_record(found), conditions_record(found))
+def _measure_record(found: Measurement, scale: Scale | None) -> MeasureRecord:
+    return MeasureRecord(MEASURE_SCHEMA, found.label, step_record(found, scale), conditions_record(found))
 
 
 def _doctor_record(found: Checkup) -> DoctorRecord:

@@ -13,7 +13,7 @@ from joulediff.energy.device_time import has_trace
 from joulediff.energy.host_time import LineTime, line_times
 from joulediff.energy.ledger import Books, open_books
 from joulediff.frameworks.framework import place_of
-from joulediff.model.energy import Energy, joules_of, mean_power_w, subtract_common
+from joulediff.model.energy import Energy, Scale, joules_of, mean_power_w, subtract_common
 from joulediff.model.measurement import Account
 from joulediff.model.run import Frame, Kernel, Op, Pass, Replay, Run, Sampling, Setting, work_of
 from joulediff.report.json import copy_fields, dump
@@ -205,12 +205,12 @@ class RunRecord:
     settings: Mapping[str, Setting]
 
 
-def run_to_json(run: Run) -> str:
-    """Return a run as JSON text."""
-    return dump(run_record(run))
+def run_to_json(run: Run, *, scale: Scale | None = None) -> str:
+    """Return a run as JSON text. `scale` asks for the cost of many steps too."""
+    return dump(run_record(run, scale=scale))
 
 
-def run_record(run: Run) -> RunRecord:
+def run_record(run: Run, *, scale: Scale | None = None) -> RunRecord:
     """Return the fields of `joulediff.run/1`."""
     traced, captured, books = has_trace(run), has_capture(run), open_books(run)
     found = run.measurement
@@ -218,7 +218,7 @@ def run_record(run: Run) -> RunRecord:
         RunRecord,
         run,
         schema=RUN_SCHEMA,
-        step=StepRecord() if found is None else step_record(found),
+        step=StepRecord() if found is None else step_record(found, scale),
         conditions=ConditionsRecord() if found is None else conditions_record(found),
         ledger=None if found is None else _ledger(books),
         regions=_regions(run, books) if captured else None,

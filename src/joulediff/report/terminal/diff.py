@@ -17,6 +17,7 @@ from joulediff.model.diff import Diff
 from joulediff.model.finding import Finding
 from joulediff.report.limits import TOP_FINDINGS
 from joulediff.report.sanitize import plain_record
+from joulediff.report.terminal.measurement import amount_lines
 from joulediff.report.terminal.table import GAP, cut_end, fill_table, fit_columns, make_grid, text_room, widest
 from joulediff.report.terminal.text import bullet, bullets, print_parts
 from joulediff.report.views.columns import Column
@@ -34,6 +35,7 @@ from joulediff.report.views.diff_sentences import (
 )
 from joulediff.report.views.diff_table import DiffLine, DiffTable, Part, diff_table
 from joulediff.report.views.finding_sentences import Fact, file_names, finding_facts, mark_text, region_text, short_mark
+from joulediff.report.views.many_steps import many_steps_difference
 from joulediff.report.views.other_differences import (
     ALSO_DIFFERS,
     also_differs_texts,
@@ -64,6 +66,7 @@ def print_diff(diff: Diff, console: Console, *, top: int = TOP_FINDINGS, every: 
         *_sides(plain, console.width),
         *_warnings(plain, every=every),
         *_sentences(plain, console.width),
+        *([] if plain.many_steps is None else amount_lines(many_steps_difference(plain.many_steps))),
         *_tables(table, console.width),
         *_details(plain, shown, console.width, every=every),
         *_foot(plain, console.width),

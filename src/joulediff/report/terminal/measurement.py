@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from joulediff.model.measurement import Measurement
+from joulediff.model.energy import Scale
+from joulediff.model.measurement import Measurement, scale_measurement
 from joulediff.model.units import format_time
+from joulediff.report.sanitize import plain_record
 from joulediff.report.terminal.table import to_table
 from joulediff.report.terminal.text import bullets, print_parts
+from joulediff.report.views.many_steps import many_steps_texts
 from joulediff.report.views.measurement_tables import device_texts, domain_table
 from joulediff.report.views.short_texts import count_text, format_interval
 from joulediff.report.views.warnings import NOT_TRUSTWORTHY
 
 
-def print_measurement(found: Measurement, console: Console) -> None:
-    """Print one measurement."""
-    print_parts(console, headline(found), "", to_table(domain_table(found), console.width), *_footer(found))
+def print_measurement(found: Measurement, console: Console, *, scale: Scale | None = None) -> None:
+    """Print one measurement, and with a scale what many steps take."""
+    many = many_steps_lines(found, scale)
+    print_parts(console, headline(found), *many, "", to_table(domain_table(found), console.width), *_footer(found))
+
+
+def many_steps_lines(found: Measurement, scale: Scale | None) -> Iterator[Text]:
+    """Yield what many steps take, if a scale asks for it."""
+    if scale is not None:
+        yield from amount_lines(many_steps_texts(plain_record(scale_measurement(found, scale))))
+
+
+def amount_lines(texts: Iterable[str]) -> Iterator[Text]:
+    """Yield the lines of an amount: the first one says how much it is."""
+    yield from (Text(text, style="dim" if at else "bold") for at, text in enumerate(texts))
 
 
 def headline(found: Measurement) -> Text:

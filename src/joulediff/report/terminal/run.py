@@ -13,11 +13,12 @@ from rich.text import Text
 
 from joulediff.energy.device_time import has_trace
 from joulediff.energy.ledger import Books, open_books
+from joulediff.model.energy import Scale
 from joulediff.model.run import Run
 from joulediff.model.units import format_si, format_time
 from joulediff.report.limits import TOP_ROWS
 from joulediff.report.sanitize import plain_record, plain_text
-from joulediff.report.terminal.measurement import device_lines, headline
+from joulediff.report.terminal.measurement import device_lines, headline, many_steps_lines
 from joulediff.report.terminal.table import to_table
 from joulediff.report.terminal.text import bullets, print_parts
 from joulediff.report.views.run.facts import is_on_cpu
@@ -50,10 +51,18 @@ MAX_NOTES = 3
 _REST = "--json - has them"
 
 
-def print_run(run: Run, console: Console, *, by: By = "op", top: int = TOP_ROWS, path: str | None = None) -> None:
+def print_run(
+    run: Run,
+    console: Console,
+    *,
+    by: By = "op",
+    top: int = TOP_ROWS,
+    path: str | None = None,
+    scale: Scale | None = None,
+) -> None:
     """Print the energy of a run, its warnings, and the parts of energy and device time.
 
-    `path` is its file, named in the next command.
+    `path` is its file, named in the next command. `scale` asks for the cost of many steps too.
     """
     books = open_books(run)
     tables = _tables(run, books, console.width, by, top)
@@ -61,7 +70,7 @@ def print_run(run: Run, console: Console, *, by: By = "op", top: int = TOP_ROWS,
     command = None if path is None else next_command(run, by, path)
     following = [] if command is None else [Text(plain_text(f"next: {command}"), style="cyan")]
     host = _host(run, console.width)
-    print_parts(console, *_header(run, books), *tables, *timeline, *host, *following)
+    print_parts(console, *_header(run, books, scale), *tables, *timeline, *host, *following)
 
 
 def print_summary(run: Run, books: Books, console: Console, *, path: str, size_bytes: int) -> None:
@@ -69,12 +78,13 @@ def print_summary(run: Run, books: Books, console: Console, *, path: str, size_b
     print_parts(console, *_summary(run, books, console.width, f"{path}  {format_si(size_bytes, 'B')}"))
 
 
-def _header(run: Run, books: Books) -> Iterable[RenderableType]:
+def _header(run: Run, books: Books, scale: Scale | None) -> Iterable[RenderableType]:
     found = None if run.measurement is None else plain_record(replace(run.measurement, label=run.label))
     if found is None:
         yield Text.assemble((plain_text(run.label), "bold"), "  energy not measured")
     else:
         yield headline(found)
+        yield from many_steps_lines(found, scale)
     about = [run.program, f"recorded {created_text(run.created)}", f"joulediff {run.tool}"]
     yield Text(plain_text(", ".join(filter(None, about))), style="dim")
     if found is not None:
