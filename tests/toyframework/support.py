@@ -17,6 +17,7 @@ from joulediff.frameworks.jobs import OTHER, OWN, Dataflow, Feed, Job, PreparedJ
 from joulediff.frameworks.settings import collect_settings
 from joulediff.frameworks.sketch import signed_sums, to_sketch
 from joulediff.model.errors import JoulediffError
+from joulediff.model.progress import ProgressListener
 from joulediff.model.run import How, Inputs, Kernel, Op, Run, Setting, Value
 from joulediff.model.signature import Signature
 from joulediff.pysource.call_path import CallPaths, read_sources
@@ -32,6 +33,7 @@ class Recorder:
     """The passes of one step."""
 
     def __init__(self, step: Step, *, names: object, root: Path, source: bool, cpp: bool) -> None:
+        self.listener = ProgressListener()
         self._step = step
         self._root = root
         self._calls: list[toy.Call] = []

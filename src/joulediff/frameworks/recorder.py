@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from joulediff.frameworks.framework import loaded_frameworks
 from joulediff.model.errors import JoulediffError
+from joulediff.model.progress import ProgressListener
 from joulediff.model.run import How, Inputs, Op, Run, Setting
 from joulediff.pysource.programs import Step
 
@@ -79,6 +80,9 @@ class Replayer(Protocol):
 
 class Recorder(Protocol):
     """Records a step through its framework."""
+
+    listener: ProgressListener
+    """Is told the progress of the pass under way; set before each pass."""
 
     def seeded(self, *, ran: bool) -> AbstractContextManager[Callable[[], None]]:
         """Seed all random generators, and yield a function to call before each recorded pass.

@@ -336,9 +336,11 @@ class _Session:
         self._pass("sampled", sample)
 
     def trace_and_capture(self, recorder: Recorder, begin: Callable[[], None], *, source: bool) -> None:
-        _PassListener(self.listener, "traced").stage("running the step")
+        recorder.listener = _PassListener(self.listener, "traced")
+        recorder.listener.stage("running the step")
         self._pass("traced", lambda run: recorder.trace(run, begin))
-        _PassListener(self.listener, "captured").stage("running the step")
+        recorder.listener = _PassListener(self.listener, "captured")
+        recorder.listener.stage("running the step")
         self._pass("captured", lambda run: self._capture(recorder, run, begin, source=source))
 
     def _capture(self, recorder: Recorder, run: Run, begin: Callable[[], None], *, source: bool) -> Run:

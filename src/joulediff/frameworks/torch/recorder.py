@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from joulediff.frameworks.framework import source_hints
@@ -31,6 +31,7 @@ from joulediff.frameworks.torch.trace.trace import trace_step
 from joulediff.frameworks.torch.trace.traced import Traced
 from joulediff.frameworks.torch.trials.trial_runner import TorchTrialRunner
 from joulediff.model.place import Place
+from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run, Setting
 from joulediff.model.signature import Signature, compare
 from joulediff.pysource.call_path import read_sources
@@ -50,6 +51,7 @@ class TorchRecorder:
     """The passes of one step. `names` is searched for models and tensors."""
 
     def __init__(self, step: Step, *, names: object, root: Path, source: bool, cpp: bool) -> None:
+        self.listener = ProgressListener()
         self._step = step
         self._names = names
         self._root = root
@@ -87,14 +89,22 @@ class TorchRecorder:
             kept.clear()
             kept.append(self._step())
 
-        self._traced = trace_step(step, begin=begin)
+        self._traced = trace_step(step, begin=begin, listener=self.listener)
         self._outputs = _sign_outputs(kept.pop())
         return _with_trace(run, self._traced, join(self._traced, ()))
 
     def capture(self, run: Run, begin: Callable[[], None]) -> Run:
         begin()  # before the capture: restoring the state is no work of the step
         holdings = find_holdings(self._names)
-        found = capture_step(self._step, holdings=holdings, begin=seed, root=self._root, cpp=self._cpp)
+        found = capture_step(
+            self._step,
+            holdings=holdings,
+            begin=seed,
+            root=self._root,
+            cpp=self._cpp,
+            report=partial(self._report_ops, len(run.kernels)),
+        )
+        self.listener.stage("reading the source of the operators")
         self._addresses = found.addresses
         spans, notes_on_spans = to_spans(found.flags, run.settings)
         own = own_files(found.frames, found.files, self._root, source_hints()) if self._source else {}
@@ -125,6 +135,10 @@ class TorchRecorder:
             run = _with_trace(run, self._traced, join(self._traced, found.ops, compiled_modules=found.compiled_modules))
             notes += note_missing_kernels(run)
         return replace(run, notes=(*run.notes, *notes))
+
+    def _report_ops(self, kernels: int, done: int) -> None:
+        """Report the operators recorded so far, as a share of the kernels in the trace: most operators have one."""
+        self.listener.stage(f"{done} operators", min(1.0, done / kernels) if kernels else None)
 
     def replayer(self, run: Run, begin: Callable[[], None]) -> Replayer:
         return TorchReplayer(self._step, run, begin=begin, addresses=self._addresses)

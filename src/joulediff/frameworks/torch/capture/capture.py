@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     import torch
 
 
+# Operators from one report of progress to the next: one takes 28 µs or more, and a report 30 µs.
+REPORTED_OPS = 256
 # Checked for every operator, so by name and not by folder.
 _OWN_FILES = (__file__, mode.__file__)
 _DISPATCH_FILES = ("_dynamo/eval_frame.py", "torch/_compile.py", "_python_dispatch.py")
@@ -76,14 +78,15 @@ def capture_step(
     begin: Callable[[], None] | None = None,
     root: Path | None = None,
     cpp: bool = False,
+    report: Callable[[int], None] | None = None,
 ) -> Captured:
     """Run `step` once and return every operator of it, with signatures.
 
     `holdings` are its models and tensors by name, if they cannot be found from `step` itself. `begin` runs just before
-    it (to seed random numbers); the user's files are named relative to `root`; `cpp` adds C++ frames. The step's
-    exceptions pass through, and no hook stays attached.
+    it (to seed random numbers); the user's files are named relative to `root`; `cpp` adds C++ frames. `report` is told
+    the number of operators so far. The step's exceptions pass through, and no hook stays attached.
     """
-    recorder = _Recorder(holdings or find_holdings(step), root=root, cpp=cpp)
+    recorder = _Recorder(holdings or find_holdings(step), root=root, cpp=cpp, report=report)
     with recorder.attached():
         if begin is not None:
             begin()
@@ -95,9 +98,12 @@ def capture_step(
 
 
 class _Recorder:
-    def __init__(self, holdings: Holdings, *, root: Path | None, cpp: bool) -> None:
+    def __init__(
+        self, holdings: Holdings, *, root: Path | None, cpp: bool, report: Callable[[int], None] | None
+    ) -> None:
         import torch
 
+        self._report = report
         self._torch = torch
         self._holdings = holdings
         self._signers = Signers()
@@ -169,6 +175,8 @@ class _Recorder:
         frame: FrameType | None,
     ) -> None:
         torch, number, me = self._torch, len(self._ops), threading.get_ident()
+        if self._report is not None and number % REPORTED_OPS == 0:
+            self._report(number)
         if facts.is_blank:
             self._values.leave_blank(number)
         writes = self._values.write(changed, number) if changed else ()

@@ -21,6 +21,7 @@ from joulediff.frameworks.torch.sync import synchronise
 from joulediff.frameworks.torch.trace.chrome import OUR_SYNC, STEP, WARM_UP, read_trace
 from joulediff.frameworks.torch.trace.traced import Traced
 from joulediff.model.errors import JoulediffError
+from joulediff.model.progress import ProgressListener
 from joulediff.pysource.programs import Step
 
 _LOG_LEVEL = "KINETO_LOG_LEVEL"
@@ -34,7 +35,9 @@ LONG_S = 0.25
 _SILENT = "6"
 
 
-def trace_step(step: Step, *, begin: Callable[[], None] | None = None) -> Traced:
+def trace_step(
+    step: Step, *, begin: Callable[[], None] | None = None, listener: ProgressListener | None = None
+) -> Traced:
     """Run `step` a few times under the profiler and return the traced step of median time.
 
     `begin` runs before each, to seed random numbers. The step's exceptions pass through, and no profiler is
@@ -42,16 +45,24 @@ def trace_step(step: Step, *, begin: Callable[[], None] | None = None) -> Traced
     """
     with tempfile.TemporaryDirectory(prefix=f"joulediff-{os.getpid()}-") as folder:
         path = Path(folder) / "trace.json"
-        write_trace(step, path, begin=begin)
+        write_trace(step, path, begin=begin, listener=listener)
+        if listener is not None:
+            listener.stage("reading the trace")
         return read_trace(path)
 
 
-def write_trace(step: Step, path: Path, *, begin: Callable[[], None] | None = None) -> None:
+def write_trace(
+    step: Step, path: Path, *, begin: Callable[[], None] | None = None, listener: ProgressListener | None = None
+) -> None:
     """Run `step` a few times under the profiler and write its trace to `path`."""
+    listener = listener or ProgressListener()
     with _profiling() as profiler:
-        for name, most in ((WARM_UP, WARM_UPS), (STEP, STEPS)):
+        for name, before, most in ((WARM_UP, 0, WARM_UPS), (STEP, WARM_UPS, STEPS)):
             spent_s, count = 0.0, 0
             while count == 0 or (count < most and spent_s + spent_s / count < LIMIT_S):
+                planned = min(most, LIMIT_S * count / spent_s) if count else most  # the limit may come first
+                done = before + most * min(1.0, count / planned)
+                listener.stage(f"step {before + count + 1}", done / (WARM_UPS + STEPS))
                 spent_s += _run_marked(step, name, begin)
                 count += 1
             if count == 1 and spent_s > LONG_S:
