@@ -324,6 +324,15 @@ def test_an_unknown_command(call: Any) -> None:
     assert "joulediff --help" in ended.err
 
 
+@pytest.mark.parametrize(
+    ("file", "command"), [("train.py", "measure"), ("train.py:main", "measure"), ("base.jd", "show")]
+)
+def test_a_file_without_a_command(call: Any, file: str, command: str) -> None:
+    ended = call(file)
+    assert ended.code == 1
+    assert f"joulediff {command} {file}" in ended.err
+
+
 def test_no_command_is_help(call: Any) -> None:
     ended = call()
     assert ended.code == 0

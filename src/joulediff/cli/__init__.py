@@ -42,6 +42,14 @@ class _LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and args[0].partition(":")[0].endswith((".py", ".jd")):
+            shown = "show" if args[0].endswith(".jd") else "measure"
+            raise click.UsageError(f"{args[0]} is no command; to look at one file: joulediff {shown} {args[0]}", ctx)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
