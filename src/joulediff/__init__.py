@@ -18,7 +18,7 @@ from joulediff.version import __version__
 if TYPE_CHECKING:
     from joulediff.archive.reader import load
     from joulediff.archive.writer import save
-    from joulediff.diagnosis.compare import diff
+    from joulediff.diagnosis.diff import diff
     from joulediff.frameworks.named_regions import region
     from joulediff.measuring.doctor import check_machine
     from joulediff.measuring.step import measure
@@ -59,7 +59,7 @@ _HOMES = {
     "Measurement": "joulediff.model.measurement",
     "Run": "joulediff.model.run",
     "check_machine": "joulediff.measuring.doctor",
-    "diff": "joulediff.diagnosis.compare",
+    "diff": "joulediff.diagnosis.diff",
     "load": "joulediff.archive.reader",
     "measure": "joulediff.measuring.step",
     "record": "joulediff.session.record",

@@ -13,6 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 from joulediff.archive.codec import shown
@@ -38,6 +39,18 @@ class _Entry(NamedTuple):
     """Offset of its local header, which stands before its data."""
     end: int
     data: memoryview
+
+
+def is_recording(place: str | Path) -> bool:
+    """Return whether a path names a recording, by its name or by its first bytes."""
+    path = Path(place)
+    if path.suffix == ".jd":
+        return True
+    try:
+        with path.open("rb") as file:
+            return file.read(len(BEGIN)) == BEGIN
+    except OSError:
+        return False
 
 
 def pack(entries: Mapping[str, bytes]) -> bytes:

@@ -164,16 +164,9 @@ class _Side:
     @property
     def is_archive(self) -> bool:
         """Whether the argument names a recording, by its name or by its first bytes."""
-        from joulediff.archive.container import BEGIN
+        from joulediff.archive.container import is_recording
 
-        path = Path(self.target)
-        if path.suffix == ".jd":
-            return True
-        try:
-            with path.open("rb") as file:
-                return file.read(len(BEGIN)) == BEGIN
-        except OSError:
-            return False
+        return is_recording(self.target)
 
     def load(self) -> Run:
         from joulediff.archive.reader import load

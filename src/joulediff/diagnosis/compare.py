@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 
-from joulediff.archive.reader import load
 from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.conditions import compare_conditions
 from joulediff.diagnosis.diagnose_host import diagnose_busy_wait, diagnose_host
@@ -28,7 +26,6 @@ from joulediff.diagnosis.trials.verify_matches import verify_matches
 from joulediff.frameworks.jobs import LiveProgram
 from joulediff.matching.match_runs import TOLERANCE, match_runs
 from joulediff.model.diff import Diff, Thresholds
-from joulediff.model.options import DiffOptions
 from joulediff.model.outputs import rounding_share
 from joulediff.model.pair import SideName
 from joulediff.model.progress import ProgressListener
@@ -80,21 +77,3 @@ def diagnose(
             run_pass(work)
     listener.stage("summarizing the findings", None)
     return assemble(work, conditions, spread=0.0 if interleaved else SPREAD["metered"])
-
-
-def diff(
-    a: Run | str | Path,
-    b: Run | str | Path,
-    *,
-    threshold: float = DiffOptions.threshold,
-    slower: float = DiffOptions.slower,
-    difference: float = DiffOptions.difference,
-    tolerance: float = DiffOptions.tolerance,
-) -> Diff:
-    """Return what differs between two runs, or the recordings in two files, and why.
-
-    `threshold` is the smallest difference to report. A waste can be removed with at most `slower` more time and
-    `difference` in the outputs; else the finding is a trade-off.
-    """
-    runs = [each if isinstance(each, Run) else load(each) for each in (a, b)]
-    return diagnose(runs[0], runs[1], thresholds=Thresholds(threshold, slower, difference), tolerance=tolerance)

@@ -17,8 +17,8 @@ from joulediff.model.errors import JoulediffError, ProgramError
 from joulediff.model.measurement import Quiet
 from joulediff.model.options import TURN_SHARE
 from joulediff.model.pair import SideName, other_side
-from joulediff.model.progress import ProgressListener
-from joulediff.model.run import PassName, Run, Setting
+from joulediff.model.progress import Labelled, ProgressListener
+from joulediff.model.run import Run, Setting
 from joulediff.process.client import RemoteProgram
 from joulediff.process.interpreter import Interpreter
 from joulediff.process.process import record_in_process
@@ -41,20 +41,6 @@ class Recorded:
     runs: Mapping[SideName, Run]
     live: Mapping[SideName, LiveProgram]
     interleaved: bool
-
-
-class Labelled(ProgressListener):
-    """Adds the name of the program to each stage."""
-
-    def __init__(self, listener: ProgressListener, label: str) -> None:
-        self._listener = listener
-        self._label = label
-
-    def pass_begins(self, name: PassName) -> None:
-        self._listener.pass_begins(name)
-
-    def stage(self, text: str, share: float | None = None) -> None:
-        self._listener.stage(f"{self._label}: {text}", share)
 
 
 @contextmanager

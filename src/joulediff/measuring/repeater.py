@@ -6,6 +6,7 @@ show when each batch was done.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from bisect import bisect_right
 from collections import deque
@@ -65,6 +66,11 @@ def _refuse_unrun(output: object) -> None:
         raise JoulediffError(
             f"the step returned a {type(output).__name__} that is never run, so there is no work to measure",
             fix="return a function that runs it to the end",
+        )
+    if inspect.isroutine(output) or isinstance(output, functools.partial):
+        raise JoulediffError(
+            "the step returned a function that is never called: it is a builder, and its work is not measured",
+            fix="give the function that it returns: step = build(), then pass step",
         )
 
 

@@ -27,6 +27,10 @@ class JoulediffError(Exception):
         return "\n  ".join(lines)
 
 
+class WrongType(JoulediffError, TypeError):
+    """A function of joulediff was given a value of a type that it cannot use."""
+
+
 class MeterUnavailable(JoulediffError):
     """A meter cannot be opened on this machine."""
 

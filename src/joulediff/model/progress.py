@@ -28,6 +28,20 @@ class ProgressListener:
         """Work broke off; `measurement` is of the part before that."""
 
 
+class Labelled(ProgressListener):
+    """Adds the name of the program to each stage."""
+
+    def __init__(self, listener: ProgressListener, label: str) -> None:
+        self._listener = listener
+        self._label = label
+
+    def pass_begins(self, name: PassName) -> None:
+        self._listener.pass_begins(name)
+
+    def stage(self, text: str, share: float | None = None) -> None:
+        self._listener.stage(f"{self._label}: {text}", share)
+
+
 _NUMBER = re.compile(r"\d+")
 
 

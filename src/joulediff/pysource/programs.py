@@ -6,6 +6,7 @@ function sets up once and returns the step: a callable without arguments that re
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -18,13 +19,14 @@ from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
-from joulediff.model.errors import ProgramError
+from joulediff.model.errors import ProgramError, WrongType
 from joulediff.model.options import RecordOptions
 from joulediff.pysource.builders import check_builder, is_a_class, missing, needs_arguments, runs_nothing, with_article
 from joulediff.pysource.code_owner import is_ours
 
 Step = Callable[[], object]
 
+_LAZY = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 _LIBRARIES = tuple({sysconfig.get_path(kind) + os.sep for kind in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
@@ -53,7 +55,7 @@ def load_builder(target: str, *, is_step: bool = RecordOptions.is_step) -> Calla
         raise missing(place, name, defined, [], is_step=is_step)
     if not callable(found):
         raise ProgramError(
-            f"{name} in {place} is {with_article(type(found).__name__)}, not a function",
+            f"{name} in {place} is {_article(found)}, not a function",
             fix=f"name a function that {'is' if is_step else 'returns'} the step",
         )
     if not is_step:
@@ -88,6 +90,30 @@ def _build(build: Callable[..., object], name: str, place: str) -> Step:
         )
     check_step(step, f"the step that {name}() in {place} returned")
     return step
+
+
+def check_step(step: object, what: str) -> None:
+    """Raise for an object that cannot be called as a step; `what` names it."""
+    if not callable(step):
+        raise WrongType(
+            f"{what} must be a function, and it is {shown_type(step)}",
+            fix="give a function without arguments, for example: lambda: model(x)",
+        )
+    _refuse_arguments(step, what)
+    if any(is_lazy(step) for is_lazy in _LAZY):
+        raise runs_nothing(what)
+
+
+def name_of(step: Callable[..., object]) -> str:
+    """Return a short name for a callable: of its function, of its class, or the line of a lambda."""
+    while isinstance(step, functools.partial):
+        step = step.func
+    name = getattr(step, "__name__", None)
+    if not isinstance(name, str):
+        return type(step).__name__
+    if name == "<lambda>" and inspect.isfunction(step):
+        return f"lambda at line {step.__code__.co_firstlineno}"
+    return f"{type(step.__self__).__name__}.{name}" if inspect.ismethod(step) else name
 
 
 def label_of(target: str) -> str:
@@ -199,12 +225,12 @@ def _refuse_arguments(function: Callable[..., object], what: str) -> None:
         raise needs_arguments(what, needed)
 
 
-def check_step(step: Callable[..., object], what: str) -> None:
-    """Raise for a step that cannot be called without arguments, or whose call runs nothing."""
-    _refuse_arguments(step, what)
-    lazy = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
-    if any(is_lazy(step) for is_lazy in lazy):
-        raise runs_nothing(what)
+def shown_type(value: object) -> str:
+    """Return a value and its type for a message."""
+    if value is None:
+        return "None"
+    text = f"{value!r:.60}" if isinstance(value, str | bytes | int | float | Path) else ""
+    return f"{_article(value)}: {text}" if text else _article(value)
 
 
 def _article(value: object) -> str:

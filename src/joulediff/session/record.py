@@ -35,7 +35,7 @@ from joulediff.model.measurement import Measurement, Quiet
 from joulediff.model.options import TURN_SHARE, RecordOptions
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import PASSES, Pass, PassName, PassStatus, Run
-from joulediff.pysource.programs import describe
+from joulediff.pysource.programs import check_step, describe
 from joulediff.session.sample_host import SHARE_OF_METERED, HostTimes, add_samples, sample_host
 from joulediff.version import __version__
 
@@ -43,6 +43,26 @@ if TYPE_CHECKING:
     from joulediff.session.live_program import LocalProgram
 
 Checkpoint = Callable[[Run], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """What another program's turn may ask of a recording whose step was measured and not yet watched.
+
+    Calling it measures the step again for a number of seconds.
+    """
+
+    measure_for: Callable[[float], None]
+    sample: Callable[[], None]
+    """Runs the sampled pass now. A profiler of the other program would slow it down later."""
+    begin: Callable[[], None]
+    """Restores the state that the step first started from."""
+
+    def __call__(self, seconds: float) -> None:
+        self.measure_for(seconds)
+
+
+Between = Callable[[Again], Run | None]
 
 NO_FRAMEWORK = "the program has loaded no framework that joulediff records: there is its energy and no operator"
 
@@ -66,7 +86,7 @@ def record(
     checkpoint: Checkpoint | None = None,
     clock: Clock | None = None,
     listener: ProgressListener | None = None,
-    between: Callable[[Callable[[float], None]], Run | None] | None = None,
+    between: Between | None = None,
     then: Callable[[LocalProgram], None] | None = None,
 ) -> Run:
     """Return the record of one step of a program.
@@ -81,6 +101,7 @@ def record(
     may return another recording of this machine, whose operators need not be replayed again.
     `then` is called with the recorded program while its meters are still open.
     """
+    check_step(step, "the step")
     options = RecordOptions(
         label=label,
         seconds=seconds,
@@ -119,13 +140,15 @@ def record_step(
     checkpoint: Checkpoint | None = None,
     clock: Clock | None = None,
     listener: ProgressListener | None = None,
-    between: Callable[[Callable[[float], None]], Run | None] | None = None,
+    between: Between | None = None,
     then: Callable[[LocalProgram], None] | None = None,
     idle: Quiet | None = None,
+    held: ExitStack | None = None,
 ) -> Run:
     """Return the record of a step, as `record` does. `meters` are open ones to use instead of those in the options.
 
-    `idle` is the idle power of this machine, known from a moment ago.
+    `idle` is the idle power of this machine, known from a moment ago. `held` keeps the step's initial state, so that
+    the program given to `then` can be run until the stack is closed; without it, until `then` returns.
     """
     run = Run(options.label, program, datetime.now(timezone.utc).isoformat(timespec="seconds"), __version__)
     place = _check_path(path) if path is not None else None
@@ -148,8 +171,9 @@ def record_step(
 
     options.check_replay()
     clock = clock or RealClock()
-    with ExitStack() as stack:
-        meters = meters or stack.enter_context(_open_meters(options, clock))
+    with ExitStack() as own:
+        stack = held or own
+        meters = meters or stack.enter_context(open_meters_for(options, clock))
         recorder = open_step_recorder()
         begin = session.seed(recorder, stack) if recorder else _do_nothing
 
@@ -173,10 +197,15 @@ def record_step(
 
         leaves = read_leaves(step)
         measure_for(options.seconds if between is None else TURN_SHARE * options.seconds)
-        known = between(measure_for) if between is not None else None
+
+        def sample() -> None:
+            session.sample(begin, root=folder, seconds=SHARE_OF_METERED * options.seconds, source=options.source)
+
+        known = between(Again(measure_for, sample, lambda: begin())) if between is not None else None
         if recorder is None and (recorder := open_step_recorder()) is not None:  # a step may load its framework itself
             begin = stack.enter_context(recorder.seeded(ran=True))
-        session.sample(begin, root=folder, seconds=SHARE_OF_METERED * options.seconds, source=options.source)
+        if not session.is_sampled:
+            sample()
         state = fitting_leaves(steady_leaves(leaves, read_leaves(step)))
         settings = recorder.settings() if recorder else collect_settings()
         session.run = replace(session.run, settings=settings, state=state)
@@ -192,7 +221,8 @@ def record_step(
     return session.run
 
 
-def _open_meters(options: RecordOptions, clock: Clock) -> MeterSet:
+def open_meters_for(options: RecordOptions, clock: Clock) -> MeterSet:
+    """Return the open meters that the options name."""
     return open_meters(
         options.meter,
         clock=clock,
@@ -319,6 +349,11 @@ class _Session:
             raise
         self.run = replace(self.run, measurement=found if before is None else combine(before, found), passes=())
         self._end(Pass("metered", "done", time.perf_counter() - begin_s + sum(each.seconds for each in done)))
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether the sampled pass has ended, however it did."""
+        return any(each.name == "sampled" for each in self.run.passes)
 
     def sample(self, begin: Callable[[], None], *, root: Path, seconds: float, source: bool) -> None:
         """Sample the host's time, before a profiler can slow the host down."""
