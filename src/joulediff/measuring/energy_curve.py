@@ -140,7 +140,28 @@ class Curve:
 
 def _from_counter(domain: Domain, readings: Sequence[Reading]) -> Curve:
     """Keep each change of the counter: it ticked after the read before and before this one."""
-    time_s, err_s, energy_j = [], [], []
+    curve = _changes(domain, readings, [], [], [])
+    if len(curve.time_s) < 2:
+        raise NotCovered(
+            f"{domain.name}: the counter of {domain.device} changed {len(curve.time_s)} times in {len(readings)} reads",
+            fix="give it more time; if it never changes, `joulediff doctor` shows whether this counter works",
+        )
+    return curve
+
+
+def curve_from_start(domain: Domain, readings: Sequence[Reading]) -> Curve:
+    """Return a curve that begins at the first reading, also of a counter that did not change since."""
+    if domain.kind == "power" or not readings:
+        return Curve.from_readings(domain, readings)
+    first = readings[0]
+    half_s = (first.within_s + domain.period_s * TICK_JITTER) / 2
+    return _changes(domain, readings, [first.time_s - half_s], [half_s], [0.0])
+
+
+def _changes(
+    domain: Domain, readings: Sequence[Reading], time_s: list[float], err_s: list[float], energy_j: list[float]
+) -> Curve:
+    """Return the curve with each change of the counter after the moments that are given."""
     total_j = 0.0
     for before, now in pairwise(readings):
         rise_j = rise(domain, before, now)
@@ -152,11 +173,6 @@ def _from_counter(domain: Domain, readings: Sequence[Reading]) -> Curve:
         time_s.append((earliest_s + now.time_s) / 2)
         err_s.append((now.time_s - earliest_s) / 2)
         energy_j.append(total_j)
-    if len(time_s) < 2:
-        raise NotCovered(
-            f"{domain.name}: the counter of {domain.device} changed {len(time_s)} times in {len(readings)} reads",
-            fix="give it more time; if it never changes, `joulediff doctor` shows whether this counter works",
-        )
     return Curve(domain, np.array(time_s), np.array(err_s), np.array(energy_j), np.zeros(len(time_s)))
 
 

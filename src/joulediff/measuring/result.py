@@ -46,7 +46,7 @@ def make_measurement(
     capped = {state.domain for state in states if state.at_power_limit}
     domains, problems = _measure_domains(sampler, log, stretches, quiet, capped)
     problems += [f"meter {name}: {error.what}" for name, error in sampler.failures.items()]
-    domains = _count(domains, sampler.primary_domains())
+    domains = count_domains(domains, sampler.primary_domains())
     # The errors of different domains are not known to be independent, so they add up.
     energy = add_common(d.energy for d in domains.values() if d.counted)
     if energy is None:
@@ -154,7 +154,7 @@ def _domain_energy(domain: Domain, per_step: StepEnergy, idle: IdlePower | None)
     )
 
 
-def _count(measured: Mapping[str, DomainEnergy], domains: Sequence[Domain]) -> dict[str, DomainEnergy]:
+def count_domains(measured: Mapping[str, DomainEnergy], domains: Sequence[Domain]) -> dict[str, DomainEnergy]:
     """Mark the domains that are counted in the total."""
     there = [d for d in domains if d.name in measured]
     candidates = [d for d in there if d.source == "metered"] or there

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -92,6 +93,20 @@ class Sampler:
         with self._lock:
             for meter in self._meters:
                 self._poll(meter)
+
+    def touch(self) -> None:
+        """Poll the meters whose counters change faster than they are polled, which is quick: a reading is new here."""
+        with self._lock:
+            for meter in self._meters:
+                if all(domain.kind == "counter" and domain.period_s < meter.poll_s for domain in meter.domains):
+                    self._poll(meter)
+
+    def forget(self, before_s: float) -> None:
+        """Drop the readings before a moment, but for the last two before it."""
+        with self._lock:
+            for kept in self._readings.values():
+                old = bisect_right(kept, before_s, key=lambda reading: reading.time_s)
+                del kept[: max(0, old - 2)]
 
     def catch_up(self, until_s: float) -> None:
         """Wait until every meter has readings up to `until_s`, or is too late for them."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from joulediff.model.pair import SideName
+from joulediff.model.units import format_energy, format_share
 
 Source = Literal["metered", "replayed", "attributed", "estimated"]
 
@@ -30,6 +31,14 @@ class Energy:
     def __post_init__(self) -> None:
         if not self.low <= self.joules <= self.high:
             raise ValueError(f"energy {self.joules} J outside its interval {self.low}..{self.high} J")
+
+    def __repr__(self) -> str:
+        return f"<Energy {self.interval_text}, {self.source}>"
+
+    @property
+    def interval_text(self) -> str:
+        """Return the value with the half width of its interval: `32.10 mJ ± 0.9%`."""
+        return f"{format_energy(self.joules)} ± {format_share(self.half_width_share)}"
 
     @property
     def below_j(self) -> float:

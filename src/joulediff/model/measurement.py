@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from joulediff.model.display import Displayed
 from joulediff.model.energy import Amount, Energy, ManySteps, Scale, Source, many_steps, to_energy
+from joulediff.model.units import format_time
 
 Kind = Literal["counter", "power"]
 # The reason for throttling that is normal at work: the device is at its power limit.
@@ -139,8 +141,14 @@ class DomainEnergy:
     note: str | None = None
 
 
+def cost_text(energy: Energy | None, seconds: float | None) -> str:
+    """Return the energy with its interval and the time: `16.90 mJ ± 4% in 2.450 ms`."""
+    shown = "energy unknown" if energy is None else energy.interval_text
+    return shown if seconds is None else f"{shown} in {format_time(seconds)}"
+
+
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class Measurement(Displayed):
     """Energy, time and power of one step of a program."""
 
     label: str
@@ -169,6 +177,39 @@ class Measurement:
     """Page faults of the program's process in one step that took a page of memory."""
     major_faults: float | None = None
     """Page faults of the program's process in one step that read from a disk."""
+
+    def __repr__(self) -> str:
+        doubt = "" if self.trustworthy else ", not trustworthy"
+        return f"<Measurement {self.label}: {cost_text(self.energy, self.step_s)}, {self.repeats} windows{doubt}>"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockMeasurement(Displayed):
+    """Energy and time of a block of a program, or of all calls of a function, while the program ran.
+
+    Unlike a step, it was not repeated: the interval is that of the meters. Time in which several calls ran at once, in
+    threads or tasks, counts once.
+    """
+
+    name: str
+    calls: int
+    """How often the block was run, or the function called from outside of itself."""
+    seconds: float
+    """The time in which it was open, in all calls."""
+    shortest_s: float
+    longest_s: float
+    """The shortest and the longest call."""
+    energy: Energy | None
+    """In the counted domains; None if no meter gave a number."""
+    domains: Mapping[str, DomainEnergy]
+    """Without idle power, which is not known here."""
+    cpu_s: float
+    """CPU time of the program's process meanwhile, in all threads, without that of reading the meters."""
+    warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        calls = f"{self.calls:,} call{'' if self.calls == 1 else 's'}"
+        return f"<BlockMeasurement {self.name}: {cost_text(self.energy, self.seconds)}, {calls}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +257,7 @@ class MeterReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Checkup:
+class Checkup(Displayed):
     """The result of `doctor` for this machine."""
 
     meters: tuple[MeterReport, ...]
@@ -225,6 +266,8 @@ class Checkup:
     exit_code: int
     advice: tuple[str, ...] = field(default=())
 
+    def __repr__(self) -> str:
+        return f"<Checkup: {self.verdict}>"
 
 def scale_measurement(found: Measurement, scale: Scale) -> ManySteps:
     """Return what many measured steps take."""

@@ -49,7 +49,8 @@ class RealClock:
 
         def stop() -> None:
             stopped.set()
-            thread.join()
+            if threading.current_thread() is not thread:  # a beat may stop itself
+                thread.join()
 
         return stop
 
