@@ -2,8 +2,9 @@
 
     import joulediff as jd
     print(jd.measure(step).energy)
+    with jd.measure("load") as m: ...
     run = jd.record(step, label="mine", path="mine.jd")
-    found = jd.diff(run, "other.jd")
+    jd.show(jd.diff(run, other_step))
 
 Names are loaded when they are first used: importing joulediff loads no framework and no device library.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from joulediff.model.display import set_html
 from joulediff.version import __version__
 
 if TYPE_CHECKING:
@@ -20,8 +22,9 @@ if TYPE_CHECKING:
     from joulediff.archive.writer import save
     from joulediff.diagnosis.diff import diff
     from joulediff.frameworks.named_regions import region
+    from joulediff.measuring.blocks.calls import measured
+    from joulediff.measuring.blocks.measure import measure
     from joulediff.measuring.doctor import check_machine
-    from joulediff.measuring.step import measure
     from joulediff.model.diff import Diff
     from joulediff.model.energy import Energy
     from joulediff.model.errors import JoulediffError
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from joulediff.model.measurement import Checkup, Measurement
     from joulediff.model.run import Run
     from joulediff.report.render import render
+    from joulediff.report.show import show
     from joulediff.session.record import record
 
 __all__ = [
@@ -44,10 +48,12 @@ __all__ = [
     "diff",
     "load",
     "measure",
+    "measured",
     "record",
     "region",
     "render",
     "save",
+    "show",
 ]
 
 _HOMES = {
@@ -61,12 +67,23 @@ _HOMES = {
     "check_machine": "joulediff.measuring.doctor",
     "diff": "joulediff.diagnosis.diff",
     "load": "joulediff.archive.reader",
-    "measure": "joulediff.measuring.step",
+    "measure": "joulediff.measuring.blocks.measure",
+    "measured": "joulediff.measuring.blocks.calls",
     "record": "joulediff.session.record",
     "region": "joulediff.frameworks.named_regions",
     "render": "joulediff.report.render",
     "save": "joulediff.archive.writer",
+    "show": "joulediff.report.show",
 }
+
+
+def _to_html(record: object) -> str:
+    from joulediff.report.notebook import to_html
+
+    return to_html(record)
+
+
+set_html(_to_html)
 
 
 def __dir__() -> list[str]:

@@ -23,7 +23,6 @@ from joulediff.model.measurement import Measurement
 from joulediff.model.progress import ProgressListener, StageTimes
 from joulediff.model.run import Run
 from joulediff.model.units import format_share
-from joulediff.report.limits import WIDTH
 
 if TYPE_CHECKING:
     from joulediff.process.kept_output import KeptOutput
@@ -131,8 +130,9 @@ def show_matching(a: Run, b: Run) -> Iterator[ProgressListener]:
 
 def open_console() -> Console:
     """Return the console for reports."""
-    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDTH
-    return Console(width=wide, highlight=False, soft_wrap=False)
+    from joulediff.report.terminal.text import open_console as open_for_reports
+
+    return open_for_reports()
 
 
 def write_text(text: str, place: str) -> None:
@@ -193,15 +193,9 @@ def name_file(label: str) -> str:
 
 def form_of(place: str | None) -> str:
     """Return the report that the suffix of a file chooses; the terminal's without a file."""
-    from joulediff.report.render import REPORTS
+    from joulediff.report.render import form_of as form_of_file
 
-    if place is None:
-        return "terminal"
-    suffix = Path(place).suffix.lower()
-    form = next((name for name, report in REPORTS.items() if suffix in report.suffixes), None)
-    if form is None:
-        raise JoulediffError(f"the suffix of {place} names no report", fix="use .txt, .json or .md")
-    return form
+    return form_of_file(place)
 
 
 def _unwritable(place: str, why: str, option: str) -> JoulediffError:

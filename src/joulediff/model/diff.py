@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from joulediff.model.display import Displayed
 from joulediff.model.energy import Amount, Energy, ManySteps, Ratio, Scale, many_steps
 from joulediff.model.finding import Basis, Finding
 from joulediff.model.measurement import Account
@@ -147,6 +148,23 @@ class OtherDifference:
 
 
 @dataclass(frozen=True, slots=True)
+class NamedRegion:
+    """The operators directly in a region that `joulediff.region` names, or the rest of the step; they sum to it."""
+
+    name: str | None
+    """The names of the region, outermost first, joined by slashes; None for the rest of the step."""
+    ops_a: int
+    ops_b: int
+    energy_a: Energy | None
+    energy_b: Energy | None
+
+    @property
+    def energies(self) -> Pair[Energy | None]:
+        """The energy of each side."""
+        return Pair(self.energy_a, self.energy_b)
+
+
+@dataclass(frozen=True, slots=True)
 class NotExplained:
     """The part of a significant difference between the steps that no finding explains."""
 
@@ -177,7 +195,7 @@ class Thresholds:
 
 
 @dataclass(frozen=True, slots=True)
-class Diff:
+class Diff(Displayed):
     """The comparison of two runs. `a`, `b` are the runs as given."""
 
     schema: str
@@ -212,8 +230,15 @@ class Diff:
     """Whether the two steps return equal tensors."""
     many_steps: ManySteps | None = None
     """What many steps of A take more than those of B, if it was asked for."""
+    named_regions: tuple[NamedRegion, ...] = ()
+    """What each region of the programs costs, the largest first, and the rest of the step; empty without regions."""
     next: str | None = None
     """The command to run next."""
+
+    def __repr__(self) -> str:
+        ratio = "not comparable" if self.ratio is None else f"A uses {self.ratio.value:.3g}x the energy of B"
+        count = len(self.findings)
+        return f"<Diff {self.a.label} ↔ {self.b.label}: {ratio}, {count} finding{'' if count == 1 else 's'}>"
 
 
 def scale_diff(diff: Diff, scale: Scale) -> ManySteps | None:

@@ -13,6 +13,7 @@ from joulediff.model.energy import Energy
 from joulediff.model.pair import Pair, SideName
 from joulediff.model.place import Place
 from joulediff.model.run import Setting
+from joulediff.model.units import format_energy
 
 RegionKind = Literal["equal", "movement", "repeated", "constant", "unused"]
 # Ways to establish a match, the most certain first.
@@ -306,3 +307,8 @@ class Finding:
     """Number of similar regions in the row that names the finding; None means all of `regions`."""
     prices: tuple[Price, ...] = ()
     """Extra work of the cheap side for the same cause. `cost` and the saving are net of it."""
+
+    def __repr__(self) -> str:
+        cause = " ".join(filter(None, [self.cause.type, self.cause.key]))
+        more = f"{self.expensive.upper()} +{format_energy(self.cost.delta_j)}"
+        return f"<Finding {self.id}: {self.region}, {more}, {cause}, {self.proof.word}>"

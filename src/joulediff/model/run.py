@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Literal, get_args
 
+from joulediff.model.display import Displayed
 from joulediff.model.energy import Energy, Source, to_energy
-from joulediff.model.measurement import Measurement
+from joulediff.model.measurement import Measurement, cost_text
 from joulediff.model.signature import Signature, compare
 
 Phase = Literal["forward", "backward", "optimizer"]
@@ -332,7 +333,7 @@ class Pass:
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(Displayed):
     """Everything recorded about one program. Without slots, because it keeps its index."""
 
     label: str
@@ -367,6 +368,11 @@ class Run:
     replays: tuple[Replay, ...] = ()
     sampling: Sampling | None = None
     host_samples: tuple[HostSample, ...] = ()
+
+    def __repr__(self) -> str:
+        found = self.measurement
+        cost = "not measured" if found is None else cost_text(found.energy, found.step_s)
+        return f"<Run {self.label}: {cost}, {len(self.ops):,} ops, {len(self.passes)} passes>"
 
     def signature_of(self, value: int) -> Signature | None:
         """Return the signature of a value, expanded as the value is."""

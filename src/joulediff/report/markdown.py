@@ -13,6 +13,7 @@ from joulediff.model.diff import Diff
 from joulediff.model.finding import Finding
 from joulediff.report.limits import TOP_FINDINGS
 from joulediff.report.sanitize import plain_record
+from joulediff.report.views.columns import TextTable
 from joulediff.report.views.diff_sentences import (
     TRADEOFFS,
     books_text,
@@ -27,6 +28,7 @@ from joulediff.report.views.diff_sentences import (
 from joulediff.report.views.diff_table import DiffLine, DiffTable, diff_table
 from joulediff.report.views.finding_sentences import Fact, file_names, finding_facts, mark_text, region_text
 from joulediff.report.views.many_steps import many_steps_difference
+from joulediff.report.views.named_regions import TITLE, named_region_table
 from joulediff.report.views.other_differences import (
     ALSO_DIFFERS,
     also_differs_texts,
@@ -59,6 +61,7 @@ def diff_to_markdown(diff: Diff, *, top: int = TOP_FINDINGS, every: bool = False
         [] if plain.many_steps is None else _list(many_steps_difference(plain.many_steps)),
         _sides(plain),
         _rows(diff_table(plain, top=top, every=every)),
+        _regions(plain),
         *(
             _details(number, finding, finding_facts(finding, files, plain.thresholds, every=every))
             for number, finding in enumerate(shown, start=1)
@@ -114,6 +117,12 @@ def _rows(table: DiffTable) -> Iterator[str]:
         yield _row(line)
 
 
+def _regions(diff: Diff) -> Iterator[str]:
+    table = named_region_table(diff)
+    if table is not None:
+        yield from (f"**{TITLE}**", "", *text_table(table))
+
+
 def _row(line: DiffLine) -> str:
     region = code(line.region) if line.number else escape(line.region)
     cells = [line.number, escape(line.sign), *map(escape, line.numbers), region, escape(line.cause), line.mark]
@@ -127,6 +136,17 @@ def _table_head(heads: Sequence[str], *, right: Iterable[int] = ()) -> Iterator[
 
 def _table_row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def text_table(table: TextTable) -> Iterator[str]:
+    """Yield the lines of a table."""
+    columns = table.columns
+    yield from _table_head(
+        [column.head for column in columns], right=[i for i, each in enumerate(columns) if each.is_right]
+    )
+    for at, emphasis in enumerate(table.emphasis or [""] * len(columns[0].cells)):
+        cells = [escape(column.cells[at]) for column in columns]
+        yield _table_row([f"**{cell}**" if emphasis == "total" and cell else cell for cell in cells])
 
 
 def _details(number: int, finding: Finding, facts: Iterable[Fact]) -> Iterator[str]:

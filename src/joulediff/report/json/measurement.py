@@ -1,4 +1,4 @@
-"""A measurement (`joulediff.measure/1`) and a checkup (`joulediff.doctor/1`) as JSON."""
+"""Measurements (`joulediff.measure/1`), blocks (`joulediff.block/1`) and checkups (`joulediff.doctor/1`) as JSON."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from joulediff.model.energy import Energy, ManySteps, Scale, Source
 from joulediff.model.measurement import (
+    BlockMeasurement,
     Checkup,
     Condition,
     DeviceState,
@@ -20,6 +21,7 @@ from joulediff.model.measurement import (
 from joulediff.report.json import copy_fields, dump
 
 MEASURE_SCHEMA = "joulediff.measure/1"
+BLOCK_SCHEMA = "joulediff.block/1"
 DOCTOR_SCHEMA = "joulediff.doctor/1"
 
 
@@ -90,6 +92,22 @@ class MeasureRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockRecord:
+    """The fields of `joulediff.block/1`."""
+
+    schema: str
+    name: str
+    calls: int
+    seconds: float
+    shortest_s: float
+    longest_s: float
+    energy: Energy | None
+    domains: Mapping[str, DomainRecord]
+    cpu_s: float
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MeterDomainRecord:
     """A domain of a meter; `call_s` and `overhead_share` are null if the sensor was not probed."""
 
@@ -132,8 +150,11 @@ class DoctorRecord:
     verdict: str
 
 
-def to_json(record: Measurement | Checkup, *, scale: Scale | None = None) -> str:
-    """Return a measurement or a checkup as JSON text. `scale` asks for the cost of many steps too."""
+def to_json(record: Measurement | BlockMeasurement | Checkup, *, scale: Scale | None = None) -> str:
+    """Return a measurement or a checkup as JSON text. `scale` asks for the cost of many steps of a measurement too."""
+    if isinstance(record, BlockMeasurement):
+        domains = {name: _domain(domain) for name, domain in record.domains.items()}
+        return dump(copy_fields(BlockRecord, record, schema=BLOCK_SCHEMA, domains=domains))
     return dump(_measure_record(record, scale) if isinstance(record, Measurement) else _doctor_record(record))
 
 

@@ -8,13 +8,13 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from joulediff.model.energy import Scale
-from joulediff.model.measurement import Measurement, scale_measurement
+from joulediff.model.measurement import BlockMeasurement, Measurement, cost_text, scale_measurement
 from joulediff.model.units import format_time
-from joulediff.report.sanitize import plain_record
+from joulediff.report.sanitize import plain_record, plain_text
 from joulediff.report.terminal.table import to_table
 from joulediff.report.terminal.text import bullets, print_parts
 from joulediff.report.views.many_steps import many_steps_texts
-from joulediff.report.views.measurement_tables import device_texts, domain_table
+from joulediff.report.views.measurement_tables import block_table, device_texts, domain_table
 from joulediff.report.views.short_texts import count_text, format_interval
 from joulediff.report.views.warnings import NOT_TRUSTWORTHY
 
@@ -34,6 +34,22 @@ def many_steps_lines(found: Measurement, scale: Scale | None) -> Iterator[Text]:
 def amount_lines(texts: Iterable[str]) -> Iterator[Text]:
     """Yield the lines of an amount: the first one says how much it is."""
     yield from (Text(text, style="dim" if at else "bold") for at, text in enumerate(texts))
+
+
+def print_block(found: BlockMeasurement, console: Console) -> None:
+    """Print the energy of a block, or of the calls of a function."""
+    text = Text.assemble(
+        (plain_text(found.name), "bold"), "  ", (plain_text(cost_text(found.energy, found.seconds)), "bold cyan")
+    )
+    if found.calls > 1:
+        each = f"a call {format_time(found.shortest_s)} to {format_time(found.longest_s)}"
+        text.append(f"   {count_text(found.calls, 'call')}, {each}", style="dim")
+    text.append(f"   {format_time(found.cpu_s)} of CPU time", style="dim")
+    tables: list[RenderableType] = (
+        ["", to_table(plain_record(block_table(found)), console.width)] if found.domains else []
+    )
+    warnings = [plain_text(warning) for warning in found.warnings]
+    print_parts(console, text, *tables, *bullets(warnings, "!", "yellow"))
 
 
 def headline(found: Measurement) -> Text:

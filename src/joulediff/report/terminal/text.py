@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from joulediff.report.limits import WIDTH
 from joulediff.report.sanitize import plain_text
+
+
+def open_console() -> Console:
+    """Return the console for reports: as wide as the terminal, or of the default width without one."""
+    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDTH
+    return Console(width=wide, highlight=False, soft_wrap=False)
 
 
 def print_parts(console: Console, *parts: RenderableType) -> None:

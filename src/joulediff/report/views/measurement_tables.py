@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from joulediff.model.measurement import Checkup, DeviceState, Measurement
+from joulediff.model.measurement import BlockMeasurement, Checkup, DeviceState, Measurement
 from joulediff.model.units import format_power, format_share, format_si
 from joulediff.report.views.columns import Column, Emphasis, TextTable
 from joulediff.report.views.short_texts import energy_text, format_interval
@@ -42,6 +42,24 @@ def domain_table(found: Measurement) -> TextTable:
         Column("source", sources, wraps=True),
     )
     return TextTable(columns, tuple(emphasis))
+
+
+def block_table(found: BlockMeasurement) -> TextTable:
+    """Return the energy of each domain in a block; at least one."""
+    shown = list(found.domains.items())
+    rows = [
+        [name, format_interval(each.energy), format_power(each.power_w), each.energy.source, each.device]
+        for name, each in shown
+    ]
+    names, energies, powers, sources, devices = zip(*rows, strict=True)
+    columns = (
+        Column("domain", names),
+        Column("energy", energies, is_right=True),
+        Column("power", powers, is_right=True),
+        Column("source", sources, spare=0),
+        Column("device", devices, cut="end", is_minor=True),
+    )
+    return TextTable(columns, tuple("" if each.counted else "minor" for _, each in shown))
 
 
 def meter_table(found: Checkup) -> TextTable:

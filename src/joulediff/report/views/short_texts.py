@@ -14,7 +14,7 @@ from pathlib import PurePath
 from joulediff.frameworks.framework import kernel_namespaces
 from joulediff.model.energy import Energy
 from joulediff.model.run import Setting
-from joulediff.model.units import format_energy, format_share
+from joulediff.model.units import format_energy
 
 DIGITS = 4
 _PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
@@ -76,7 +76,7 @@ def energies_in_one_unit(energies: Iterable[Energy | None]) -> list[str]:
 
 def format_interval(energy: Energy) -> str:
     """Return an energy with the half width of its interval: `32.10 mJ ± 0.9%`."""
-    return f"{energy_text(energy)} ± {format_share(energy.half_width_share)}"
+    return energy.interval_text
 
 
 def ratio_text(ratio: float) -> str:
