@@ -27,7 +27,7 @@ from joulediff.report.limits import TOP_ROWS
 @click.argument("recorded", metavar="RUN.jd", shell_complete=complete_file)
 @click.option(
     "--by",
-    type=click.Choice(["op", "module", "line", "kernel"]),
+    type=click.Choice(["op", "module", "line", "kernel", "region"]),
     default="op",
     show_default=True,
     help="Group operators by this.",

@@ -26,7 +26,7 @@ class RegionGroup:
     name: str
     """`bmm, mul, _softmax, 5 more ↔ scaled_dot_product_attention`; one name where both sides have the same."""
     where: str
-    """`transformer.h.*.attn`; empty for operators outside of modules."""
+    """`transformer.h.*.attn`, after the region that the program names; empty outside of both."""
     kind: RegionKind
     regions: tuple[int, ...]
     ops_a: int
@@ -67,11 +67,13 @@ def name_ops(run: Run, ops: Sequence[int]) -> str:
 
 
 def _where(a: Run, b: Run, region: Region) -> str:
-    """Return the module of most operators of a side, with stars for numbers."""
+    """Return the named region and the module of most operators of a side: `encoder, model.layers.*.attn`."""
     for run, ops in ((a, region.a), (b, region.b)):
         modules = Counter(module for op in ops if (module := _module(run, op)))
-        if modules:
-            return _with_stars(modules.most_common(1)[0][0])
+        named = Counter(name for op in ops if (name := run.ops[op].region))
+        if modules or named:
+            module = _with_stars(modules.most_common(1)[0][0]) if modules else ""
+            return ", ".join(filter(None, [named.most_common(1)[0][0] if named else "", module]))
     return ""
 
 

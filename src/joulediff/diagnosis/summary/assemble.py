@@ -13,6 +13,7 @@ from joulediff.diagnosis.draft import Draft, Investigation
 from joulediff.diagnosis.evidence.host.idle_device import part_energy
 from joulediff.diagnosis.significance import RowComparison
 from joulediff.diagnosis.summary.also_differs import find_also_differs
+from joulediff.diagnosis.summary.named_regions import compare_named_regions
 from joulediff.diagnosis.summary.not_explained import Remainder, explained_j, find_remainder
 from joulediff.model.diff import (
     SCHEMA,
@@ -87,6 +88,7 @@ def assemble(work: Investigation, conditions: tuple[ConditionDifference, ...], *
         same_work=is_same,
         divergences=tuple(name_divergence(comparison.a, comparison.b, each) for each in comparison.divergences),
         outputs_agree=comparison.outputs_agree,
+        named_regions=compare_named_regions(comparison),
     )
 
 

@@ -20,6 +20,7 @@ from joulediff.report.json import copy_fields, dump
 from joulediff.report.json.measurement import ConditionsRecord, StepRecord, conditions_record, step_record
 from joulediff.report.views.run.facts import busy_times, has_capture, line_of, op_times
 from joulediff.report.views.run.ledger import add_accounts
+from joulediff.report.views.run.rows import OUTSIDE, group_rows, has_regions
 from joulediff.report.views.run.timeline import Activity, Gap, WaitPlace, group_waits, trace_activity
 
 RUN_SCHEMA = "joulediff.run/1"
@@ -195,6 +196,8 @@ class RunRecord:
     traced_s: float | None
     ledger: LedgerRecord | None
     regions: tuple[RegionRecord, ...] | None
+    outside_regions: RegionRecord | None
+    """The other operators and kernels, if the program names regions."""
     ops: tuple[OpRecord, ...] | None
     replays: tuple[ReplayRecord, ...] | None
     kernels: tuple[KernelRecord, ...] | None
@@ -213,7 +216,7 @@ def run_to_json(run: Run, *, scale: Scale | None = None) -> str:
 def run_record(run: Run, *, scale: Scale | None = None) -> RunRecord:
     """Return the fields of `joulediff.run/1`."""
     traced, captured, books = has_trace(run), has_capture(run), open_books(run)
-    found = run.measurement
+    found, regions = run.measurement, _regions(run, books) if has_regions(run) else ()
     return copy_fields(
         RunRecord,
         run,
@@ -221,7 +224,8 @@ def run_record(run: Run, *, scale: Scale | None = None) -> RunRecord:
         step=StepRecord() if found is None else step_record(found, scale),
         conditions=ConditionsRecord() if found is None else conditions_record(found),
         ledger=None if found is None else _ledger(books),
-        regions=_regions(run, books) if captured else None,
+        regions=tuple(each for each in regions if each.name != OUTSIDE) if captured else None,
+        outside_regions=next((each for each in regions if each.name == OUTSIDE), None),
         ops=_ops(run, books) if captured else None,
         replays=_replays(run) if _has_replays(run) else None,
         kernels=_kernels(run.kernels, books) if traced else None,
@@ -295,15 +299,8 @@ def _sum_times(times: Sequence[float | None]) -> float | None:
 
 
 def _regions(run: Run, books: Books) -> tuple[RegionRecord, ...]:
-    times, kernels, groups = op_times(run), run.index.kernels, dict[str, list[int]]()
-    for op in run.ops:
-        if op.region is not None:
-            groups.setdefault(op.region, []).append(op.id)
     return tuple(
-        RegionRecord(
-            name, len(ids), _sum_times([times[i] for i in ids]), books.total(i for op in ids for i in kernels[op])
-        )
-        for name, ids in groups.items()
+        RegionRecord(each.name, each.calls, each.kernel_s, each.energy) for each in group_rows(run, "region", books)
     )
 
 

@@ -18,7 +18,16 @@ from joulediff.model.finding import Finding
 from joulediff.report.limits import TOP_FINDINGS
 from joulediff.report.sanitize import plain_record
 from joulediff.report.terminal.measurement import amount_lines
-from joulediff.report.terminal.table import GAP, cut_end, fill_table, fit_columns, make_grid, text_room, widest
+from joulediff.report.terminal.table import (
+    GAP,
+    cut_end,
+    fill_table,
+    fit_columns,
+    make_grid,
+    text_room,
+    to_table,
+    widest,
+)
 from joulediff.report.terminal.text import bullet, bullets, print_parts
 from joulediff.report.views.columns import Column
 from joulediff.report.views.diff_sentences import (
@@ -36,6 +45,8 @@ from joulediff.report.views.diff_sentences import (
 from joulediff.report.views.diff_table import DiffLine, DiffTable, Part, diff_table
 from joulediff.report.views.finding_sentences import Fact, file_names, finding_facts, mark_text, region_text, short_mark
 from joulediff.report.views.many_steps import many_steps_difference
+from joulediff.report.views.named_regions import TITLE as NAMED_REGIONS
+from joulediff.report.views.named_regions import named_region_table
 from joulediff.report.views.other_differences import (
     ALSO_DIFFERS,
     also_differs_texts,
@@ -68,6 +79,7 @@ def print_diff(diff: Diff, console: Console, *, top: int = TOP_FINDINGS, every: 
         *_sentences(plain, console.width),
         *([] if plain.many_steps is None else amount_lines(many_steps_difference(plain.many_steps))),
         *_tables(table, console.width),
+        *_regions(plain, console.width),
         *_details(plain, shown, console.width, every=every),
         *_foot(plain, console.width),
     )
@@ -130,6 +142,12 @@ def _tables(table: DiffTable, width: int) -> Iterator[RenderableType]:
             columns, rows=rows, styles=styles, with_head=with_head, style_cell=partial(_cell_style, lines, columns[0])
         )
         with_head = False
+
+
+def _regions(diff: Diff, width: int) -> Iterator[RenderableType]:
+    table = named_region_table(diff)
+    if table is not None:
+        yield from (Text(), Text(NAMED_REGIONS, style="dim"), to_table(table, width))
 
 
 def _columns(table: DiffTable, width: int) -> list[Column]:

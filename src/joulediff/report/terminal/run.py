@@ -24,7 +24,7 @@ from joulediff.report.terminal.text import bullets, print_parts
 from joulediff.report.views.run.facts import is_on_cpu
 from joulediff.report.views.run.host import host_table, host_title
 from joulediff.report.views.run.ledger import ledger_table
-from joulediff.report.views.run.rows import By, fold_rows, group_rows
+from joulediff.report.views.run.rows import By, fold_rows, group_rows, has_regions
 from joulediff.report.views.run.sentences import (
     clocks_text,
     created_text,
@@ -101,18 +101,27 @@ def _tables(run: Run, books: Books, width: int, by: By, top: int) -> Iterable[Re
     accounts = [replace(a, domain=plain_text(a.domain)) for a in books.accounts if a.domain not in books.rested]
     if accounts:
         yield from ("", to_table(ledger_table(accounts), width))
+    yield from _parts_table(run, books, width, by, top, f"energy of one step, {title_text(run)}")
+    if by != "region" and has_regions(run):
+        yield from _parts_table(run, books, width, "region", top, "energy of one step by region")
+    if run.measurement is not None and has_energies(group_rows(run, by, books), books):
+        for line in (split_text(run, books), clocks_text(run)):
+            if line is not None:
+                yield Text(plain_text(line), style="dim")
+
+
+def _parts_table(run: Run, books: Books, width: int, by: By, top: int, title: str) -> Iterable[RenderableType]:
+    """Yield the rows of a run by energy, or by device time if no row has an energy."""
     rows = plain_record(fold_rows(group_rows(run, by, books), top, books))
     if not rows:
         return
     if run.measurement is None or not has_energies(rows, books):
         table = time_table(rows, by=by, traced=has_trace(run), on_cpu=is_on_cpu(run))
-        yield from ("", Text(title_text(run), style="dim"), to_table(table, width))
+        shown = "device time of one step by region" if by == "region" else title_text(run)
+        yield from ("", Text(shown, style="dim"), to_table(table, width))
         return
     table = energy_table(rows, books, by=by, on_cpu=is_on_cpu(run), metered=run.measurement.energy)
-    yield from ("", Text(f"energy of one step, {title_text(run)}", style="dim"), to_table(table, width))
-    for line in (split_text(run, books), clocks_text(run)):
-        if line is not None:
-            yield Text(plain_text(line), style="dim")
+    yield from ("", Text(title, style="dim"), to_table(table, width))
 
 
 def _host(run: Run, width: int) -> Iterator[RenderableType]:

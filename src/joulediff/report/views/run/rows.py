@@ -15,12 +15,13 @@ from typing import Literal
 
 from joulediff.energy.device_time import has_trace
 from joulediff.energy.ledger import Books
+from joulediff.matching.rows import name_ops
 from joulediff.model.energy import Energy, joules_of, mean_power_w
 from joulediff.model.run import Frame, Kernel, Op, Run
 from joulediff.report.views.run.facts import busy_times, line_of
 from joulediff.report.views.short_texts import short_files
 
-By = Literal["op", "module", "line", "kernel"]
+By = Literal["op", "module", "line", "kernel", "region"]
 # The key of a row, its name, and its place.
 _Label = tuple[object, str, str]
 _Fold = Callable[[str], str]
@@ -31,6 +32,7 @@ ALL = 1.0 - 1e-9
 _THE_MODEL = "(the model)"
 _NO_MODULE = "(no module)"
 _NO_LINE = "(no line)"
+OUTSIDE = "(outside of regions)"
 # More than this many modules of one type that differ only in numbers are layers, and one row.
 _LAYERS = 3
 
@@ -76,12 +78,23 @@ class _Group:
     kernels: list[int] = field(default_factory=list)
 
 
+def has_regions(run: Run) -> bool:
+    """Return whether the program names regions."""
+    return any(op.region is not None for op in run.ops)
+
+
 def group_rows(run: Run, by: By, books: Books) -> tuple[RunRow, ...]:
     """Return the rows of a run, the most energy first, or the longest device time without energies."""
-    groups = _kernels_by_name(run) if by == "kernel" else _ops_by(run, by)
+    groups = _groups(run, by)
     busy_s = busy_times(run, books)
     rows = [_row(run, books, group, busy_s) for group in groups]
     return tuple(sorted(rows, key=_rank))
+
+
+def _groups(run: Run, by: By) -> Iterable[_Group]:
+    if by == "kernel":
+        return _kernels_by_name(run)
+    return _ops_by_region(run) if by == "region" else _ops_by(run, by)
 
 
 def fold_rows(rows: Sequence[RunRow], top: int, books: Books) -> tuple[RunRow, ...]:
@@ -136,7 +149,23 @@ def _launcher(run: Run, kernel: Kernel, fold: _Fold) -> str:
     return _label_loose(kernel, fold)[1] if kernel.op is None else run.ops[kernel.op].name
 
 
-def _ops_by(run: Run, by: By) -> Iterable[_Group]:
+def _ops_by_region(run: Run) -> Iterable[_Group]:
+    """Return the operators directly in each region, without those of inner regions, and the rest."""
+    groups: dict[str, _Group] = {}
+    for op in run.ops:
+        name = op.region or OUTSIDE
+        group = groups.setdefault(name, _Group(name, ""))
+        group.ops.append(op)
+        group.kernels += run.index.kernels[op.id]
+    loose = [i for i, kernel in enumerate(run.kernels) if kernel.op is None]
+    if loose:
+        groups.setdefault(OUTSIDE, _Group(OUTSIDE, "")).kernels += loose
+    for group in groups.values():
+        group.where = name_ops(run, [op.id for op in group.ops])
+    return groups.values()
+
+
+def _ops_by(run: Run, by: Literal["op", "module", "line"]) -> Iterable[_Group]:
     groups: dict[object, _Group] = {}
     fold = _fold_layers(run)
     label_op = {"op": _label_by_op, "module": _label_by_module, "line": _label_by_line}[by](run, fold)

@@ -26,6 +26,7 @@ _NAMES: dict[By, tuple[str, str]] = {
     "module": ("module", "type"),
     "line": ("line", "code"),
     "kernel": ("kernel", "launched by"),
+    "region": ("region", "operators"),
 }
 # A wider interval is shown as `>999%`.
 _WIDEST_SHARE = 9.99
