@@ -36,6 +36,7 @@ REPLAY = {
     "ops": int,
 }
 # What a reader may rely on: the type of every field, `None` where null is possible.
+REGION: dict[str, Any] = {"name": str, "calls": int, "kernel_s": (float, None), "energy": (ENERGY, None)}
 SCHEMA: dict[str, Any] = {
     "schema": str,
     "label": str,
@@ -77,7 +78,8 @@ SCHEMA: dict[str, Any] = {
         },
         None,
     ),
-    "regions": ([{"name": str, "calls": int, "kernel_s": (float, None), "energy": (ENERGY, None)}], None),
+    "regions": ([REGION], None),
+    "outside_regions": (REGION, None),
     "ops": (
         [
             {
@@ -296,10 +298,13 @@ def test_regions_hold_their_own_operators() -> None:
     made = RunBuilder()
     for region, duration_s in (("loss", 1e-3), ("loss/head", 2e-3), (None, 4e-3), ("loss", 8e-3)):
         made.kernel("k", duration_s, op=made.op("aten::mm", region=region))
-    assert read_run(made.build())["regions"] == [
+    found = read_run(made.build())
+    assert found["regions"] == [
         {"name": "loss", "calls": 2, "kernel_s": pytest.approx(9e-3), "energy": None},
         {"name": "loss/head", "calls": 1, "kernel_s": pytest.approx(2e-3), "energy": None},
     ]
+    assert found["outside_regions"]["calls"] == 1
+    assert read_run(gpt2_run(1))["outside_regions"] is None
     measured = made.build(measurement=measurement(step_s=20e-3))
     loss, head = (region["energy"]["joules"] for region in read_run(measured)["regions"])
     assert loss == pytest.approx(4.5 * head)

@@ -42,7 +42,7 @@ class Tally:
 
     name: str
     calls: int = 0
-    seconds: float = 0.0
+    open_s: float = 0.0
     shortest_s: float = float("inf")
     longest_s: float = 0.0
     cpu_s: float = 0.0
@@ -162,7 +162,7 @@ class SharedMeters:
 
     def _add(self, tally: Tally, end_s: float) -> None:
         """Add the time since the begin of the block, or since the last such call."""
-        tally.seconds += end_s - tally.since_s
+        tally.open_s += end_s - tally.since_s
         tally.stretches.append((tally.since_s, end_s))
         tally.since_s = end_s
         if not any(each is tally for each in self._pending):
@@ -239,7 +239,7 @@ def to_measurement(tally: Tally) -> BlockMeasurement:
         domains[domain.name] = DomainEnergy(
             energy=energy,
             net_energy=None,
-            power_w=energy.joules / tally.seconds if tally.seconds > 0 else 0.0,
+            power_w=energy.joules / tally.open_s if tally.open_s > 0 else 0.0,
             idle=None,
             kind=domain.kind,
             device=domain.device,
@@ -255,7 +255,7 @@ def to_measurement(tally: Tally) -> BlockMeasurement:
     return BlockMeasurement(
         name=tally.name,
         calls=tally.calls,
-        seconds=tally.seconds,
+        seconds=tally.open_s,
         shortest_s=min(tally.shortest_s, tally.longest_s),
         longest_s=tally.longest_s,
         energy=add_common(each.energy for each in domains.values() if each.counted),
@@ -266,7 +266,7 @@ def to_measurement(tally: Tally) -> BlockMeasurement:
 
 
 def _too_short(domain: Domain, tally: Tally, energy: Energy) -> str:
-    call_s = tally.seconds / max(1, tally.calls)
+    call_s = tally.open_s / max(1, tally.calls)
     why = (
         f", which has a new value every {format_si(domain.period_s, 's', digits=3)}" if call_s < domain.period_s else ""
     )
