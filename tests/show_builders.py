@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -109,6 +110,14 @@ def replayed() -> Run:
     return with_replays(made.build(measurement=measured, passes=passes), *found, calls=calls)
 
 
+def in_regions() -> Run:
+    """A run whose program names the parts of its layers, one inside the other."""
+    run = gpt2_run(2)
+    names = {"attn": "block/attention", "mlp": "block"}
+    parts = [names.get((op.module or "").split(".")[-2] if "." in (op.module or "") else "") for op in run.ops]
+    return replace(run, ops=tuple(replace(op, region=part) for op, part in zip(run.ops, parts, strict=True)))
+
+
 def metered_only() -> Run:
     skipped = (
         Pass("traced", "skipped", 0.0, "torch is not imported"),
@@ -125,7 +134,7 @@ def captured_only() -> Run:
     return made.build(passes=passes, kernels=(), waits=(), traced_s=None)
 
 
-REPORTS = {f.__name__: f for f in (complete, replayed, compiled, on_cpu, metered_only, captured_only)}
+REPORTS = {f.__name__: f for f in (complete, replayed, compiled, on_cpu, metered_only, captured_only, in_regions)}
 
 
 def render(run: Run, columns: int = 120, *, colour: bool = False, **options: Any) -> str:

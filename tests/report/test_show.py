@@ -19,16 +19,18 @@ from energy_builders import cpu_run, gpu_run, odd_runs, replay, with_replays
 from golden_files import check_golden
 from joulediff.archive.writer import save
 from joulediff.cli import main
+from joulediff.energy.ledger import Books, open_books
 from joulediff.model.errors import JoulediffError
 from joulediff.model.measurement import Condition
 from joulediff.model.run import Kernel, Pass, Run
 from joulediff.report.json.run import run_to_json
 from joulediff.report.terminal.table import fit_texts
+from joulediff.report.views.run.rows import group_rows
 from joulediff.report.views.short_texts import format_places, pick_unit, round_to_sum
 from run_builders import PASSES, RunBuilder, domain_energy, energy, gpt2_run, measurement
-from show_builders import REPORTS, captured_only, compiled, complete, metered_only, on_cpu, render, replayed
+from show_builders import REPORTS, captured_only, compiled, complete, in_regions, metered_only, on_cpu, render, replayed
 
-BYS = ("op", "module", "line", "kernel")
+BYS = ("op", "module", "line", "kernel", "region")
 
 
 @pytest.mark.parametrize("columns", [80, 120])
@@ -51,6 +53,25 @@ def test_every_line_fits(name: str, by: Any, columns: int) -> None:
     lines = render(REPORTS[name](), columns, by=by).splitlines()
     assert max(map(len, lines)) <= columns
     assert not any(line != line.rstrip() for line in lines)
+
+
+def test_regions_and_the_rest_sum_to_the_metered_energy() -> None:
+    run = in_regions()
+    text = render(run, 120)
+    assert "energy of one step by region" in text
+    assert "by region" not in render(complete(), 120)
+    rows = group_rows(run, "region", open_books(run))
+    assert [row.name for row in rows] == ["block", "(outside of regions)", "block/attention"]
+    assert sum(row.calls for row in rows) == len(run.ops)
+    assert sorted(i for row in rows for i in row.kernels) == list(range(len(run.kernels)))
+
+
+def test_kernels_of_no_operator_are_outside_of_regions() -> None:
+    made = RunBuilder()
+    made.kernel("k", 1e-3, op=made.op("aten::mm", region="loss"))
+    made.kernel("nobody", 2e-3)
+    rows = group_rows(made.build(), "region", Books())
+    assert {row.name: len(row.kernels) for row in rows} == {"(outside of regions)": 1, "loss": 1}
 
 
 @pytest.mark.parametrize("name", list(REPORTS))
@@ -89,7 +110,7 @@ def table_of(text: str, head: str) -> tuple[list[str], list[list[str]]]:
     return [found.group() for found in heads[: len(ends)]], rows
 
 
-_WORDS = ("source", "operator", "module", "line", "kernel")
+_WORDS = ("source", "operator", "module", "line", "kernel", "region")
 BY_ENERGY, BY_TIME = r" *[mµn]?J +share", r" *[mµn]?s +share"
 
 
