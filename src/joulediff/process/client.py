@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from joulediff.archive.codec import to_plain
+from joulediff.archive.codec import from_plain, to_plain
 from joulediff.archive.snapshot import Snapshot, to_wire
 from joulediff.frameworks.jobs import LiveProgram
-from joulediff.model.errors import JoulediffError
+from joulediff.model.energy import Energy
+from joulediff.model.errors import JoulediffError, MeterFailed
 from joulediff.model.measurement import Measurement, Quiet
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run
@@ -19,7 +20,7 @@ from joulediff.process.interpreter import Interpreter
 from joulediff.process.process import ChildProcess, ReceivedRecording
 from joulediff.process.protocol import Answer, Done, InvalidMessage, Message, to_command
 from joulediff.process.request import Request
-from joulediff.process.verbs import AGAIN, BUILD, END, GO_ON, START, Payload, asks_for_every_verb
+from joulediff.process.verbs import AGAIN, APART, BUILD, END, GO_ON, START, Payload, asks_for_every_verb
 
 
 @asks_for_every_verb
@@ -103,6 +104,14 @@ class RemoteProgram(LiveProgram):
     def meter_again(self, seconds: float) -> None:
         """Measure the step once more, before it is profiled."""
         self._command({"do": AGAIN, "seconds": seconds})
+
+    def measure_apart(self) -> Energy:
+        """Return the energy of a step in a short turn, which is no part of the recording, before it is profiled."""
+        answer = self._command({"do": APART}).content
+        if "energy" not in answer:
+            raise MeterFailed(str(answer.get("error", "the program ended before it was measured"))[:2000])
+        found: Energy = from_plain(Energy, answer["energy"], "energy")
+        return found
 
     def record(self, idle_pids: Sequence[int] = (), *, known: Run | None = None) -> Run:
         """Return the record of the program, which is measured first if it was not.

@@ -6,18 +6,21 @@ the loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from joulediff.archive.codec import from_plain
+from joulediff.archive.codec import from_plain, to_plain
 from joulediff.archive.snapshot import from_wire
 from joulediff.frameworks.jobs import LiveProgram
 from joulediff.measuring.conditions import ignore_process
-from joulediff.model.errors import JoulediffError
+from joulediff.model.errors import JoulediffError, MeterFailed
 from joulediff.model.measurement import Quiet
 from joulediff.model.run import Run
 from joulediff.process.protocol import Commands, Disconnected, Sender
-from joulediff.process.verbs import AGAIN, BUILD, END, GO_ON, VERBS, Payload
+from joulediff.process.verbs import AGAIN, APART, BUILD, END, GO_ON, VERBS, Payload
 from joulediff.pysource.programs import describe
+
+if TYPE_CHECKING:
+    from joulediff.session.record import MeasureTurn
 
 
 def wait_to_build(sender: Sender, commands: Commands) -> None:
@@ -45,20 +48,33 @@ def wait_to_start(sender: Sender, commands: Commands) -> Quiet | None:
     return found
 
 
-def measure_in_turns(measure_for: Callable[[float], None], sender: Sender, commands: Commands) -> Run | None:
+def measure_in_turns(measure_turn: MeasureTurn, sender: Sender, commands: Commands) -> Run | None:
     """Report that the step is measured, and measure it again on each command, until the command to record the rest.
 
     Return the recording of the other program, if that command brings one.
     A GPU profiler can leave a program slower after it is detached, so all turns come before the first profiled pass.
     """
+    answer: dict[str, object] = {"metered": True}
     while True:
-        sender.answer({"metered": True})
+        sender.answer(answer)
         command, attached = commands.next()
         if command.get("do") == GO_ON:
             return from_wire(attached[0]) if attached else None
-        if command.get("do") != AGAIN:
+        if command.get("do") == APART:
+            answer = _measure_apart(measure_turn)
+        elif command.get("do") == AGAIN:
+            measure_turn(float(command["seconds"]))  # type: ignore[arg-type]
+            answer = {"metered": True}
+        else:
             raise Disconnected
-        measure_for(float(command["seconds"]))  # type: ignore[arg-type]
+
+
+def _measure_apart(measure_turn: MeasureTurn) -> dict[str, object]:
+    """Return the answer with the energy of a turn; a meter that fails must not end the recording."""
+    try:
+        return {"metered": True, "energy": to_plain(measure_turn().energy)}
+    except MeterFailed as error:
+        return {"metered": True, "error": error.what}
 
 
 def answer_commands(program: LiveProgram, sender: Sender, commands: Commands) -> None:

@@ -19,8 +19,9 @@ from joulediff.frameworks.jobs import LiveProgram
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Run
 
-# Commands of a recording under way, in this order: build the step, measure it, measure it again, record the rest.
-BUILD, START, AGAIN, GO_ON = "build", "start", "again", "go on"
+# Commands of a recording under way, in this order: build the step, measure it, measure it again, measure it apart from
+# the recording, record the rest.
+BUILD, START, AGAIN, APART, GO_ON = "build", "start", "again", "apart", "go on"
 END = "end"
 
 _PIPE = Document(within="")

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from joulediff.archive.snapshot import Snapshot
 from joulediff.archive.writer import save, why_unwritable
@@ -43,23 +43,40 @@ if TYPE_CHECKING:
     from joulediff.session.live_program import LocalProgram
 
 Checkpoint = Callable[[Run], None]
+# A turn apart from the recording begins with this many windows of the slowest meter, and is as short as the meters
+# allow: the speed of a virtual machine drifts by 5 % within seconds. In 12 s, turns of 0.25 s in the order A, B, B, A
+# give a ratio to 0.4 %, turns of 2 s to 4 % (`benchmarks/drift.py`, Python on a 2-core virtual machine).
+APART_WINDOWS = 3.05
+# A turn that was too short for its meter is measured again in twice the time, up to so often.
+APART_TRIES = 6
+
+
+class MeasureTurn(Protocol):
+    """Measures the step once more."""
+
+    def __call__(self, seconds: float | None = None) -> Measurement:
+        """Return the energy of the step, measured for `seconds` and combined with the recording's.
+
+        Without `seconds` it is measured apart from the recording, in a turn as short as the meters allow.
+        """
+
 
 
 @dataclass(frozen=True, slots=True)
 class Again:
     """What another program's turn may ask of a recording whose step was measured and not yet watched.
 
-    Calling it measures the step again for a number of seconds.
+    Calling it measures the step once more.
     """
 
-    measure_for: Callable[[float], None]
+    measure: MeasureTurn
     sample: Callable[[], None]
     """Runs the sampled pass now. A profiler of the other program would slow it down later."""
     begin: Callable[[], None]
     """Restores the state that the step first started from."""
 
-    def __call__(self, seconds: float) -> None:
-        self.measure_for(seconds)
+    def __call__(self, seconds: float | None = None) -> Measurement:
+        return self.measure(seconds)
 
 
 Between = Callable[[Again], Run | None]
@@ -176,15 +193,17 @@ def record_step(
         meters = meters or stack.enter_context(open_meters_for(options, clock))
         recorder = open_step_recorder()
         begin = session.seed(recorder, stack) if recorder else _do_nothing
+        session.apart_s = _shortest_turn_s(meters)
 
-        def measure_for(limit_s: float) -> None:
+        def measure_turn(seconds: float | None = None) -> Measurement:
             # The idle power is known from the first turn. The heat that the other program left is meant to count.
             measured = session.run.measurement
-            session.meter(
-                lambda keeper: measure(
+
+            def measure_step(keeper: ProgressListener, seconds: float) -> Measurement:
+                return measure(
                     step,
                     label=options.label,
-                    seconds=limit_s,
+                    seconds=seconds,
                     meter=meters,
                     wait_s=options.wait_s,
                     idle=idle if measured is None else resting(measured),
@@ -193,15 +212,18 @@ def record_step(
                     clock=clock,
                     listener=keeper,
                 )
-            )
+
+            if seconds is None:
+                return session.meter_apart(measure_step)
+            return session.meter(lambda keeper: measure_step(keeper, seconds))
 
         leaves = read_leaves(step)
-        measure_for(options.seconds if between is None else TURN_SHARE * options.seconds)
+        measure_turn(options.seconds if between is None else TURN_SHARE * options.seconds)
 
         def sample() -> None:
             session.sample(begin, root=folder, seconds=SHARE_OF_METERED * options.seconds, source=options.source)
 
-        known = between(Again(measure_for, sample, lambda: begin())) if between is not None else None
+        known = between(Again(measure_turn, sample, lambda: begin())) if between is not None else None
         if recorder is None and (recorder := open_step_recorder()) is not None:  # a step may load its framework itself
             begin = stack.enter_context(recorder.seeded(ran=True))
         if not session.is_sampled:
@@ -219,6 +241,10 @@ def record_step(
             if then is not None:
                 then(_open_program(session, step, options, recorder, begin, meters, clock, folder))
     return session.run
+
+
+def _shortest_turn_s(meters: MeterSet) -> float:
+    return max(d.settle_s + APART_WINDOWS * d.window_s for meter in meters.meters for d in meter.domains)
 
 
 def open_meters_for(options: RecordOptions, clock: Clock) -> MeterSet:
@@ -310,6 +336,16 @@ class _PassListener(ProgressListener):
         self.measurement = measurement
 
 
+class _SilentListener(ProgressListener):
+    """Passes on failures of the step alone: there are several short turns in a second."""
+
+    def __init__(self, listener: ProgressListener) -> None:
+        self._listener = listener
+
+    def failed(self, error: BaseException, call: int) -> None:
+        self._listener.failed(error, call)
+
+
 @dataclass(slots=True)
 class _Session:
     """A recording in progress: the run so far, which each pass extends."""
@@ -319,6 +355,8 @@ class _Session:
     listener: ProgressListener
     checkpoint: Checkpoint
     host_times: HostTimes | None = None
+    apart_s: float = 0.0
+    """The length of a turn apart from the recording."""
 
     def seed(self, recorder: Recorder, stack: ExitStack) -> Callable[[], None]:
         """Return a function that restores seeds and state before a pass. The step may have to run once for it."""
@@ -330,8 +368,8 @@ class _Session:
                 self.listener.failed(error, self.step.calls)
             raise
 
-    def meter(self, measure_step: Callable[[ProgressListener], Measurement]) -> None:
-        """Measure the step; a second measurement is combined with the first."""
+    def meter(self, measure_step: Callable[[ProgressListener], Measurement]) -> Measurement:
+        """Measure the step and return what was found; the run has its mean with what was measured before."""
         keeper, begin_s = _PassListener(self.listener, "metered"), time.perf_counter()
         before, done = self.run.measurement, [each for each in self.run.passes if each.name == "metered"]
         try:
@@ -349,6 +387,18 @@ class _Session:
             raise
         self.run = replace(self.run, measurement=found if before is None else combine(before, found), passes=())
         self._end(Pass("metered", "done", time.perf_counter() - begin_s + sum(each.seconds for each in done)))
+        return found
+
+    def meter_apart(self, measure_step: Callable[[ProgressListener, float], Measurement]) -> Measurement:
+        """Measure the step in a short turn, which is no part of the run."""
+        for tries in range(APART_TRIES):
+            try:
+                return measure_step(_SilentListener(self.listener), self.apart_s)
+            except MeterFailed:
+                if tries == APART_TRIES - 1:
+                    raise
+                self.apart_s *= 2
+        raise AssertionError("a turn is tried at least once")
 
     @property
     def is_sampled(self) -> bool:
