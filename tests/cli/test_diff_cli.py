@@ -19,6 +19,7 @@ from joulediff.archive.reader import load
 from joulediff.archive.writer import save
 from joulediff.cli import main
 from joulediff.diagnosis.interleaved_recording import Program, record_fixed
+from joulediff.model.energy import Energy
 from joulediff.model.errors import JoulediffError
 from joulediff.model.options import RecordOptions
 from joulediff.model.progress import ProgressListener
@@ -86,10 +87,11 @@ def test_two_recordings_in_every_form(diff: Callable[..., Any], tmp_path: Path) 
 
 
 def test_a_recording_against_itself_and_its_like(diff: Callable[..., Any]) -> None:
-    for pair in ((EAGER, EAGER), (BERT, AGAIN)):
-        code, out, _ = diff(*pair, "--json", "-", "--fail-above", "5%")
-        assert code == 0
-        assert json.loads(out)["findings"] == []
+    for pair, verdict in (((EAGER, EAGER), "cannot tell"), ((BERT, AGAIN), "passed")):
+        code, out, _ = diff(*pair, "--json", "-", "--fail-above", "25%")
+        found = json.loads(out)
+        assert (code, found["gate"]["verdict"]) == (0 if verdict == "passed" else 2, verdict)
+        assert found["findings"] == []
 
 
 def test_runs_that_were_not_measured_alike(diff: Callable[..., Any]) -> None:
@@ -99,24 +101,41 @@ def test_runs_that_were_not_measured_alike(diff: Callable[..., Any]) -> None:
     code, out, _ = diff(EAGER, BERT, "--fail-above", "5%", "--json", "-")
     found = json.loads(out)
     assert (code, found["comparable"], found["findings"], found["ratio"]) == (2, False, [], None)
+    assert (found["gate"]["verdict"], found["gate"]["reason"]) == ("cannot tell", "conditions")
 
 
 def with_energy(file: str, joules: float) -> Run:
     """A recording with other joules in all, as sure as a good meter is."""
     run = load(file)
     assert run.measurement is not None
-    energy = replace(run.measurement.energy, joules=joules, low=joules * 0.99, high=joules * 1.01)
+    energy = Energy(joules, joules * 0.99, joules * 1.01, "metered")
     domains = {name: replace(each, energy=energy) for name, each in run.measurement.domains.items()}
     return replace(run, measurement=replace(run.measurement, energy=energy, domains=domains))
 
 
 @pytest.mark.parametrize(
-    ("joules", "limit", "code"), [(2.4, "5%", 3), (2.4, "30%", 0), (1.6, "5%", 0), (2.01, "0.1%", 0), (2.4, None, 0)]
+    ("joules", "limit", "code", "verdict"),
+    [
+        (2.4, "5%", 3, "failed"),
+        (2.4, "30%", 0, "passed"),
+        (1.6, "5%", 0, "passed"),
+        (2.01, "5%", 2, "cannot tell"),
+        (2.4, None, 0, None),
+    ],
 )
-def test_a_limit_for_ci(diff: Callable[..., Any], joules: float, limit: str | None, code: int) -> None:
+def test_a_limit_for_ci(
+    diff: Callable[..., Any], tmp_path: Path, joules: float, limit: str | None, code: int, verdict: str | None
+) -> None:
     save(with_energy(EAGER, 2.0), "base.jd")
     save(with_energy(FUSED, joules), "new.jd")
-    assert diff("base.jd", "new.jd", *(("--fail-above", limit) if limit else ()))[0] == code
+    files = ("--json", "diff.json", "--markdown", "diff.md")
+    found, out, _ = diff("base.jd", "new.jd", *files, *(("--fail-above", limit) if limit else ()))
+    assert found == code
+    gate = json.loads((tmp_path / "diff.json").read_text())["gate"]
+    assert (None if gate is None else gate["verdict"]) == verdict
+    for text in (out, (tmp_path / "diff.md").read_text()):
+        assert (f"gate {verdict}: B uses {joules / 2:.3f}x the energy of A (95% CI" in text) == (verdict is not None)
+        assert ("compare the two programs themselves" in " ".join(text.split())) == (verdict == "cannot tell")
 
 
 def test_a_limit_holds_also_where_both_programs_ran_the_same_kernels(diff: Callable[..., Any]) -> None:
@@ -127,7 +146,7 @@ def test_a_limit_holds_also_where_both_programs_ran_the_same_kernels(diff: Calla
     assert "not explained: B uses 400.0 mJ more" in out and "No finding" not in out
     assert diff("new.jd", "base.jd", "--fail-above", "5%")[0] == 0, "A may use more"
     save(with_energy(EAGER, 2.01), "near.jd")
-    assert diff("base.jd", "near.jd", "--fail-above", "0.1%")[0] == 0, "within noise"
+    assert diff("base.jd", "near.jd", "--fail-above", "0.1%")[0] == 2, "within noise"
 
 
 def test_two_programs_with_nothing_in_common(diff: Callable[..., Any]) -> None:

@@ -29,7 +29,7 @@ Options = MeasureOptions | DiffOptions
     [
         (joulediff.measure, MeasureOptions(), set()),
         (joulediff.record, RECORD, {"precision", "is_step"}),
-        (joulediff.diff, DIFF, {"confirm"}),
+        (joulediff.diff, DIFF, {"confirm", "gate_s"}),
         (joulediff.check_machine, DOCTOR_OPTIONS, {"label", "seconds", "precision"}),
     ],
 )

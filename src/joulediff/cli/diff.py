@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from joulediff.cli.options import (
     quiet_option,
     recording_options,
     scale_options,
+    seconds_option,
     share_option,
     tolerance_option,
     top_option,
@@ -35,12 +37,12 @@ if TYPE_CHECKING:
     from joulediff.archive.snapshot import Snapshot
     from joulediff.cli.output import ReportFiles
     from joulediff.diagnosis.interleaved_recording import Program
-    from joulediff.model.diff import Diff
+    from joulediff.model.diff import Diff, GateVerdict
     from joulediff.model.pair import SideName
     from joulediff.model.progress import ProgressListener
     from joulediff.model.run import Run
 
-TOO_MUCH = 3
+GATE_CODES: Mapping[GateVerdict, int] = {"passed": 0, "failed": 3, "cannot tell": 2}
 
 
 @click.command(
@@ -72,8 +74,15 @@ TOO_MUCH = 3
         help="Run the whole program again with each fix that can be applied.",
     ),
     tolerance=tolerance_option("Largest relative difference of equal tensors."),
+    fail_above=share_option(
+        "--fail-above",
+        DiffOptions.fail_above,
+        "Gate: exit with 3 if B uses more energy than A by more than this, with 2 if that cannot be told.",
+    ),
+    gate_s=seconds_option(
+        DiffOptions.gate_s, "Longest time to measure both again until the gate can tell.", "--settle", "gate_s"
+    ),
 )
-@share_option("--fail-above", None, "Exit with 3 if B uses more energy than A by more than this.")
 @click.option("--timings", is_flag=True, help="Print the seconds of each stage on standard error.")
 @quiet_option
 @click.option("--keep", metavar="FOLDER", help="Keep the recordings of both programs there.")
@@ -103,7 +112,6 @@ def command(
     how: DiffOptions,
     options: RecordOptions,
     scale: Scale | None,
-    fail_above: float | None,
     timings: bool,  # noqa: FBT001
     quiet: bool,  # noqa: FBT001
     keep: str | None,
@@ -145,7 +153,7 @@ def command(
     if not files.takes_stdout:
         print_diff(diff, open_console(), top=top, every=every)
     _write(files, diff, top=top, every=every)
-    return _exit_code(diff, fail_above)
+    return _exit_code(diff)
 
 
 @dataclass(slots=True)
@@ -222,10 +230,12 @@ def _compare(
 
     if all(side.is_archive for side in sides.values()):
         from joulediff.diagnosis.compare import diagnose
+        from joulediff.diagnosis.gate.judge import judge
 
         a, b = sides["a"].load(), sides["b"].load()
         with show_matching(a, b) as shown:
-            return diagnose(a, b, thresholds=Thresholds.of(how), tolerance=how.tolerance, listener=shown)
+            found = diagnose(a, b, thresholds=Thresholds.of(how), tolerance=how.tolerance, listener=shown)
+        return found if how.fail_above is None else replace(found, gate=judge(found, how.fail_above))
     from joulediff.diagnosis.interleaved_recording import started
 
     with nullcontext() if keep is None else open_folder(keep, "recordings") as folder:
@@ -308,14 +318,8 @@ def _is_same_file(target: str, place: str) -> bool:
     return path.exists() and Path(place).exists() and path.samefile(place)
 
 
-def _exit_code(diff: Diff, fail_above: float | None) -> int:
-    """Return 3 if B uses more than the user allows, 2 if the energies cannot be compared, else 0.
-
-    The measured energies of the steps decide, whatever the findings are.
-    """
-    if fail_above is not None:
-        if diff.ratio is None:
-            return 2
-        if 1 / diff.ratio.value > 1 + fail_above and not diff.ratio.may_be_one:
-            return TOO_MUCH
+def _exit_code(diff: Diff) -> int:
+    """Return 3 if the gate failed, 2 if it cannot tell or the energies cannot be compared, else 0."""
+    if diff.gate is not None:
+        return GATE_CODES[diff.gate.verdict]
     return 0 if diff.comparable else 2

@@ -37,7 +37,7 @@ def read_share(text: str) -> float:
 def share_option(flag: str, default: float | None, text: str) -> _Option:
     """Return an option for a share, whose help ends with its default."""
     if default is None:
-        return click.option(flag, type=read_share, metavar="SHARE", help=text)
+        return click.option(flag, type=read_share, default=None, metavar="SHARE", help=text)
     shown = format_share(default)
     return click.option(flag, type=read_share, default=shown, metavar="SHARE", help=f"{text}  [{shown}]")
 

@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from joulediff.diagnosis.compare import diagnose
+from joulediff.diagnosis.gate.settle import Rounds
 from joulediff.diagnosis.interleaved_recording import Program, record_fixed, recorded
 from joulediff.diagnosis.suggest import find_fix
+from joulediff.measuring.step import resting
 from joulediff.model.diff import Diff, Thresholds
 from joulediff.model.energy import overlap, saved_share
 from joulediff.model.errors import JoulediffError
 from joulediff.model.finding import Confirmation, Finding, WholeRun
+from joulediff.model.measurement import Quiet
 from joulediff.model.options import DiffOptions
 from joulediff.model.outputs import returned_distance
 from joulediff.model.pair import SideName
@@ -32,9 +35,12 @@ def compare_programs(
     """Return the diff of two sides: those of `programs` are recorded now, those of `runs` are taken as they are.
 
     `ahead` are their processes, if they were started before. With `options.confirm`, each whole program is measured
-    again with every fix that can be applied from outside.
+    again with every fix that can be applied from outside. With `options.fail_above`, both programs are measured in
+    alternation for the gate: before they are profiled, and then in new processes.
     """
-    with recorded(programs, runs, listener=listener, ahead=ahead) as found:
+    rounds = None if options.fail_above is None else Rounds(options.fail_above, options.gate_s, listener)
+    also_measure = None if rounds is None else rounds.measure
+    with recorded(programs, runs, listener=listener, ahead=ahead, also_measure=also_measure) as found:
         diff = diagnose(
             found.runs["a"],
             found.runs["b"],
@@ -48,7 +54,11 @@ def compare_programs(
         if options.confirm:
             diff = confirm_findings(diff, programs, listener=listener)
         listener.stage("ending the programs", None)
-        return diff
+    return diff if rounds is None else replace(diff, gate=rounds.settle(diff, programs, _idle(found.runs)))
+
+
+def _idle(runs: Mapping[SideName, Run]) -> dict[SideName, Quiet]:
+    return {side: resting(run.measurement) for side, run in runs.items() if run.measurement is not None}
 
 
 def confirm_findings(diff: Diff, programs: Mapping[SideName, Program], *, listener: ProgressListener) -> Diff:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from joulediff.archive.container import is_recording
 from joulediff.archive.reader import load
 from joulediff.diagnosis.compare import diagnose
+from joulediff.diagnosis.gate.judge import judge
 from joulediff.model.diff import Diff, Thresholds
 from joulediff.model.errors import WrongType
 from joulediff.model.options import DiffOptions, RecordOptions
@@ -48,6 +49,7 @@ def diff(
     slower: float = DiffOptions.slower,
     difference: float = DiffOptions.difference,
     tolerance: float = DiffOptions.tolerance,
+    fail_above: float | None = DiffOptions.fail_above,
     seconds: float = RecordOptions.seconds,
     meter: str = RecordOptions.meter,
     wait_s: float = RecordOptions.wait_s,
@@ -64,10 +66,13 @@ def diff(
     Each side is a run, the path of a .jd file, a function without arguments, or a program as `joulediff diff` takes it:
     `FILE.py[:name]` or `module:name`. Functions are recorded in this process, and fixes are tried on them; their
     results, exceptions and random numbers stay as they are. `threshold` is the smallest difference to report. A waste
-    can be removed with at most `slower` more time and `difference` in the outputs; else the finding is a trade-off.
+    can be removed with at most `slower` more time and `difference` in the outputs; else the finding is a trade-off. With
+    `fail_above`, `gate` says whether B uses more energy than A by more than this share.
     The other options are those of `record`, for the sides that are recorded.
     """
-    options = DiffOptions(threshold=threshold, slower=slower, difference=difference, tolerance=tolerance)
+    options = DiffOptions(
+        threshold=threshold, slower=slower, difference=difference, tolerance=tolerance, fail_above=fail_above
+    )
     recording = RecordOptions(
         seconds=seconds,
         meter=meter,
@@ -137,7 +142,12 @@ def _relabelled(run: Run, label: str | None) -> Run:
 
 def _diagnose(runs: Mapping[SideName, Run], options: DiffOptions, listener: ProgressListener | None) -> Diff:
     limits = Thresholds.of(options)
-    return diagnose(runs["a"], runs["b"], thresholds=limits, tolerance=options.tolerance, listener=listener)
+    found = diagnose(runs["a"], runs["b"], thresholds=limits, tolerance=options.tolerance, listener=listener)
+    return _gated(found, options)
+
+
+def _gated(diff: Diff, options: DiffOptions) -> Diff:
+    return diff if options.fail_above is None else replace(diff, gate=judge(diff, options.fail_above))
 
 
 def _diff_steps(
@@ -153,7 +163,7 @@ def _diff_steps(
         every = {**runs, **found.runs}
         for side, program in found.live.items():
             program.take_other(every[other_side(side)])
-        return diagnose(
+        compared = diagnose(
             every["a"],
             every["b"],
             thresholds=Thresholds.of(options),
@@ -162,6 +172,7 @@ def _diff_steps(
             listener=listener,
             interleaved=len(steps) == len(SIDES),
         )
+        return _gated(compared, options)
 
 
 def _record_alone(

@@ -67,10 +67,12 @@ def recorded(
     *,
     listener: ProgressListener,
     ahead: Mapping[SideName, RemoteProgram] | None = None,
+    also_measure: Callable[[Mapping[SideName, RemoteProgram]], None] | None = None,
 ) -> Iterator[Recorded]:
     """Record `programs` and give both runs; those of `runs` are given as they are.
 
-    `ahead` are processes of these programs that were started before.
+    `ahead` are processes of these programs that were started before. `also_measure` is called with both programs before
+    they are profiled.
     """
     with ExitStack() as stack:
         remote = stack.enter_context(started(programs)) if ahead is None else dict(ahead)
@@ -85,6 +87,8 @@ def recorded(
                 with _named(programs[side]), _freeing_memory(live):
                     each.wait_built()
         interleaved = _take_turns(programs, live)
+        if interleaved and also_measure is not None:
+            also_measure(live)
         if live:  # a program that did not stay is metered once more
             listener.metered()
         for side in remote:

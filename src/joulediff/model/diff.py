@@ -123,6 +123,8 @@ class DiffSide:
     unmatched: int
     unmatched_names: tuple[str, ...]
     matched_share: float
+    unmet: tuple[str, ...] = ()
+    """The names of conditions that did not hold while it was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,32 @@ class Thresholds:
         return cls(options.threshold, options.slower, options.difference)
 
 
+GateVerdict = Literal["passed", "failed", "cannot tell"]
+# Why a gate cannot tell: the interval holds the limit and more time makes it narrower; it holds the limit, and an hour
+# would not settle it; recordings of one program differ too much; conditions differ; a recording was disturbed; an
+# energy is unknown.
+GateReason = Literal["too noisy", "too close", "recordings", "conditions", "disturbed", "not measured"]
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Whether B uses more energy than A by more than a limit."""
+
+    verdict: GateVerdict
+    limit: float
+    """B may use 1 + `limit` times the energy of A."""
+    ratio: Ratio | None
+    """Energy of B over that of A; its interval includes the spread between processes."""
+    reason: GateReason | None = None
+    """Why the verdict is `cannot tell`."""
+    rounds: int = 0
+    """How many pairs of processes were measured in alternation; 0 if a side is a recording."""
+    spent_s: float = 0.0
+    """How long these took."""
+    settles_s: float | None = None
+    """Seconds that would settle it, of `--settle`, or of `--seconds` for recordings; None if time does not help."""
+
+
 @dataclass(frozen=True, slots=True)
 class Diff(Displayed):
     """The comparison of two runs. `a`, `b` are the runs as given."""
@@ -232,6 +260,8 @@ class Diff(Displayed):
     """What many steps of A take more than those of B, if it was asked for."""
     named_regions: tuple[NamedRegion, ...] = ()
     """What each region of the programs costs, the largest first, and the rest of the step; empty without regions."""
+    gate: Gate | None = None
+    """Set if the user gave a limit."""
     next: str | None = None
     """The command to run next."""
 

@@ -78,3 +78,7 @@ class DiffOptions:
     """Largest relative difference of tensors that are matched as equal, beside rounding."""
     confirm: bool = False
     """Measure the whole program again with each fix that can be applied from outside."""
+    fail_above: float | None = None
+    """How much more energy than A B may use, as a share; None for no gate."""
+    gate_s: float = 60.0
+    """Longest time to measure both programs again, in new processes, until the gate can tell."""

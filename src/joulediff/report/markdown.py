@@ -27,6 +27,7 @@ from joulediff.report.views.diff_sentences import (
 )
 from joulediff.report.views.diff_table import DiffLine, DiffTable, diff_table
 from joulediff.report.views.finding_sentences import Fact, file_names, finding_facts, mark_text, region_text
+from joulediff.report.views.gate import gate_advice, gate_text
 from joulediff.report.views.many_steps import many_steps_difference
 from joulediff.report.views.named_regions import TITLE, named_region_table
 from joulediff.report.views.other_differences import (
@@ -57,6 +58,7 @@ def diff_to_markdown(diff: Diff, *, top: int = TOP_FINDINGS, every: bool = False
     parts = [
         [f"### {escape(headline(plain))}"],
         _conditions(plain),
+        _gate(plain),
         [escape(findings_text(plain))],
         [] if plain.many_steps is None else _list(many_steps_difference(plain.many_steps)),
         _sides(plain),
@@ -90,6 +92,12 @@ def code(text: str) -> str:
 def _entities(text: str) -> str:
     shown = _SPECIAL.sub(lambda found: f"&#{ord(found.group())};", text)
     return _LINK.sub(lambda found: f"{found[1]}&#46;" if found[1] else f"&#58;{found[2]}", shown)
+
+
+def _gate(diff: Diff) -> Iterator[str]:
+    if diff.gate is not None:
+        advice = gate_advice(diff, diff.gate)
+        yield f"**{escape(gate_text(diff.gate))}**{f' {escape(advice)}' if advice is not None else ''}"
 
 
 def _conditions(diff: Diff) -> Iterator[str]:

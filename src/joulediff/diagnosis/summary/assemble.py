@@ -28,6 +28,7 @@ from joulediff.model.diff import (
 )
 from joulediff.model.energy import Ratio, add_known, ratio, remainder, subtract
 from joulediff.model.finding import BASES, Finding
+from joulediff.model.measurement import Measurement
 from joulediff.model.pair import SIDES, SideName
 from joulediff.model.stats import CONFIDENCE_SIGMAS
 from joulediff.version import __version__
@@ -152,7 +153,14 @@ def _side(comparison: Comparison, side: SideName) -> DiffSide:
         unmatched=sum(names.values()),
         unmatched_names=tuple(f"{name} ×{count}" for name, count in names.most_common(_NAMES)),
         matched_share=len(matched) / len(run.ops) if run.ops else 1.0,
+        unmet=() if found is None else _unmet(found),
     )
+
+
+def _unmet(measured: Measurement) -> tuple[str, ...]:
+    """Return the names of conditions that did not hold, but for those of a GPU that rested."""
+    resting = {name for name, domain in measured.domains.items() if domain.rested}
+    return tuple(dict.fromkeys(c.name for c in measured.conditions if not c.ok and c.domain not in resting))
 
 
 def _ledger(comparison: Comparison, side: SideName) -> Ledger:

@@ -13,7 +13,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from joulediff.model.diff import Diff
+from joulediff.model.diff import Diff, GateVerdict
 from joulediff.model.finding import Finding
 from joulediff.report.limits import TOP_FINDINGS
 from joulediff.report.sanitize import plain_record
@@ -44,6 +44,7 @@ from joulediff.report.views.diff_sentences import (
 )
 from joulediff.report.views.diff_table import DiffLine, DiffTable, Part, diff_table
 from joulediff.report.views.finding_sentences import Fact, file_names, finding_facts, mark_text, region_text, short_mark
+from joulediff.report.views.gate import gate_advice, gate_text
 from joulediff.report.views.many_steps import many_steps_difference
 from joulediff.report.views.named_regions import TITLE as NAMED_REGIONS
 from joulediff.report.views.named_regions import named_region_table
@@ -64,6 +65,7 @@ _REST = "--all shows them"
 _LEAST_TEXT = 56
 _LEAST_REGION = 20
 _INDENT = 2
+_GATE_STYLES: Mapping[GateVerdict, str] = {"passed": "bold green", "failed": "bold red", "cannot tell": "bold yellow"}
 _STYLES: Mapping[Part, str] = {"noise": "dim", "total": "bold"}
 
 
@@ -119,6 +121,16 @@ def _sentences(diff: Diff, width: int) -> Iterator[Text]:
     if diff.findings and cell_len(f"{said} {found}") <= width:
         said, found = f"{said} {found}".strip(), ""
     yield from (Text(text, style="bold") for text in (said, found) if text)
+    yield from _gate(diff)
+
+
+def _gate(diff: Diff) -> Iterator[Text]:
+    if diff.gate is None:
+        return
+    advice = gate_advice(diff, diff.gate)
+    yield Text(gate_text(diff.gate), style=_GATE_STYLES[diff.gate.verdict])
+    if advice is not None:
+        yield Text(advice, style="yellow")
 
 
 def _tables(table: DiffTable, width: int) -> Iterator[RenderableType]:
