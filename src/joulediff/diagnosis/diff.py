@@ -66,9 +66,9 @@ def diff(
     Each side is a run, the path of a .jd file, a function without arguments, or a program as `joulediff diff` takes it:
     `FILE.py[:name]` or `module:name`. Functions are recorded in this process, and fixes are tried on them; their
     results, exceptions and random numbers stay as they are. `threshold` is the smallest difference to report. A waste
-    can be removed with at most `slower` more time and `difference` in the outputs; else the finding is a trade-off. With
-    `fail_above`, `gate` says whether B uses more energy than A by more than this share.
-    The other options are those of `record`, for the sides that are recorded.
+    can be removed with at most `slower` more time and `difference` in the outputs; else the finding is a trade-off.
+    With `fail_above`, `gate` says whether B uses more energy than A by more than this share. The other options are
+    those of `record`, for the sides that are recorded.
     """
     options = DiffOptions(
         threshold=threshold, slower=slower, difference=difference, tolerance=tolerance, fail_above=fail_above

@@ -269,6 +269,7 @@ class Checkup(Displayed):
     def __repr__(self) -> str:
         return f"<Checkup: {self.verdict}>"
 
+
 def scale_measurement(found: Measurement, scale: Scale) -> ManySteps:
     """Return what many measured steps take."""
     step = found.energy

@@ -61,7 +61,6 @@ class MeasureTurn(Protocol):
         """
 
 
-
 @dataclass(frozen=True, slots=True)
 class Again:
     """What another program's turn may ask of a recording whose step was measured and not yet watched.
