@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import click
 
 from joulediff.cli.options import examples, is_own_process, is_verbose, verbose_option
-from joulediff.model.errors import JoulediffError
+from joulediff.model.errors import JoulediffError, full_disk
 from joulediff.version import __version__
 
 COMMANDS = {
@@ -97,12 +97,40 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = _report("stopped", 130, verbose=False)
     except BrokenPipeError:
         # The reader of a pipe is gone; without this, Python reports it once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        code = 1
+        code = _drop_output()
     except Exception as error:  # noqa: BLE001 - the top of the command line
-        code = _report(f"a fault in joulediff itself: {type(error).__name__}: {error}", 1, verbose=verbose)
-        click.echo("  please report it with the output of -vv", err=True)
-    sys.exit(code if isinstance(code, int) else 0)
+        code = _report_other(error, verbose=verbose)
+    written = _close_output()
+    sys.exit(code if isinstance(code, int) and code else written)
+
+
+def _report_other(error: Exception, *, verbose: bool) -> int:
+    full = full_disk(error)
+    if full is not None:
+        return _report(str(full), full.exit_code, verbose=verbose)
+    code = _report(f"a fault in joulediff itself: {type(error).__name__}: {error}", 1, verbose=verbose)
+    click.echo("  please report it with the output of -vv", err=True)
+    return code
+
+
+def _close_output() -> int:
+    """Write what is left of the report; return 1 if that fails, which Python would report as its own exit code 120."""
+    try:
+        if sys.stdout is not None:  # a program without a console has none
+            sys.stdout.flush()
+    except BrokenPipeError:
+        return _drop_output()
+    except OSError as error:
+        _drop_output()
+        why = full_disk(error) or JoulediffError(f"cannot write the report: {error.strerror}")
+        return _report(str(why), why.exit_code, verbose=False)
+    return 0
+
+
+def _drop_output() -> int:
+    """Let Python write nothing more at its exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return 1
 
 
 def _report(message: str, code: int, *, verbose: bool) -> int:

@@ -5,6 +5,8 @@ The command line prints `str(error)` and nothing else, so a message must stand a
 
 from __future__ import annotations
 
+import errno
+
 
 class JoulediffError(Exception):
     """Any failure a user can act on. `exit_code` is the exit code of the command line."""
@@ -29,6 +31,17 @@ class JoulediffError(Exception):
 
 class WrongType(JoulediffError, TypeError):
     """A function of joulediff was given a value of a type that it cannot use."""
+
+
+def full_disk(error: BaseException) -> JoulediffError | None:
+    """Return the error for an exception that says that a disk, a quota or the largest size of a file is full."""
+    if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return None
+    place = f" {error.filename}" if error.filename else ""
+    return JoulediffError(
+        f"cannot write{place}: {error.strerror}",
+        fix="free space there, in the folder of temporary files (TMPDIR) and where reports are written",
+    )
 
 
 class MeterUnavailable(JoulediffError):

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from joulediff.measuring.freed_memory import keep_freed_memory
-from joulediff.model.errors import JoulediffError
+from joulediff.model.errors import JoulediffError, full_disk
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import PassName, Run
 from joulediff.process.protocol import LOST_CODE, Commands, Disconnected, Failure, Sender
@@ -152,6 +152,9 @@ def _explain(error: BaseException, progress: ProgressSender) -> Failure:
     if isinstance(error, JoulediffError):
         code = error.exit_code
         return Failure("error", error.what, error.fix, exit_code=code, trace=trace, out_of_memory=no_memory)
+    full = full_disk(error)
+    if full is not None:
+        return Failure("error", full.what, full.fix, trace=trace)
     return Failure("fault", describe(error), trace=trace, out_of_memory=no_memory)
 
 
