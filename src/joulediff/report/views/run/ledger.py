@@ -87,14 +87,21 @@ def ledger_table(accounts: Sequence[Account]) -> TextTable:
     emphasis += ["minor"] * len(others)
     unused = {part for part in _HOST_PARTS if all(row[part] in (_NONE, 0, None) for row in (*rows, *other_rows))}
     domains, *numbers, sources = zip(*lines, strict=True)
+    heads = (_head(accounts), *_NUMBERS[1:])
     columns = [
         Column(head, cells, is_right=True, spare=_SPARE.get(head))
-        for head, cells in zip(_NUMBERS, numbers, strict=True)
+        for head, cells in zip(heads, numbers, strict=True)
         if head not in unused
     ]
     domain = Column(f"{scale.unit} a step", domains, short_head=scale.unit)
     source = Column("source", sources, spare=_SPARE["source"], wraps=True)
     return TextTable((domain, *columns, source), tuple(emphasis))
+
+
+def _head(accounts: Sequence[Account]) -> str:
+    """Return the head of the column of the energy: an estimate is not metered."""
+    sources = {account.metered.source for account in accounts}
+    return sources.pop() if len(sources) == 1 else "energy"
 
 
 def _line(account: Account, row: Mapping[str, _Cell], scale: Scale) -> list[str]:
