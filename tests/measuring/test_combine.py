@@ -45,6 +45,25 @@ def measurement(joules: float, **changes: Any) -> Measurement:
     return replace(found, **{**facts, **changes})
 
 
+def test_the_width_of_both_turns_together_counts() -> None:
+    wide = "the interval is ±6% after 1.0 s, wider than 5%: give it more time"
+    each = replace(
+        measurement(4.0),
+        energy=Energy(4.0, 3.76, 4.24, "metered"),
+        trustworthy=False,
+        warnings=(wide, "hot"),
+        wide=wide,
+    )
+    found = combine(each, each)
+    assert (found.trustworthy, found.warnings, found.wide) == (True, ("hot",), None), "±4.2% together"
+    wider = replace(each, energy=Energy(4.0, 3.0, 5.0, "metered"))
+    found = combine(wider, wider)
+    assert found.wide is not None and "±18%" in found.wide
+    assert (found.trustworthy, found.warnings) == (False, (found.wide, "hot"))
+    failed = replace(each, wide=None)
+    assert combine(failed, each).trustworthy is False, "there was another reason"
+
+
 def test_the_mean_of_two() -> None:
     a = measurement(4.0, step_s=1.0, warnings=("warm", "old"), domains={"gpu0": domain(4.0, 10.0, 2.0)})
     b = measurement(6.0, step_s=3.0, warnings=("old", "new"), domains={"gpu0": domain(6.0, 30.0, 4.0)}, cpu_s=0.4)

@@ -125,11 +125,11 @@ def with_sides(**changes: tuple[object, object]) -> Diff:
     return replace(made, a=a, b=b)
 
 
-def test_warnings_that_differ_only_in_numbers_are_one() -> None:
+def test_a_warning_has_the_numbers_of_the_side_it_speaks_of() -> None:
     made = with_sides(
         warnings=(("±7% after 4.6 s", "hot"), ("±9% after 2.1 s",)), trustworthy=(False, False), notes=((), ())
     )
-    assert warning_texts(made) == ["A and B: ±7% after 4.6 s", "A: hot"]
+    assert warning_texts(made) == ["A: ±7% after 4.6 s", "A: hot", "B: ±9% after 2.1 s"]
 
 
 def test_a_side_that_is_not_trustworthy_without_a_warning_has_a_sentence() -> None:

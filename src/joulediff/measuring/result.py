@@ -57,7 +57,9 @@ def make_measurement(
     problems += _compare_sensors(sampler)
     resting = {name for name, d in domains.items() if d.rested}
     problems += [c.advice or c.value for c in (*quiet.conditions, *conditions) if not c.ok and c.domain not in resting]
-    problems += _too_wide(energy, precision, measured_s, floor_share(sampler, domains))
+    wide = _too_wide(energy, precision, measured_s, floor_share(sampler, domains))
+    is_only_wide = not problems
+    problems += wide
     return Measurement(
         label=label,
         step_s=step_s,
@@ -76,6 +78,7 @@ def make_measurement(
         minor_faults=windows.minor_faults_per_step,
         major_faults=windows.major_faults_per_step,
         profiles=_profiles(sampler, log, stretches, domains, step_s),
+        wide=wide[0] if wide and is_only_wide else None,
     )
 
 
@@ -275,16 +278,24 @@ def _is_covered(curve: Curve, start_s: float, end_s: float) -> bool:
 def combine(first: Measurement, second: Measurement) -> Measurement:
     """Return the mean of two measurements of the same step, taken at different times."""
     names = first.domains.keys() & second.domains.keys()
+    energy = _mean(first.energy, second.energy)
+    # The interval of both turns together counts, not that of each.
+    is_sound = all(each.trustworthy or each.wide is not None for each in (first, second))
+    spent_s = first.steps * first.step_s + second.steps * second.step_s
+    was_wide = first.wide is not None or second.wide is not None
+    wide = _too_wide(energy, None, spent_s, 0.0) if is_sound and was_wide else []
+    warnings = [text for each in (first, second) for text in each.warnings if text != each.wide]
     return replace(
         first,
         step_s=(first.step_s + second.step_s) / 2,
         repeats=first.repeats + second.repeats,
         steps=first.steps + second.steps,
-        energy=_mean(first.energy, second.energy),
+        energy=energy,
         net_energy=_mean_or_none(first.net_energy, second.net_energy),
         domains={name: _domain(first.domains[name], second.domains.get(name)) for name in first.domains},
-        trustworthy=first.trustworthy and second.trustworthy and names == first.domains.keys(),
-        warnings=tuple(dict.fromkeys((*first.warnings, *second.warnings))),
+        trustworthy=is_sound and not wide and names == first.domains.keys(),
+        warnings=tuple(dict.fromkeys((*wide, *warnings))),
+        wide=wide[0] if wide else None,
         sampling_share=(first.sampling_share + second.sampling_share) / 2,
         clocks_mhz={
             name: (clock_mhz + second.clocks_mhz.get(name, clock_mhz)) / 2

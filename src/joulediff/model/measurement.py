@@ -177,6 +177,8 @@ class Measurement(Displayed):
     """Page faults of the program's process in one step that took a page of memory."""
     major_faults: float | None = None
     """Page faults of the program's process in one step that read from a disk."""
+    wide: str | None = None
+    """The warning about a wide interval, if this is the only reason not to trust the measurement."""
 
     def __repr__(self) -> str:
         doubt = "" if self.trustworthy else ", not trustworthy"

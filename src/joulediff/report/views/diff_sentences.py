@@ -6,9 +6,8 @@ Terminal and Markdown say the same, because both take their sentences from here 
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from joulediff.model.diff import ConditionDifference, Diff, DiffSide, Ledger, NamedDivergence, RowKind
@@ -32,11 +31,11 @@ _MOST_SHARE = 0.5
 _ALL_SHARE = 0.995
 # If the interval of the ratio is within this of 1, the two energies count as the same.
 _NEAR = 0.1
-# Two warnings that differ only in numbers are shown as one.
-_DIGITS = re.compile(r"\d+(?:\.\d+)?")
 # At most this many operators without a counterpart are named, each with this many characters.
 _NAMES = 6
 _TOO_NOISY = "The measurements are too noisy to say which side uses more energy"
+# Nobody measures for longer.
+_MOST_S = 3600.0
 _NO_REASON = "the measurement failed its checks, and the recording does not say which; record again"
 _NAME_CHARS = 30
 # Divergences after this many are counted.
@@ -60,9 +59,27 @@ def _energy_sentence(diff: Diff, ratio: Ratio) -> str:
         value, low, high = (ratio_text(end).removesuffix("x") for end in (ratio.value, ratio.low, ratio.high))
         is_near = max(abs(ratio.low - 1.0), abs(ratio.high - 1.0)) <= _NEAR
         what = "A and B use the same energy" if is_near else _TOO_NOISY
-        return f"{what} (ratio {value}, 95% CI {low} .. {high})."
+        return f"{what} (ratio {value}, 95% CI {low} .. {high}).{'' if is_near else _how_long(diff, ratio)}"
     dear, cheap, times = ("A", "B", ratio.value) if ratio.value > 1.0 else ("B", "A", _inverse(ratio.value))
     return f"{dear} uses {ratio_text(times)} the energy of {cheap}{_by_how_much(diff, dear)}."
+
+
+def _how_long(diff: Diff, ratio: Ratio) -> str:
+    """Return how long to measure for an interval that shows the threshold; it narrows with the root of the time."""
+    measured_s = max((side.step.step_s or 0.0) * side.step.steps for side in (diff.a, diff.b))
+    if not (0.0 < diff.thresholds.threshold < math.inf and 0.0 < measured_s < math.inf and ratio.low > 0.0):
+        return ""
+    times = (math.log(ratio.high) - math.log(ratio.low)) / 2 / math.log1p(diff.thresholds.threshold)
+    shown, seconds = format_share(diff.thresholds.threshold), measured_s * times * times
+    if seconds > _MOST_S:
+        return f" To see a difference of {shown}, measure on a quieter machine: an hour of each would not show it."
+    return f" To see a difference of {shown}, measure each for about {_round_up(seconds)} s (--seconds)."
+
+
+def _round_up(seconds: float) -> int:
+    """Return seconds with two digits, rounded up."""
+    unit = 10 ** max(0, math.floor(math.log10(seconds)) - 1) if seconds >= 1.0 else 1
+    return math.ceil(seconds / unit) * unit
 
 
 def _same_kernels(diff: Diff, ratio: Ratio) -> str:
@@ -137,7 +154,7 @@ def condition_text(found: ConditionDifference) -> str:
 
 def warning_texts(diff: Diff) -> list[str]:
     """Return the warnings of both measurements. A measurement that is not trustworthy has one that says why."""
-    found = _merge_sides(diff.a.warnings, diff.b.warnings, key=_without_numbers)
+    found = _merge_sides(diff.a.warnings, diff.b.warnings)
     silent = [letter for letter, side in (("A", diff.a), ("B", diff.b)) if not side.trustworthy and not side.warnings]
     return [f"{' and '.join(silent)}: {_NO_REASON}", *found] if silent else found
 
@@ -155,7 +172,7 @@ def note_texts(diff: Diff) -> list[str]:
         *diff.notes,
         *divergence_texts(diff.divergences, slight, agree=diff.outputs_agree),
         *filter(None, unmatched),
-        *_merge_sides(diff.a.notes, diff.b.notes, key=str),
+        *_merge_sides(diff.a.notes, diff.b.notes),
     ]
 
 
@@ -211,19 +228,13 @@ def _distances_in_runs(found: NamedDivergence) -> Iterator[str]:
             yield f"rounding explains {format_share(found.expected)}"
 
 
-def _merge_sides(texts_a: Sequence[str], texts_b: Sequence[str], *, key: Callable[[str], str]) -> list[str]:
-    """Return sentences with their side. Sentences with the same key are one, in the words of A."""
-    alike: dict[str, list[tuple[str, str]]] = {}
+def _merge_sides(texts_a: Sequence[str], texts_b: Sequence[str]) -> list[str]:
+    """Return sentences with their side; one that both sides have is one."""
+    sides: dict[str, list[str]] = {}
     for letter, texts in (("A", texts_a), ("B", texts_b)):
-        for text in texts:
-            same = alike.setdefault(key(text), [])
-            if letter not in (each for each, _ in same):
-                same.append((letter, text))
-    return [f"{' and '.join(letter for letter, _ in same)}: {same[0][1]}" for same in alike.values()]
-
-
-def _without_numbers(text: str) -> str:
-    return _DIGITS.sub("0", text)
+        for text in dict.fromkeys(texts):
+            sides.setdefault(text, []).append(letter)
+    return [f"{' and '.join(letters)}: {text}" for text, letters in sides.items()]
 
 
 def books_text(diff: Diff) -> str:
