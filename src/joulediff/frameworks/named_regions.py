@@ -32,3 +32,8 @@ def region(name: str) -> Iterator[None]:
 def current_region() -> str | None:
     """Return the regions of this thread, outermost first, with slashes."""
     return "/".join(_names.stack) or None
+
+
+def join_regions(outer: str | None, inner: str | None) -> str | None:
+    """Return the regions around a task together with those inside it."""
+    return f"{outer}/{inner}" if outer and inner else outer or inner

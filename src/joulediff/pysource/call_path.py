@@ -55,6 +55,8 @@ class Base:
 class CallPaths:
     """Collects call paths. `stop` is the code that calls the step; its frame and those above it are left out.
 
+    `others` is further code at which paths end: that which calls the step's functions in other threads.
+
     Files of libraries are named relative to their package, the user's own relative to `root`: a program has the same
     paths in another environment. Frames of `hidden` code are left out.
     """
@@ -63,15 +65,16 @@ class CallPaths:
         self,
         stop: CodeType,
         *,
+        others: Iterable[CodeType] = (),
         root: Path | None = None,
         hidden: Callable[[CodeType], bool] | None = None,
         hints: FrameworkHints = NO_HINTS,
     ) -> None:
-        self._stop = stop
+        self._stops = {id(code): code for code in (stop, *others)}
         self._hints = hints
         self._hidden = hidden or _never
         self._root = str(root or Path.cwd()) + os.sep
-        self._paths: dict[tuple[int, ...], int | None] = {}
+        self._paths: dict[tuple[int | None, tuple[int, ...]], int | None] = {}
         self._places: dict[tuple[int | None, int, int], int] = {}
         self._numbers: dict[Frame, int] = {}
         self._bases: dict[tuple[int, ...], int] = {}
@@ -84,20 +87,21 @@ class CallPaths:
         """Return the real path of each file, by the name that frames have it under."""
         return {shown: real for real, (shown, _) in self._named.items()}
 
-    def here(self, frame: FrameType | None, base: Base | None = None) -> int | None:
+    def here(self, frame: FrameType | None, base: Base | None = None, *, after: int | None = None) -> int | None:
         """Return the index in `frames` of the path that ends in `frame`; None for an empty path.
 
-        If `base` is on the path, the frames above it are not visited again.
+        If `base` is on the path, the frames above it are not visited again. `after` is the path that this one
+        continues: that of the call which started this thread's work.
         """
-        path = self._key(frame, base)
+        path = after, self._key(frame, base)
         try:
             return self._paths[path]
         except KeyError:
-            found = self._paths[path] = self._add(frame)
+            found = self._paths[path] = self._add(frame, after)
             return found
 
     def _key(self, frame: FrameType | None, base: Base | None) -> tuple[int, ...]:
-        stop, known, at = self._stop, base and base.frame, frame
+        stops, known, at = self._stops, base and base.frame, frame
         key: list[int] = []
         while at is not None:
             if at is known:
@@ -105,7 +109,7 @@ class CallPaths:
                 key.append(self._key_of(base))
                 break
             code = at.f_code
-            if code is stop:
+            if id(code) in stops:
                 break
             key += (id(code), at.f_lasti)
             at = at.f_back
@@ -122,12 +126,11 @@ class CallPaths:
         frame = base.frame
         return (id(frame.f_code), frame.f_lasti, *self._key(frame.f_back, base.outer))
 
-    def _add(self, frame: FrameType | None) -> int | None:
+    def _add(self, frame: FrameType | None, parent: int | None) -> int | None:
         chain = []
-        while frame is not None and frame.f_code is not self._stop:
+        while frame is not None and id(frame.f_code) not in self._stops:
             chain.append(frame)
             frame = frame.f_back
-        parent: int | None = None
         for each in reversed(chain):
             code = each.f_code
             self._codes.append(code)  # its id is part of a key, so it must not be reused

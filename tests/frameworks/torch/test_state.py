@@ -583,7 +583,7 @@ def test_an_exception_of_the_step_passes_through_and_the_state_is_its_own(when: 
     error, calls, metered = ValueError("no"), [0], []
 
     def fail() -> torch.Tensor:
-        watched = "profiled" if torch.autograd._profiler_enabled() else None
+        watched = "profiled" if torch.autograd.profiler._is_profiler_enabled else None
         if torch.utils._python_dispatch._get_current_dispatch_mode() is not None:
             watched = "captured"
         if when in (calls[0], watched):

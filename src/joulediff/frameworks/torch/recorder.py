@@ -19,6 +19,7 @@ from joulediff.frameworks.settings import collect_settings
 from joulediff.frameworks.state_leaves import fitting_leaves
 from joulediff.frameworks.torch.capture.capture import Captured, capture_step
 from joulediff.frameworks.torch.capture.signature import sign_now
+from joulediff.frameworks.torch.capture.threads import Key
 from joulediff.frameworks.torch.models import find_holdings
 from joulediff.frameworks.torch.replay.replayer import TorchReplayer
 from joulediff.frameworks.torch.source_hints import SETTERS
@@ -60,6 +61,7 @@ class TorchRecorder:
         self._traced: Traced | None = None
         self._outputs: Outputs | None = None
         self._addresses: tuple[int, ...] = ()
+        self._tasks: tuple[Key, ...] = ()
         self._state: State | None = None
 
     @contextmanager
@@ -105,7 +107,7 @@ class TorchRecorder:
             report=partial(self._report_ops, len(run.kernels)),
         )
         self.listener.stage("reading the source of the operators")
-        self._addresses = found.addresses
+        self._addresses, self._tasks = found.addresses, found.tasks
         spans, notes_on_spans = to_spans(found.flags, run.settings)
         own = own_files(found.frames, found.files, self._root, source_hints()) if self._source else {}
         read = cache(read_source)  # three searches look through the same files
@@ -127,13 +129,14 @@ class TorchRecorder:
         )
         left = _left_out(found, self._state)
         notes = [*_notes_on_state(found, left, self._state), *notes_on_spans]
-        if not found.ops:
-            notes.append("no PyTorch operator ran in the step: there is its energy and nothing to split it by")
         if self._outputs is not None and not left:
             notes += _compare_outputs(self._outputs, _outputs_of(run, found.outputs))
         if self._traced is not None:
-            run = _with_trace(run, self._traced, join(self._traced, found.ops, compiled_modules=found.compiled_modules))
+            joined = join(self._traced, found.ops, compiled_modules=found.compiled_modules, tasks=found.tasks)
+            run = replace(_with_trace(run, self._traced, joined), notes=(*run.notes, *joined.notes))
             notes += note_missing_kernels(run)
+        if not run.ops and not run.kernels:
+            notes.append("no PyTorch operator ran in the step: there is its energy and nothing to split it by")
         return replace(run, notes=(*run.notes, *notes))
 
     def _report_ops(self, kernels: int, done: int) -> None:
@@ -141,10 +144,10 @@ class TorchRecorder:
         self.listener.stage(f"{done} operators", min(1.0, done / kernels) if kernels else None)
 
     def replayer(self, run: Run, begin: Callable[[], None]) -> Replayer:
-        return TorchReplayer(self._step, run, begin=begin, addresses=self._addresses)
+        return TorchReplayer(self._step, run, begin=begin, addresses=self._addresses, tasks=self._tasks)
 
     def trial_runner(self, run: Run, begin: Callable[[], None]) -> TrialRunner:
-        return TorchTrialRunner(self._step, run, names=self._names, begin=begin, root=self._root)
+        return TorchTrialRunner(self._step, run, names=self._names, begin=begin, root=self._root, tasks=self._tasks)
 
     def changed(self, settings: Mapping[str, Setting]) -> AbstractContextManager[None]:
         return changed(settings)
@@ -155,8 +158,7 @@ def _to_text(place: Place) -> str:
 
 
 def _with_trace(run: Run, traced: Traced, joined: Joined) -> Run:
-    notes = (*run.notes, *joined.notes) if run.ops else run.notes
-    return replace(run, traced_s=traced.step_s, kernels=joined.kernels, waits=joined.waits, notes=notes)
+    return replace(run, traced_s=traced.step_s, kernels=joined.kernels, waits=joined.waits)
 
 
 def note_missing_kernels(run: Run) -> list[str]:

@@ -245,7 +245,7 @@ def test_empty_and_single_tensors_and_masks() -> None:
 # --- Threads and processes. ---
 
 
-def test_other_threads_are_not_seen() -> None:
+def test_operators_in_a_pool_are_recorded() -> None:
     model, x = nn.Linear(3, 3), torch.randn(2, 3)
 
     def step() -> torch.Tensor:
@@ -254,9 +254,11 @@ def test_other_threads_are_not_seen() -> None:
         return a + b
 
     found = capture_step(step)
-    assert names(found) == ["add", "add"]
+    own = ["t", "addmm", "detach"]
+    assert names(found) == ["add", *own, *own, "add"], "each task stands where it was submitted"
+    assert [op.thread for op in found.ops] == [0, 1, 1, 1, 2, 2, 2, 0]
     last = found.ops[-1]
-    assert [found.values[value].kind for value in last.inputs] == ["input", "input"], "nobody saw them made"
+    assert [found.values[value].producer for value in last.inputs] == [2, 5]
     assert torch.equal(step(), (model(x) + model(x + 1)).detach())
 
 
@@ -291,7 +293,9 @@ def test_a_backward_pass_in_another_thread_passes() -> None:
         thread.join()
         return x.grad + 1  # type: ignore[operator]
 
-    assert names(capture_step(step)) == ["sin", "sum", "add"]
+    found = capture_step(step)
+    assert names(found) == ["sin", "sum", "ones_like", "expand", "cos", "mul", "detach", "add"]
+    assert [op.forward for op in found.ops if op.phase == "backward"] == [1, 0, 0, None]
     assert x.grad is not None
 
 

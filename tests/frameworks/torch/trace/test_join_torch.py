@@ -185,7 +185,7 @@ def test_a_step_partly_in_inference_mode(gpt2, ids):
 def test_a_step_that_changes_between_the_passes_is_reported():
     def step():
         x = torch.ones(4).neg()
-        if torch.autograd._profiler_enabled():
+        if torch.autograd.profiler._is_profiler_enabled:
             x = x.exp().sin().neg()
         return x.cos()
 

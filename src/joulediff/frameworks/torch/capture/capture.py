@@ -1,7 +1,8 @@
 """The captured pass: every operator that PyTorch dispatches, with the values it reads and produces.
 
-A dispatch mode sees each ATen operator below autograd and autocast, in the thread that calls the step and in
-autograd's. Each runs exactly as the program called it; tensors are signed when they are produced and never kept.
+A dispatch mode sees each ATen operator below autograd and autocast, in the thread that calls the step, in autograd's
+and in those to which the step gives work. Each runs exactly as the program called it; tensors are signed when they are
+produced and never kept.
 """
 
 from __future__ import annotations
@@ -15,15 +16,23 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from joulediff.frameworks.framework import source_hints
-from joulediff.frameworks.named_regions import current_region
+from joulediff.frameworks.named_regions import current_region, join_regions
 from joulediff.frameworks.torch.capture import dispatch_mode as mode
 from joulediff.frameworks.torch.capture.arguments import Encoder, Facts, named
 from joulediff.frameworks.torch.capture.dispatch_mode import Sieve, compiled_as_written, without_own_warnings
-from joulediff.frameworks.torch.capture.hooks import watch_autocast, watch_optimizers, watch_triton
+from joulediff.frameworks.torch.capture.hooks import (
+    autocast_now,
+    watch_autocast,
+    watch_optimizers,
+    watch_threads,
+    watch_triton,
+)
+from joulediff.frameworks.torch.capture.order import TaskOrder, reorder, reorder_stretches
 from joulediff.frameworks.torch.capture.signature import Signers, sign_now
+from joulediff.frameworks.torch.capture.threads import STEP, Key, Task, Tasks
 from joulediff.frameworks.torch.capture.values import Name, Values
 from joulediff.frameworks.torch.models import Holdings, ModulePaths, clean_name, find_holdings, join_names
 from joulediff.frameworks.torch.operators import OPERATORS
@@ -45,6 +54,7 @@ _OWN_FILES = (__file__, mode.__file__)
 _DISPATCH_FILES = ("_dynamo/eval_frame.py", "torch/_compile.py", "_python_dispatch.py")
 _MODULE_FILE = os.path.join("torch", "nn", "modules", "module.py")  # noqa: PTH118 - the end of a path
 _MODULE_CALLS = ("_wrapped_call_impl", "_call_impl", "inner")
+_THREAD_CALLS = ("_bootstrap_inner", "run")
 # The operator that `torch.tensor` dispatches: its result is a constant of the program.
 _CONSTANT = "aten::lift_fresh"
 
@@ -68,7 +78,21 @@ class Captured:
     """The address of each storage."""
     flags: tuple[tuple[int, int, Reading], ...]
     """The tracked flags, by stretches of operators."""
+    tasks: tuple[Key, ...]
+    """The task that each `Op.thread` stands for."""
     step_s: float
+
+
+class _Origin(NamedTuple):
+    """Where a task was started: its operators belong there."""
+
+    frame: int | None
+    module: str | None
+    module_type: str | None
+    region: str | None
+
+
+_NOWHERE = _Origin(None, None, None, None)
 
 
 def capture_step(
@@ -108,13 +132,21 @@ class _Recorder:
         self._holdings = holdings
         self._signers = Signers()
         self._values = Values(self._signers)
-        self._paths = CallPaths(_Recorder.call.__code__, root=root, hidden=_is_module_call, hints=source_hints())
+        self._paths = CallPaths(
+            _Recorder.call.__code__,
+            others=[Task.run.__code__],
+            root=root,
+            hidden=_is_framework_call,
+            hints=source_hints(),
+        )
         self._encoder = Encoder()
         self._flags = Flags()
         self._ops: list[Op] = []
         self._tracebacks: list[object] = []
-        self._threads: dict[int, int] = {threading.get_ident(): 0}
-        self._by_sequence: dict[int, int] = {}
+        self._order = TaskOrder()
+        self._tasks: Tasks | None = None
+        self._is_open = True
+        self._by_sequence: dict[int, dict[Key, int]] = {}
         self._streams: dict[int, int] = {}
         self._devices: dict[Any, str] = {}
         self._autocast: dict[int, str | None] = {}
@@ -124,7 +156,7 @@ class _Recorder:
         self._modules: ModulePaths | None = None
         self._sequence_number = getattr(torch._C._autograd, "_get_sequence_nr", lambda: 0)  # noqa: SLF001
         self._autograd_node = getattr(torch._C, "_current_autograd_node", lambda: None)  # noqa: SLF001
-        self._first_sequence = 0
+        self._first_sequence: dict[Key, int] = {}
 
     def call(self, step: Step) -> object:
         """Call the step. Call paths end here."""
@@ -143,8 +175,11 @@ class _Recorder:
             stack.enter_context(without_own_warnings())
             stack.enter_context(compiled_as_written())
             stack.enter_context(self._sieve.mode)
-            self._first_sequence = self._sequence_number()
+            self._tasks = stack.enter_context(watch_threads(self._sieve, note=self._note_start, begin=self._begin_task))
+            self._first_sequence[STEP] = self._sequence_number()
             yield
+            with self._lock:
+                self._is_open = False
 
     def wait(self) -> None:
         """Wait for the devices, so that the time of the step is whole."""
@@ -174,20 +209,24 @@ class _Recorder:
         output: object,
         frame: FrameType | None,
     ) -> None:
+        if not self._is_open:
+            return  # in a thread that outlives the step
         torch, number, me = self._torch, len(self._ops), threading.get_ident()
         if self._report is not None and number % REPORTED_OPS == 0:
             self._report(number)
+        assert self._tasks is not None
+        task = self._tasks.here()
+        origin = task.origin or _NOWHERE
         if facts.is_blank:
             self._values.leave_blank(number)
         writes = self._values.write(changed, number) if changed else ()
         returns, made = self._encoder.returns(output)
         outputs = tuple([self._values.make(tensor, number) for tensor in made])
-        phase, forward = self._phase(number)
+        phase, forward = self._phase(number, task.key)
         device, stream = self._where(made, tensors)
-        thread = self._threads.setdefault(me, len(self._threads))
-        self._flags.note(number, main=thread == 0)
-        assert self._modules is not None
-        module, module_type = self._modules.here(me)
+        self._order.note(task.key)
+        self._flags.note(number, main=task.key == STEP)
+        module, module_type, frame_index = self._place(frame, me, origin)
         if self._cpp:
             self._tracebacks.append(torch._C._profiler.gather_traceback(False, False, True))  # noqa: SLF001
         self._ops.append(
@@ -200,15 +239,15 @@ class _Recorder:
                 inputs=inputs,
                 outputs=outputs,
                 writes=writes,
-                frame=self._paths.here(frame, self._modules.base(me)),
+                frame=frame_index,
                 module=module,
                 module_type=module_type,
                 phase=phase,
                 forward=forward,
-                thread=thread,
+                thread=0,  # known when all tasks are
                 device=device,
                 stream=stream,
-                region=current_region(),
+                region=join_regions(origin.region, current_region()),
                 grad=torch.is_grad_enabled(),
                 inference=torch.is_inference_mode_enabled(),
                 autocast=self._autocast.get(me),
@@ -216,15 +255,48 @@ class _Recorder:
             )
         )
 
-    def _phase(self, number: int) -> tuple[Phase, int | None]:
-        # Autograd numbers an operator just before it runs; the first one to show a number is its owner.
+    def _begin_task(self, task: Task) -> None:
+        """Note what belongs to the thread that now runs a task."""
+        with self._lock:
+            self._first_sequence.setdefault(task.key, self._sequence_number())
+            self._note_autocast(autocast_now(self._torch))
+
+    def _note_start(self, task: Task, by: Task, frame: FrameType) -> _Origin | None:
+        with self._lock:
+            if not self._is_open:
+                return None
+            self._order.start(task.key, by.key)
+            origin = by.origin or _NOWHERE
+            module, module_type, path = self._place(frame, threading.get_ident(), origin)
+            return _Origin(path, module, module_type, join_regions(origin.region, current_region()))
+
+    def _place(self, frame: FrameType | None, me: int, origin: _Origin) -> tuple[str | None, str | None, int | None]:
+        """Return the module that a thread is in, with its type, and the call path to a frame of the thread."""
+        assert self._modules is not None
+        module, module_type = self._modules.here(me)
+        if module is None:
+            module, module_type = origin.module, origin.module_type
+        return module, module_type, self._paths.here(frame, self._modules.base(me), after=origin.frame)
+
+    def _phase(self, number: int, task: Key) -> tuple[Phase, int | None]:
+        # Autograd numbers an operator just before it runs; the first one to show a number is its owner. Each thread
+        # counts for itself.
         sequence = self._sequence_number()
-        if sequence > self._first_sequence:
-            self._by_sequence.setdefault(sequence - 1, number)
+        if sequence > self._first_sequence.get(task, self._first_sequence.get(STEP, 0)):
+            self._by_sequence.setdefault(sequence - 1, {}).setdefault(task, number)
         node = self._autograd_node()
         if node is None:
             return "forward", None
-        return "backward", self._by_sequence.get(node._sequence_nr())  # noqa: SLF001
+        return "backward", self._forward_of(node, task)
+
+    def _forward_of(self, node: Any, task: Key) -> int | None:
+        """Return the operator that a backward function belongs to; of several threads' the one with its name."""
+        found = self._by_sequence.get(node._sequence_nr(), {})  # noqa: SLF001
+        if len(found) <= 1:
+            return next(iter(found.values()), None)
+        name = _plain_name(node.name().partition("Backward")[0])
+        named = {key: op for key, op in found.items() if _plain_name(self._ops[op].name.partition("::")[2]) == name}
+        return named.get(task, next(iter(named.values())) if len(named) == 1 else None)
 
     def _where(self, made: list[Any], tensors: list[Any]) -> tuple[str, int | None]:
         """Return the device that worked, and the number of its stream."""
@@ -255,15 +327,17 @@ class _Recorder:
             return run()
         self._sieve.inside.add(me)
         try:
-            text, tensors = self._encoder.arguments(args, kwargs)
-            inputs = tuple(self._values.read(tensor) for tensor in tensors)
-            self._values.before_write(tensors)
+            with self._lock:
+                text, tensors = self._encoder.arguments(args, kwargs)
+                inputs = tuple(self._values.read(tensor) for tensor in tensors)
+                self._values.before_write(tensors)
             before = sign_now(tensors)
             output = run()
-            pairs = zip(tensors, inputs, before, sign_now(tensors), strict=True)
-            # As text, because NaN equals itself there.
-            changed = [t for t, value, old, new in pairs if self._values.is_blank(value) or repr(new) != repr(old)]
-            self._note(named(f"triton::{name}"), text, tensors, inputs, changed, None, _caller())
+            pairs = list(zip(tensors, inputs, before, sign_now(tensors), strict=True))
+            with self._lock:
+                # As text, because NaN equals itself there.
+                changed = [t for t, value, old, new in pairs if self._values.is_blank(value) or repr(new) != repr(old)]
+                self._note(named(f"triton::{name}"), text, tensors, inputs, changed, None, _caller())
         finally:
             self._sieve.inside.discard(me)
         return output
@@ -307,17 +381,32 @@ class _Recorder:
             values = self._values.finish()
         frames = tuple(self._paths.frames)
         constants = [value for op in self._ops if op.name == _CONSTANT for value in op.inputs]
+        changed = tuple(None if name is None else name.text for name in self._values.changed(fresh=constants))
+        flags = self._flags.finish(len(self._ops))
+        ops, tracebacks, keys = tuple(self._ops), self._tracebacks, self._order.keys()
+        if len(set(keys)) > 1:
+            order = self._order.order()
+            found = reorder(ops, values, order)
+            if found is not None:
+                ops, values = found.ops, found.values
+                outputs = tuple((name, found.value_ids[value]) for name, value in outputs)
+                flags = reorder_stretches(flags, order)
+                tracebacks = [tracebacks[op] for op in order] if tracebacks else []
+                keys = [keys[op] for op in order]
+        tasks = {key: at for at, key in enumerate(dict.fromkeys([STEP, *keys]))}
+        ops = tuple(replace(op, thread=tasks[key]) if key else op for op, key in zip(ops, keys, strict=True))
         return Captured(
-            ops=complete_ops(self._ops, frames, self._tracebacks),
+            ops=complete_ops(ops, frames, tracebacks),
             values=values,
             signatures=tuple(self._signers.finish()),
             frames=frames,
             outputs=outputs,
             compiled_modules=tuple(self._modules.compiled) if self._modules is not None else (),
-            changed=tuple(None if name is None else name.text for name in self._values.changed(fresh=constants)),
+            changed=changed,
             files=self._paths.files,
             addresses=self._values.addresses(),
-            flags=self._flags.finish(len(self._ops)),
+            flags=flags,
+            tasks=tuple(tasks),
             step_s=step_s,
         )
 
@@ -330,9 +419,19 @@ def _caller() -> FrameType | None:
     return frame
 
 
-def _is_module_call(code: CodeType) -> bool:
-    """Return whether this is how a module calls its `forward`: other frames with our hooks than without."""
-    return code.co_name in _MODULE_CALLS and code.co_filename.endswith(_MODULE_FILE)
+def _is_framework_call(code: CodeType) -> bool:
+    """Return whether this is how a module calls its `forward`, or a thread its function.
+
+    A module has other frames with our hooks than without.
+    """
+    if code.co_name in _MODULE_CALLS:
+        return code.co_filename.endswith(_MODULE_FILE)
+    return code.co_name in _THREAD_CALLS and code.co_filename == threading.__file__
+
+
+def _plain_name(name: str) -> str:
+    """Return the name that an operator and its backward function have in common."""
+    return name.replace("_", "").lower()
 
 
 def _is_dispatch(code: CodeType) -> bool:

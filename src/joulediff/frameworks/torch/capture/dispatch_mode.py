@@ -40,13 +40,39 @@ class Sieve:
         self._made_of_tensors: dict[Any, bool] = {}
         self._process = os.getpid()
         self._overload = _overload()
+        self._is_open = True
         self.inside: set[int] = set()
         """Threads in which an operator is running: operators that it calls are part of it."""
         self.mode = make_mode(self._dispatch)
 
+    def close(self) -> None:
+        """Let every operator run unrecorded: a thread may outlive the step with the mode active."""
+        self._is_open = False
+
+    def is_inside(self) -> bool:
+        """Return whether this thread runs an operator."""
+        return threading.get_ident() in self.inside
+
+    def activate(self) -> Callable[[], None]:
+        """Activate the mode in this thread, unless it is, and return how to end that.
+
+        The mode as a context sets variables of all threads, too; the thread of the step has done so.
+        """
+        from torch.utils import _python_dispatch as modes
+
+        if any(each is self.mode for each in modes._get_current_dispatch_mode_stack()):  # noqa: SLF001
+            return _do_nothing
+        modes._push_mode(self.mode)  # noqa: SLF001
+
+        def deactivate() -> None:
+            if modes._get_current_dispatch_mode() is self.mode:  # noqa: SLF001
+                modes._pop_mode()  # noqa: SLF001
+
+        return deactivate
+
     def _dispatch(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         me = threading.get_ident()
-        if me in self.inside or os.getpid() != self._process:  # the latter in a worker that the step started
+        if not self._is_open or me in self.inside or os.getpid() != self._process:  # in a worker that the step started
             return func(*args, **kwargs)
         if types and any(self._is_made_of_tensors(kind) for kind in types):
             return NotImplemented  # the operators on its parts come next
@@ -73,6 +99,10 @@ class Sieve:
         if found is None:
             found = self._made_of_tensors[kind] = is_made_of_tensors(kind)
         return found
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def _overload() -> type:

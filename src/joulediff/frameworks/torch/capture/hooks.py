@@ -1,4 +1,4 @@
-"""Hooks for events that a dispatch mode cannot see: optimizer steps, autocast, and the program's own Triton kernels.
+"""Hooks for what a dispatch mode cannot see: other threads, optimizer steps, autocast, the program's Triton kernels.
 
 Each uses the framework's own hook or, if it has none, a wrapper around one method, which is always removed again.
 """
@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
+
+from joulediff.frameworks.torch.capture.dispatch_mode import Sieve
+from joulediff.frameworks.torch.capture.threads import Leave, Task, Tasks
 
 RunTriton = Callable[[str, Callable[[], object], tuple[Any, ...], dict[str, Any]], object]
 
@@ -30,6 +35,61 @@ def watch_optimizers(begin: Callable[[Any], None]) -> Iterator[None]:
 
 
 @contextmanager
+def watch_threads(
+    sieve: Sieve,
+    *,
+    note: Callable[[Task, Task, FrameType], object] | None = None,
+    begin: Callable[[Task], None] | None = None,
+) -> Iterator[Tasks]:
+    """Record the operators of the tasks that the step starts in other threads, and of modules that threads call.
+
+    A thread from before the step that waits for work is reached only by the hooks of modules.
+    """
+
+    def around(task: Task) -> Leave:
+        if begin is not None:
+            begin(task)
+        return sieve.activate()
+
+    tasks = Tasks(around, note=note, refuse=sieve.is_inside)
+    try:
+        with tasks.attached(), _watch_modules(tasks, sieve):
+            yield tasks
+    finally:
+        sieve.close()
+
+
+@contextmanager
+def _watch_modules(tasks: Tasks, sieve: Sieve) -> Iterator[None]:
+    """Run modules that a thread without a task calls as its own task."""
+    from torch.nn.modules import module as hooks
+
+    entered: dict[int, tuple[object, Leave]] = {}
+
+    def enter(module: object, _: Any) -> None:
+        if not tasks.is_known() and not sieve.is_inside():
+            entered[threading.get_ident()] = module, tasks.enter(tasks.here())
+
+    def leave(module: object, *_: Any) -> None:
+        me = threading.get_ident()
+        if me in entered and entered[me][0] is module:
+            entered.pop(me)[1]()
+            if not entered and closed:
+                after.remove()
+
+    closed = False
+    before = hooks.register_module_forward_pre_hook(enter)
+    after = hooks.register_module_forward_hook(leave, always_call=True)
+    try:
+        yield
+    finally:
+        closed = True
+        before.remove()
+        if not entered:  # else a thread is still in a module
+            after.remove()
+
+
+@contextmanager
 def watch_autocast(note: Callable[[str | None], None]) -> Iterator[None]:
     """Report the float type that autocast prefers, now and whenever it changes.
 
@@ -42,15 +102,15 @@ def watch_autocast(note: Callable[[str | None], None]) -> Iterator[None]:
 
     def entered(self: Any) -> Any:
         found = enter(self)
-        note(_autocast_now(torch))
+        note(autocast_now(torch))
         return found
 
     def left(self: Any, *details: Any) -> Any:
         found = leave(self, *details)
-        note(_autocast_now(torch))
+        note(autocast_now(torch))
         return found
 
-    note(_autocast_now(torch))
+    note(autocast_now(torch))
     autocast.__enter__, autocast.__exit__ = entered, left
     try:
         yield
@@ -58,7 +118,8 @@ def watch_autocast(note: Callable[[str | None], None]) -> Iterator[None]:
         autocast.__enter__, autocast.__exit__ = enter, leave
 
 
-def _autocast_now(torch: Any) -> str | None:
+def autocast_now(torch: Any) -> str | None:
+    """Return the float types that autocast prefers in this thread; None if it is off."""
     on = [kind for kind in ("cuda", "cpu") if torch.is_autocast_enabled(kind)]
     return ", ".join(f"{kind} {str(torch.get_autocast_dtype(kind)).removeprefix('torch.')}" for kind in on) or None
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from joulediff.frameworks.torch.capture.arguments import Encoder, Facts
 from joulediff.frameworks.torch.capture.dispatch_mode import Sieve, compiled_as_written, without_own_warnings
-from joulediff.frameworks.torch.capture.hooks import watch_triton
+from joulediff.frameworks.torch.capture.hooks import watch_threads, watch_triton
+from joulediff.frameworks.torch.capture.threads import STEP, Key, Tasks, is_foreign
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Form, Inputs, Op, Run, Value
 from joulediff.model.signature import Signature
@@ -214,30 +215,71 @@ def _cut(buffer: torch.Tensor, piece: _Piece) -> torch.Tensor:
 
 
 def collect_inputs(
-    step: Step, run: Run, ops: Collection[int], *, begin: Callable[[], None]
+    step: Step, run: Run, ops: Collection[int], *, begin: Callable[[], None], tasks: Sequence[Key] = ()
 ) -> dict[int, KeptInputs | JoulediffError]:
     """Run `step` and return the inputs of each of `ops`, or why it has none that can be kept.
 
-    One whose inputs were others this time, or had no room, is not there.
+    One whose inputs were others this time, or had no room, is not there. `tasks` has the task that each thread of the
+    run stands for.
     """
-    collector = _Collector(run, ops)
+    collector = _Collector(run, ops, tasks)
     with ExitStack() as stack:
         stack.enter_context(watch_triton(collector.count_triton))
         stack.enter_context(without_own_warnings())
         stack.enter_context(compiled_as_written())
         begin()
-        with collector.sieve.mode:
+        with collector.sieve.mode, watch_threads(collector.sieve) as collector.tasks:
             step()
-    return collector.found
+    return collector.close()
+
+
+class _Place:
+    """The next operator of a task, among the operators that its thread has in the run."""
+
+    __slots__ = ("next", "ops")
+
+    def __init__(self, ops: Sequence[int]) -> None:
+        self.ops = ops
+        self.next = 0
+
+
+class _Threads:
+    """Finds the captured operators of a task. A thread that the step did not start may have another identity now."""
+
+    def __init__(self, run: Run, tasks: Sequence[Key]) -> None:
+        self._run = run
+        self._keys = tasks or (STEP,)
+        self._ops: dict[Key, list[int]] = {}
+        for op in run.ops:
+            key = self._keys[op.thread] if op.thread < len(self._keys) else (-1 - op.thread,)
+            self._ops.setdefault(key, []).append(op.id)
+        self._places: dict[Key, _Place] = {}
+        self._taken: set[Key] = set()
+
+    def of(self, key: Key, name: str) -> _Place:
+        """Return the place in a task, of which an operator with this name runs now."""
+        if key not in self._places:
+            found = key if key in self._ops else self._find_like(key, name)
+            self._taken.add(found)
+            self._places[key] = _Place(self._ops.get(found, ()))
+        return self._places[key]
+
+    def _find_like(self, key: Key, name: str) -> Key:
+        if not is_foreign(key):
+            return key
+        free = [each for each in self._ops if is_foreign(each) and each not in self._taken]
+        return next((each for each in free if self._run.ops[self._ops[each][0]].name == name), key)
 
 
 class _Collector:
-    def __init__(self, run: Run, ops: Collection[int]) -> None:
+    def __init__(self, run: Run, ops: Collection[int], tasks: Sequence[Key]) -> None:
         self._run = run
+        self._threads = _Threads(run, tasks)
+        self._is_open = True
+        self.tasks: Tasks
         self._ops = frozenset(ops)
         self._encoder = Encoder()
         self._lock = threading.RLock()
-        self._next = 0
         # Views have a producer, too: only `writes` show that memory was changed.
         written = {run.values[value].storage for op in run.ops for value in op.writes}
         steady = {value.storage for value in run.values if value.producer is None} - written
@@ -245,39 +287,54 @@ class _Collector:
         self.sieve = Sieve(self.take)
         self.found: dict[int, KeptInputs | JoulediffError] = {}
 
+    def close(self) -> dict[int, KeptInputs | JoulediffError]:
+        """Return what was found. A thread that outlives the step adds nothing to it."""
+        with self._lock:
+            self._is_open = False
+            return self.found
+
     def take(self, facts: Facts, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         with self._lock:
-            number, self._next = self._next, self._next + 1
-            kept = self._keep(number, facts, args, kwargs) if number in self._ops else None
-            if kept is not None:
+            place, number = self._count(facts.name)
+            kept = self._keep(number, facts, args, kwargs) if number in self._ops and self._is_open else None
+            if kept is not None and number is not None:
                 self.found[number] = kept
-        return self._count(lambda: func(*args, **kwargs))
+        return self._run_counted(place, lambda: func(*args, **kwargs))
 
-    def count_triton(self, _: str, run: Callable[[], object], __: tuple[Any, ...], ___: dict[str, Any]) -> object:
+    def count_triton(self, name: str, run: Callable[[], object], __: tuple[Any, ...], ___: dict[str, Any]) -> object:
         me = threading.get_ident()
         if me in self.sieve.inside:
             return run()
         with self._lock:
-            self._next += 1
+            place, _ = self._count(f"triton::{name}")
         self.sieve.inside.add(me)
         try:
-            return self._count(run)
+            return self._run_counted(place, run)
         finally:
             self.sieve.inside.discard(me)
 
-    def _count(self, run: Callable[[], object]) -> object:
-        """Run an operator that is numbered; the number of a failing one passes to the next, as in the captured pass."""
+    def _count(self, name: str) -> tuple[_Place, int | None]:
+        """Count an operator of this thread's task, and return its number in the run; None if it has more there."""
+        place = self._threads.of(self.tasks.here().key, name)
+        at, place.next = place.next, place.next + 1
+        return place, place.ops[at] if at < len(place.ops) else None
+
+    def _run_counted(self, place: _Place, run: Callable[[], object]) -> object:
+        """Run a counted operator; the number of a failing one passes to the next, as in the captured pass."""
         try:
             return run()
         except BaseException:
             with self._lock:
-                self._next -= 1
-                self.found.pop(self._next, None)
+                place.next -= 1
+                if place.next < len(place.ops) and self._is_open:
+                    self.found.pop(place.ops[place.next], None)
             raise
 
     def _keep(
-        self, number: int, facts: Facts, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, number: int | None, facts: Facts, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> KeptInputs | JoulediffError | None:
+        if number is None:
+            return None
         op = self._run.ops[number]
         _, tensors = self._encoder.arguments(args, kwargs)
         values = [self._run.values[value] for value in op.inputs]

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from joulediff.frameworks.recorder import Load
+from joulediff.frameworks.torch.capture.threads import Key
 from joulediff.frameworks.torch.replay.bursts import (
     Call,
     CudaLoad,
@@ -40,8 +41,17 @@ HOST_CACHE_BYTES = 32 << 20
 class TorchReplayer:
     """The operators of one captured run. Holds inputs only from `collect` until they are used or dropped."""
 
-    def __init__(self, step: Step, run: Run, *, begin: Callable[[], None], addresses: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        step: Step,
+        run: Run,
+        *,
+        begin: Callable[[], None],
+        addresses: Sequence[int] = (),
+        tasks: Sequence[Key] = (),
+    ) -> None:
         self._step = step
+        self._tasks = tasks
         self._run = run
         self._begin = begin
         self.addresses = addresses
@@ -85,7 +95,7 @@ class TorchReplayer:
         if not ops:
             return
         try:
-            self._kept = collect_inputs(self._step, self._run, ops, begin=self._begin)
+            self._kept = collect_inputs(self._step, self._run, ops, begin=self._begin, tasks=self._tasks)
         except (MemoryError, RuntimeError) as error:
             # The step ran before, so it lacks the memory of the kept inputs: free it, and draw values instead.
             if not is_out_of_memory(error):

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
+from types import MappingProxyType
 from typing import NamedTuple
 
 from joulediff.frameworks.torch.trace.traced import Call
@@ -224,13 +225,22 @@ class Matched:
     threads: Mapping[int, int]
 
 
-def match_ops(calls: Sequence[Call], ops: Sequence[Op], *, outside: Container[int] = ()) -> Matched:
-    """Return which calls are which operators. Calls in `outside`, and those below them, are none."""
+def match_ops(
+    calls: Sequence[Call],
+    ops: Sequence[Op],
+    *,
+    outside: Container[int] = (),
+    tasks: Mapping[int, int] = MappingProxyType({}),
+) -> Matched:
+    """Return which calls are which operators. Calls in `outside`, and those below them, are none.
+
+    `tasks` are pairs of a traced and a captured thread that stand for the same task.
+    """
     spans = dict(_spans_of(calls))
     by_thread: dict[int, list[Op]] = {}
     for op in ops:
         by_thread.setdefault(op.thread, []).append(op)
-    threads = _pair_threads(calls, spans, by_thread)
+    threads = _pair_threads(calls, spans, by_thread, tasks)
     found: dict[int, int] = {}
     for thread, captured in threads.items():
         found.update(_match_thread(calls, spans[thread], by_thread[captured], outside))
@@ -256,13 +266,17 @@ def _spans_of(calls: Sequence[Call]) -> Iterator[tuple[int, range]]:
 
 
 def _pair_threads(
-    calls: Sequence[Call], spans: Mapping[int, range], by_thread: Mapping[int, Sequence[Op]]
+    calls: Sequence[Call],
+    spans: Mapping[int, range],
+    by_thread: Mapping[int, Sequence[Op]],
+    tasks: Mapping[int, int],
 ) -> dict[int, int]:
-    """Pair the callers of the step, then the threads that have most names in common."""
-    traced = {thread: Counter(plain_name(calls[at].name) for at in span) for thread, span in spans.items()}
-    captured = {thread: Counter(plain_name(op.name) for op in ops) for thread, ops in by_thread.items()}
-    pairs = {0: 0} if 0 in traced and 0 in captured else {}
-    likeness = {(a, b): (traced[a] & captured[b]).total() for a in traced for b in captured if a and b}
+    """Pair the callers of the step and equal tasks, then the threads that have most names in common."""
+    pairs = {a: b for a, b in {0: 0, **tasks}.items() if a in spans and b in by_thread}
+    left = by_thread.keys() - pairs.values() - {0}
+    traced = {a: Counter(plain_name(calls[at].name) for at in spans[a]) for a in spans.keys() - pairs.keys() - {0}}
+    captured = {b: Counter(plain_name(op.name) for op in by_thread[b]) for b in left}
+    likeness = {(a, b): (traced[a] & captured[b]).total() for a in traced for b in captured}
     for a, b in sorted(likeness, key=lambda pair: (-likeness[pair], pair)):
         if likeness[a, b] and a not in pairs and b not in pairs.values():
             pairs[a] = b

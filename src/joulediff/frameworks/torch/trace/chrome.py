@@ -11,10 +11,11 @@ import re
 import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from joulediff.frameworks.torch.capture.threads import Key
 from joulediff.frameworks.torch.trace.traced import Call, Launch, Pause, Traced
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Kernel, KernelKind, Wait
@@ -23,6 +24,7 @@ STEP = "joulediff.step"
 WARM_UP = "joulediff.warm"
 OUR_SYNC = "joulediff.fence"
 """Marks our own synchronisation at the end of the step, no wait of the program; stored traces have this name."""
+_TASK = "joulediff.task "
 
 _CALLS = ("cpu_op", "user_annotation")
 _RUNTIME = ("cuda_runtime", "cuda_driver")
@@ -61,6 +63,15 @@ class _Event:
         return None
 
 
+def task_mark(key: Key) -> str:
+    """Return the name under which a task is in the trace."""
+    return _TASK + ".".join(map(str, key))
+
+
+def _to_key(mark: str) -> Key:
+    return tuple(int(number) for number in mark.removeprefix(_TASK).split("."))
+
+
 def read_trace(path: Path) -> Traced:
     """Return the traced step of a trace file."""
     try:
@@ -90,9 +101,36 @@ def to_traced(trace: Mapping[str, Any]) -> Traced:
     if not steps:
         raise JoulediffError(f"the profiler's trace has no {STEP} in it", fix="record again")
     step = sorted(steps, key=lambda event: event.duration_us)[(len(steps) - 1) // 2]
-    reader = _Reader(step, events)
+    reader = _Reader(step, list(_split_tasks(events)))
     launches = sorted(reader.read_launches(), key=lambda launch: (launch.start_s, launch.kernel.start_s))
-    return Traced(reader.to_s(step.end_us), tuple(reader.calls), tuple(launches), tuple(reader.read_pauses()))
+    pauses = tuple(reader.read_pauses())
+    return Traced(reader.to_s(step.end_us), tuple(reader.calls), tuple(launches), pauses, reader.tasks)
+
+
+def _split_tasks(events: Sequence[_Event]) -> Iterator[_Event]:
+    """Yield the events, sorted by their begin, with each task of a thread as a thread; their marks are left out."""
+    open_: dict[_Thread, list[_Event]] = {}
+    for event in events:
+        if event.category in _KINDS:
+            yield event
+            continue
+        marks = open_.setdefault(event.thread, [])
+        while marks and marks[-1].end_us <= event.start_us:
+            marks.pop()
+        if event.category in _CALLS and event.name.startswith(_TASK):
+            marks.append(event)
+        elif marks:
+            process, thread = event.thread
+            yield replace(event, thread=(process, (thread, marks[-1].name)))
+        else:
+            yield event
+
+
+def _task_of(thread: _Thread) -> Key | None:
+    match thread:
+        case _, (_, str(mark)):
+            return _to_key(mark)
+    return None
 
 
 def _to_event(row: object) -> _Event | None:
@@ -124,6 +162,7 @@ class _Reader:
         self._runtime = [event for event in events if event.category in _RUNTIME]
         own = [event for event in events if event.category not in _KINDS and self._is_own(event)]
         self._numbers = {thread: at for at, thread in enumerate(dict.fromkeys([step.thread, *(e.thread for e in own)]))}
+        self.tasks = {at: key for thread, at in self._numbers.items() if (key := _task_of(thread)) is not None}
         self.calls: list[Call] = []
         self._spans: dict[_Thread, tuple[int, list[_Event]]] = {}
         self._places: dict[int, int] = {}

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from joulediff.frameworks.torch.capture.threads import Key
 from joulediff.frameworks.torch.trace.align import Matched, is_quiet, match_ops, plain_name
 from joulediff.frameworks.torch.trace.traced import Call, Traced
 from joulediff.model.run import Kernel, Op, Wait
@@ -34,32 +35,56 @@ class Joined:
     agreed: bool
 
 
-def join(traced: Traced, ops: Sequence[Op], *, compiled_modules: Sequence[str] = ()) -> Joined:
+def join(
+    traced: Traced, ops: Sequence[Op], *, compiled_modules: Sequence[str] = (), tasks: Sequence[Key] = ()
+) -> Joined:
     """Return the kernels and waits of a traced step with the operators of the captured one.
 
-    `compiled_modules` are the paths of compiled modules in the order in which the captured step entered them.
+    `compiled_modules` are the paths of compiled modules in the order in which the captured step entered them. `tasks`
+    has the task that each thread of the captured step stands for.
     """
     modules = compiled_modules or [*dict.fromkeys(op.module for op in ops if op.compiled and op.module is not None)]
     regions = find_regions(traced.calls, modules)
     own = [op for op in ops if not (regions and is_compiled(op, ops))]
     shown = [op for op in own if not op.name.startswith(_TRITON)]
-    matched = match_ops(traced.calls, shown, outside=regions)
-    differences = find_differences(traced.calls, shown, matched, outside=regions)
+    matched = match_ops(traced.calls, shown, outside=regions, tasks=_pair_tasks(traced, tasks))
+    unreached = _find_unreached(traced, matched)
+    differences = find_differences(traced.calls, shown, matched, outside=regions, unreached=unreached)
     kernels, triton_notes = _join_triton(
         _join_launches(traced, matched, regions), [op for op in own if op.name.startswith(_TRITON)]
     )
     numbers = _number_threads(traced, matched)
     host = [*_host_work(traced, ops, matched, numbers), *_host_work_of_regions(traced, regions, numbers)]
-    if not kernels and (differences.notes or not ops):
-        # If both steps agree, the remaining calls are composites without work.
-        loose = find_loose(traced.calls, matched, outside=regions)
-        host += [_to_kernel(traced.calls[at], numbers) for at in loose]
+    loose = [traced.calls[at] for at in find_loose(traced.calls, matched, outside=regions)]
+    # If both steps agree, the remaining calls of a thread that was captured are composites without work.
+    is_whole = not kernels and bool(differences.notes or not ops)
+    host += [_to_kernel(call, numbers) for call in loose if is_whole or call.thread in unreached]
+    unseen = [call for call in loose if call.thread in unreached]
     return Joined(
         kernels=tuple(sorted([*kernels, *host], key=lambda kernel: kernel.start_s)),
         waits=tuple(_join_waits(traced, matched, numbers)),
-        notes=(*differences.notes, *triton_notes, *_note_alone(kernels)),
-        agreed=not (differences.notes or triton_notes),
+        notes=(*differences.notes, *triton_notes, *_note_unreached(unseen), *_note_alone(kernels)),
+        agreed=not (differences.notes or triton_notes or unseen),
     )
+
+
+def _find_unreached(traced: Traced, matched: Matched) -> set[int]:
+    """Return the threads of which no operator was captured, and that launched nothing: its kernels are work enough."""
+    launching = {traced.calls[launch.call].thread for launch in traced.launches if launch.call is not None}
+    return {call.thread for call in traced.calls} - matched.threads.keys() - launching - {0}
+
+
+def _note_unreached(calls: Sequence[Call]) -> Iterator[str]:
+    if calls:
+        threads = len({call.thread for call in calls})
+        where = "a thread" if threads == 1 else f"{threads} threads"
+        yield f"{_count(calls)} ran in {where} that the recording does not reach, first {calls[0].name[:_NAME_CHARS]}"
+
+
+def _pair_tasks(traced: Traced, tasks: Sequence[Key]) -> dict[int, int]:
+    """Return the captured step's number for each traced thread that stands for one of its tasks."""
+    captured = {key: number for number, key in enumerate(tasks)}
+    return {thread: captured[key] for thread, key in traced.tasks.items() if key in captured}
 
 
 def _join_launches(traced: Traced, matched: Matched, regions: Regions) -> Iterator[Kernel]:
@@ -233,10 +258,16 @@ class Differences:
 
 
 def find_differences(
-    calls: Sequence[Call], ops: Sequence[Op], matched: Matched, *, outside: Container[int] = ()
+    calls: Sequence[Call],
+    ops: Sequence[Op],
+    matched: Matched,
+    *,
+    outside: Container[int] = (),
+    unreached: Container[int] = (),
 ) -> Differences:
-    """Return notes on operators that only one of the two steps ran."""
-    traced = tuple(_find_unmatched(calls, _names_of(ops), matched, outside))
+    """Return notes on operators that only one of the two steps ran, apart from those of threads in `unreached`."""
+    unmatched = _find_unmatched(calls, _names_of(ops), matched, outside)
+    traced = tuple(at for at in unmatched if calls[at].thread not in unreached)
     found = {*matched.ops.values()}
     captured = tuple(op.id for op in ops if op.id not in found and not is_quiet(op.name))
     names = {op.id: op.name for op in ops}

@@ -17,8 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from joulediff.frameworks.torch.capture.threads import Leave, Task, Tasks
 from joulediff.frameworks.torch.sync import synchronise
-from joulediff.frameworks.torch.trace.chrome import OUR_SYNC, STEP, WARM_UP, read_trace
+from joulediff.frameworks.torch.trace.chrome import OUR_SYNC, STEP, WARM_UP, read_trace, task_mark
 from joulediff.frameworks.torch.trace.traced import Traced
 from joulediff.model.errors import JoulediffError
 from joulediff.model.progress import ProgressListener
@@ -79,7 +80,8 @@ def _run_marked(step: Step, name: str, begin: Callable[[], None] | None) -> floa
     synchronise()
     start_s = time.perf_counter()
     with record_function(name):
-        output = step()
+        with Tasks(_mark_task).attached():
+            output = step()
         with record_function(OUR_SYNC):
             synchronise()
     took_s = time.perf_counter() - start_s
@@ -87,6 +89,15 @@ def _run_marked(step: Step, name: str, begin: Callable[[], None] | None) -> floa
     if not _is_profiled():
         raise _another_profiler("the step runs its own profiler")
     return took_s
+
+
+def _mark_task(task: Task) -> Leave:
+    """Mark a task in the trace, in the thread that runs it."""
+    from torch.autograd.profiler import record_function
+
+    mark = record_function(task_mark(task.key))
+    mark.__enter__()
+    return lambda: mark.__exit__(None, None, None)
 
 
 @contextmanager
@@ -113,12 +124,19 @@ def make_profiler() -> Any:
     """Return the profiler that `torch.profiler` wraps, for the host and for CUDA if the program uses it.
 
     The wrapper imports the compiler: 850 modules, two to four seconds. Without `use_kineto` the profiler records events
-    instead of kernels, and no kernel of the device is in its trace.
+    instead of kernels, and no kernel of the device is in its trace. Without `profile_all_threads`, which older versions
+    lack, it sees only the thread that starts it and autograd's.
     """
     import torch
+    from torch._C._profiler import _ExperimentalConfig
     from torch.autograd.profiler import profile
 
-    return profile(use_device="cuda" if torch.cuda.is_initialized() else None, use_kineto=True)
+    try:
+        config = _ExperimentalConfig(profile_all_threads=True)
+    except TypeError:
+        config = None
+    device = "cuda" if torch.cuda.is_initialized() else None
+    return profile(use_device=device, use_kineto=True, experimental_config=config)
 
 
 def _is_profiled() -> bool:

@@ -6,8 +6,10 @@ and waits are those of a `Run`, not joined to operators yet; times count from th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from joulediff.frameworks.torch.capture.threads import Key
 from joulediff.model.run import Kernel, Wait
 
 
@@ -17,7 +19,10 @@ class Call:
 
     name: str
     thread: int
-    """0 is the thread that called the step; the others follow in the order of their first event."""
+    """0 is the thread that called the step; the others follow in the order of their first event.
+
+    A task that the step gave to another thread has a number of its own.
+    """
     start_s: float
     duration_s: float
     parent: int | None
@@ -52,3 +57,5 @@ class Traced:
     calls: tuple[Call, ...] = ()
     launches: tuple[Launch, ...] = ()
     pauses: tuple[Pause, ...] = ()
+    tasks: Mapping[int, Key] = field(default_factory=dict)
+    """By thread number: the task that it stands for. Other threads were not started by the step."""

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from joulediff.frameworks.jobs import OTHER, OWN, Job, PreparedJob
 from joulediff.frameworks.torch.capture.capture import capture_step
+from joulediff.frameworks.torch.capture.threads import Key
 from joulediff.frameworks.torch.models import find_holdings
 from joulediff.frameworks.torch.operators import OPERATORS
 from joulediff.frameworks.torch.replay.bursts import (
@@ -45,12 +46,22 @@ _TRUSTED = OPERATORS.namespaces
 class TorchTrialRunner:
     """The step of one recorded program."""
 
-    def __init__(self, step: Step, run: Run, *, names: object, begin: Callable[[], None], root: Path) -> None:
+    def __init__(
+        self,
+        step: Step,
+        run: Run,
+        *,
+        names: object,
+        begin: Callable[[], None],
+        root: Path,
+        tasks: Sequence[Key] = (),
+    ) -> None:
         self._step = step
         self._names = names
         self._begin = begin
         self._root = root
         self._runs: dict[str, Run] = {OWN: run}
+        self._tasks: dict[str, Sequence[Key]] = {OWN: tasks}
         self._settings: dict[str, Mapping[str, Setting]] = {OWN: {}}
         self._collected: tuple[object, dict[int, KeptInputs]] | None = None
         self._imported: Tensors = {}
@@ -76,7 +87,7 @@ class TorchTrialRunner:
             host_samples=(),
         )
         name = f"changed{len(self._runs)}"
-        self._runs[name], self._settings[name] = run, dict(settings)
+        self._runs[name], self._settings[name], self._tasks[name] = run, dict(settings), found.tasks
         return name, run
 
     def export_tensors(self, ops: Sequence[int], values: Sequence[int], path: Path) -> None:
@@ -162,7 +173,8 @@ class TorchTrialRunner:
         key = (base, tuple(ops))
         if self._collected is None or self._collected[0] != key:
             self._collected = None
-            found = collect_inputs(self._step, self._runs[base], ops, begin=self._begin)
+            run, tasks = self._runs[base], self._tasks[base]
+            found = collect_inputs(self._step, run, ops, begin=self._begin, tasks=tasks)
             kept = {}
             for op in ops:
                 each = found.get(op)
