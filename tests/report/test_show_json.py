@@ -122,6 +122,17 @@ SCHEMA: dict[str, Any] = {
         ],
         None,
     ),
+    "unseen": (
+        {
+            "kernels": int,
+            "kernel_s": float,
+            "time_share": (float, None),
+            "energy": (ENERGY, None),
+            "share": (float, None),
+            "name": str,
+        },
+        None,
+    ),
     "idle": (
         [{"device": str, "span_s": float, "busy_s": float, "idle_s": float, "largest_gap": (dict, None)}],
         None,

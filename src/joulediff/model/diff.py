@@ -12,7 +12,7 @@ from typing import Literal
 from joulediff.model.display import Displayed
 from joulediff.model.energy import Amount, Energy, ManySteps, Ratio, Scale, many_steps
 from joulediff.model.finding import Basis, Finding
-from joulediff.model.measurement import Account
+from joulediff.model.measurement import Account, Unseen
 from joulediff.model.options import DiffOptions
 from joulediff.model.pair import Pair, SideName
 from joulediff.model.place import Place
@@ -125,6 +125,8 @@ class DiffSide:
     matched_share: float
     unmet: tuple[str, ...] = ()
     """The names of conditions that did not hold while it was measured."""
+    unseen: Unseen | None = None
+    """Work of the step that belongs to none of its operators; None if there is none, or if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,6 +234,26 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
+class Unseen:
+    """Work of the traced step that belongs to no captured operator, such as that of a thread that was not reached."""
+
+    kernels: int
+    kernel_s: float
+    time_share: float | None
+    """Its share of the time of all kernels; on a CPU, of all operators."""
+    energy: Energy | None
+    share: float | None
+    """Its share of the energy of the step; None if that is not known."""
+    name: str
+    """The kernel with the most time."""
+
+    @property
+    def weight(self) -> float:
+        """Return the share of the energy, or if that is not known, of the time."""
+        return self.share if self.share is not None else self.time_share or 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Learned:
     """The properties of one sensor, measured by polling it."""
 

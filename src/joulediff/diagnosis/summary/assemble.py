@@ -15,6 +15,7 @@ from joulediff.diagnosis.significance import RowComparison
 from joulediff.diagnosis.summary.also_differs import find_also_differs
 from joulediff.diagnosis.summary.named_regions import compare_named_regions
 from joulediff.diagnosis.summary.not_explained import Remainder, explained_j, find_remainder
+from joulediff.energy.unseen import find_unseen
 from joulediff.model.diff import (
     SCHEMA,
     ConditionDifference,
@@ -154,6 +155,7 @@ def _side(comparison: Comparison, side: SideName) -> DiffSide:
         unmatched_names=tuple(f"{name} ×{count}" for name, count in names.most_common(_NAMES)),
         matched_share=len(matched) / len(run.ops) if run.ops else 1.0,
         unmet=() if found is None else _unmet(found),
+        unseen=find_unseen(run, comparison.costs[side].books),
     )
 
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from joulediff.energy.device_time import has_trace
 from joulediff.energy.host_time import LineTime, line_times
 from joulediff.energy.ledger import Books, open_books
+from joulediff.energy.unseen import find_unseen
 from joulediff.frameworks.framework import place_of
 from joulediff.model.energy import Energy, Scale, joules_of, mean_power_w, subtract_common
-from joulediff.model.measurement import Account
+from joulediff.model.measurement import Account, Unseen
 from joulediff.model.run import Frame, Kernel, Op, Pass, Replay, Run, Sampling, Setting, work_of
 from joulediff.report.json import copy_fields, dump
 from joulediff.report.json.measurement import ConditionsRecord, StepRecord, conditions_record, step_record
@@ -201,6 +202,7 @@ class RunRecord:
     ops: tuple[OpRecord, ...] | None
     replays: tuple[ReplayRecord, ...] | None
     kernels: tuple[KernelRecord, ...] | None
+    unseen: Unseen | None
     idle: tuple[ActivityRecord, ...] | None
     waits: tuple[WaitRecord, ...] | None
     sampling: Sampling | None
@@ -229,6 +231,7 @@ def run_record(run: Run, *, scale: Scale | None = None) -> RunRecord:
         ops=_ops(run, books) if captured else None,
         replays=_replays(run) if _has_replays(run) else None,
         kernels=_kernels(run.kernels, books) if traced else None,
+        unseen=find_unseen(run, books),
         idle=tuple(_activity(run, each) for each in trace_activity(run)) if traced else None,
         waits=tuple(_wait(each) for each in group_waits(run)) if traced else None,
         host=None if run.sampling is None else tuple(_host(each) for each in line_times(run)),

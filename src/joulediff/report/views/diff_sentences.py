@@ -16,6 +16,7 @@ from joulediff.model.finding import PROOF_WORDS
 from joulediff.model.units import format_share, format_time
 from joulediff.report.views.other_differences import not_explained_sentence
 from joulediff.report.views.short_texts import count_text, format_interval, in_one_unit, ratio_text, shorten, value_text
+from joulediff.report.views.warnings import unseen_texts
 
 NOT_COMPARABLE = "the energies of A and B cannot be compared: record both under the same conditions"
 TRADEOFFS = "trade-offs: the side that uses less energy is slower or its outputs differ"
@@ -153,8 +154,14 @@ def condition_text(found: ConditionDifference) -> str:
 
 
 def warning_texts(diff: Diff) -> list[str]:
-    """Return the warnings of both measurements. A measurement that is not trustworthy has one that says why."""
+    """Return the warnings of both measurements, and how much of their energy belongs to no recorded operator.
+
+    A measurement that is not trustworthy has one that says why.
+    """
     found = _merge_sides(diff.a.warnings, diff.b.warnings)
+    found += [
+        f"{letter}: {text}" for letter, side in (("A", diff.a), ("B", diff.b)) for text in unseen_texts(side.unseen)
+    ]
     silent = [letter for letter, side in (("A", diff.a), ("B", diff.b)) if not side.trustworthy and not side.warnings]
     return [f"{' and '.join(silent)}: {_NO_REASON}", *found] if silent else found
 

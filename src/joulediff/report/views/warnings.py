@@ -8,10 +8,11 @@ from typing import get_args
 
 from joulediff.energy.device_time import has_trace, is_gpu
 from joulediff.energy.ledger import Books
+from joulediff.energy.unseen import find_unseen
 from joulediff.model.energy import joules_of
-from joulediff.model.measurement import Account, Measurement
+from joulediff.model.measurement import Account, Measurement, Unseen
 from joulediff.model.run import Pass, PassName, Run
-from joulediff.model.units import format_time
+from joulediff.model.units import format_share, format_time
 from joulediff.report.views.run.facts import is_on_cpu
 from joulediff.report.views.run.timeline import trace_activity
 from joulediff.report.views.short_texts import count_text, format_places
@@ -21,6 +22,9 @@ SLOW_TRACE = 1.5
 # With more than this share of the energy replayed, the order of operators is that of the replay.
 REPLAYED_SHARE = 0.5
 NOT_TRUSTWORTHY = "Not trustworthy: the warnings above say why."
+# Less of the energy without an operator changes no conclusion.
+UNSEEN_SHARE = 0.01
+_NAME_CHARS = 60
 # At most this many operators are named.
 NAMED = 2
 _MOST_SHARE = 10.0
@@ -36,6 +40,7 @@ def find_warnings(run: Run, books: Books) -> list[str]:
         *_incomplete_passes(run.passes),
         *measured,
         *([] if unexplained is None else [unexplained]),
+        *unseen_texts(find_unseen(run, books)),
         *_slow_trace(run, books),
         *_doubtful_replays(run),
     ]
@@ -60,6 +65,15 @@ def unexplained_text(books: Books) -> str | None:
         return None
     percent = f"{format_places(round(1000 * share), 1)}%" if share < _MOST_SHARE else "more than 1,000%"
     return f"{percent} of the energy is unexplained: {_why_open(worst)}"
+
+
+def unseen_texts(unseen: Unseen | None) -> list[str]:
+    """Return a sentence if much of the energy, or else of the time, belongs to no recorded operator."""
+    if unseen is None or not unseen.weight >= UNSEEN_SHARE:
+        return []
+    what = "energy" if unseen.share is not None else "time of kernels"
+    where = f"{count_text(unseen.kernels, 'kernel')}, most of it {unseen.name[:_NAME_CHARS]}"
+    return [f"{format_share(unseen.weight)} of the {what} belongs to no recorded operator ({where}): the notes say why"]
 
 
 def is_worth_repeating(run: Run) -> bool:
