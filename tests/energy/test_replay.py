@@ -195,6 +195,21 @@ def test_refused_operators_are_noted_and_not_opened() -> None:
     assert going.measured == len(WORKS) - 1
 
 
+def test_an_operator_in_a_kernel_of_several_is_not_replayed() -> None:
+    run = make_program(CALLS, WORKS)
+    add = next(op.id for op in run.ops if op.name == "add")
+    kernels = tuple(
+        replace(kernel, join="fused") if run.ops[kernel.op or 0].name == "add" else kernel for kernel in run.kernels
+    )
+    going, replayer = ReplaySetup().replay(replace(run, kernels=kernels), WORKS)
+    going.go()
+    assert "add" not in replayer.loads
+    replayed = going.result().ops[add].replay
+    assert replayed is not None
+    assert going.result().replays[replayed].energy_j is None
+    assert going.measured == len(WORKS) - 1
+
+
 def test_an_operator_that_cannot_be_opened_or_run_costs_only_itself() -> None:
     going, replayer = ReplaySetup().replay(make_program(CALLS, WORKS), WORKS)
     replayer.unopenable["mm"] = "its inputs and outputs do not fit into memory a second time"

@@ -313,3 +313,22 @@ def test_many_operators_take_no_time() -> None:
     for by in BYS:
         group_rows(run, by, books)
     assert time.perf_counter() - begin_s < 3.0
+
+
+def test_operators_of_one_compiled_kernel_are_one_row() -> None:
+    made = RunBuilder()
+    for layer in range(2):
+        first = made.op("aten::mul", module=f"h.{layer}.act", compiled=True)
+        others = tuple(made.op(f"aten::{name}", module=f"h.{layer}.act", compiled=True) for name in ("pow", "tanh"))
+        made.kernel("triton_poi_fused_mul_pow_tanh_0", 1e-3, op=first, join="fused", members=others)
+        made.kernel("gemm", 2e-3, op=made.op("aten::mm", module="head", compiled=True), join="op")
+    unneeded = made.op("aten::dropout", compiled=True)
+    run = made.build()
+    rows = [(row.name, row.where, row.calls, len(row.kernels)) for row in group_rows(run, "op", Books()) if row.kernels]
+    assert rows == [
+        ("aten::mm", "head", 2, 2),
+        ("mul, pow, tanh", "h.0.act", 3, 1),
+        ("mul, pow, tanh", "h.1.act", 3, 1),
+    ]
+    assert op_times(run)[unneeded] == 0.0
+    assert op_times(run)[1] is None

@@ -103,6 +103,8 @@ class Replaying:
         total_s = sum(each.time_s for each in distinct)
         for each in distinct:
             why = self.replayer.refusal(self.run.ops[each.op])
+            if any(self.run.kernels[at].join == "fused" for at in self.run.index.kernels[each.op]):
+                why = "compiled code computes it together with others"
             if why is None and each.time_s < NEGLIGIBLE_SHARE * total_s:
                 why = "too little of the device's time to be worth measuring alone"
             if why is None and not self._load_meter.domains(each.device):

@@ -4,7 +4,8 @@ Operators of one run are merged if the tensor between them has no anchor, and op
 tensors. All tensors between groups are then equal in both runs, so a group ends at the first equal tensor. A tensor
 without an anchor that many groups read (a mask, made once for all layers) merges none of them. A group whose sides read
 different tensors is merged with the maker of the latest of these until both sides read the same; a group that stays
-different is no region.
+different is no region. Regions with operators of one compiled kernel are merged at the end: their energy is that of the
+kernel.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ def find_regions(joint: JointGraph) -> list[Region]:
     wiring = Wiring(joint)
     found = [part for draft in found for part in _split_large(joint, wiring, draft)]
     found += _enclose_others(joint, wiring, found)
+    found = _merge_fused(joint, found)
     found.sort(key=lambda draft: _position(joint, draft))
     return [
         Region(
@@ -88,6 +90,32 @@ def _enclose_others(joint: JointGraph, wiring: Wiring, found: Iterable[_RegionDr
     for draft in found:
         left.difference_update(draft.a, (joint.first_op_of_b + op for op in draft.b))
     return [_to_call_draft(joint, group) for group in enclose(joint, wiring, left)]
+
+
+def _merge_fused(joint: JointGraph, found: list[_RegionDraft]) -> list[_RegionDraft]:
+    """Merge the regions that share a kernel of compiled code, on either side."""
+    groups = DisjointSets(len(found))
+    first: dict[tuple[int, int], int] = {}
+    for number, draft in enumerate(found):
+        for side, ops in enumerate((draft.a, draft.b)):
+            fused = joint.sides[side].graph.run.index.fused
+            for op in ops:
+                if op in fused:
+                    groups.merge(first.setdefault((side, fused[op]), number), number)
+    parts: defaultdict[int, list[_RegionDraft]] = defaultdict(list)
+    for number, draft in enumerate(found):
+        parts[groups.find(number)].append(draft)
+    return [each[0] if len(each) == 1 else _join_drafts(joint, each) for each in parts.values()]
+
+
+def _join_drafts(joint: JointGraph, drafts: list[_RegionDraft]) -> _RegionDraft:
+    a = sorted(op for draft in drafts for op in draft.a)
+    b = sorted(op for draft in drafts for op in draft.b)
+    boundary = find_boundary(joint, [*a, *(joint.first_op_of_b + op for op in b)])
+    kinds = {draft.kind for draft in drafts}
+    kind: RegionKind = drafts[0].kind if len(kinds) == 1 else "equal"
+    is_equal = boundary.is_equal and all(draft.basis == "equal" for draft in drafts)
+    return _RegionDraft(kind, a, b, boundary.inputs, boundary.outputs, "equal" if is_equal else "call")
 
 
 def _to_call_draft(joint: JointGraph, group: Ops) -> _RegionDraft:

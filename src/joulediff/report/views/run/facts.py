@@ -21,12 +21,15 @@ def is_on_cpu(run: Run) -> bool:
 def op_times(run: Run) -> list[float | None]:
     """Return the device time of each operator, in order.
 
-    None without a trace, and for an operator inside a compiled region: its kernels belong to the region.
+    None without a trace, and for an operator of compiled code without a kernel of its own, unless it needs none: its
+    kernel belongs to another operator or to the region.
     """
     if not has_trace(run):
         return [None] * len(run.ops)
     return [
-        None if op.compiled and not kernels else sum((run.kernels[i].duration_s for i in kernels), 0.0)
+        sum((run.kernels[i].duration_s for i in kernels), 0.0)
+        if kernels or (run.index.is_costed(op.id) and op.id not in run.index.fused)
+        else None
         for op, kernels in zip(run.ops, run.index.kernels, strict=True)
     ]
 

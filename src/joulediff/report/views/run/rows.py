@@ -114,7 +114,7 @@ def total_row(rows: Sequence[RunRow], books: Books, name: str = "total") -> RunR
 
 def _row(run: Run, books: Books, group: _Group, busy_s: Sequence[float]) -> RunRow:
     kernels = tuple(group.kernels)
-    known = has_trace(run) and (kernels or not all(op.compiled for op in group.ops))
+    known = has_trace(run) and (kernels or any(run.index.is_costed(op.id) for op in group.ops))
     return RunRow(
         group.name,
         group.where,
@@ -171,9 +171,11 @@ def _ops_by(run: Run, by: Literal["op", "module", "line"]) -> Iterable[_Group]:
     label_op = {"op": _label_by_op, "module": _label_by_module, "line": _label_by_line}[by](run, fold)
     compiled = {kernel.module for kernel in run.kernels if kernel.op is None and kernel.module is not None}
     homes: list[_Group] = []
+    fused = _label_fused(run, fold) if by == "op" else {}
     for op in run.ops:
         region = _region_of(op, compiled) if op.compiled and not run.index.kernels[op.id] else None
-        key, name, where = label_op(op) if region is None else _label_compiled(fold(region))
+        plain = fused.get(op.id) or label_op(op)
+        key, name, where = plain if region is None or op.id in fused else _label_compiled(fold(region))
         homes.append(groups.setdefault(key, _Group(name, where)))
         homes[-1].ops.append(op)
     for i, kernel in enumerate(run.kernels):
@@ -183,6 +185,21 @@ def _ops_by(run: Run, by: Literal["op", "module", "line"]) -> Iterable[_Group]:
         key, name, where = _label_loose(kernel, fold)
         groups.setdefault(key, _Group(name, where)).kernels.append(i)
     return groups.values()
+
+
+def _label_fused(run: Run, fold: _Fold) -> dict[int, _Label]:
+    """Return the labels of operators that one kernel of compiled code computes together with others."""
+    together: dict[int, list[int]] = {}
+    for op, owner in sorted(run.index.fused.items()):
+        together.setdefault(owner, []).append(op)
+    found: dict[int, _Label] = {}
+    place = _place_text(run)
+    for owner, ops in together.items():
+        first, name = run.ops[owner], name_ops(run, ops)
+        where = fold(first.module) if first.module else place(line_of(run, owner))
+        if len(ops) > 1:
+            found |= dict.fromkeys(ops, (("fused", name, where), name, where))
+    return found
 
 
 def _label_by_op(run: Run, fold: _Fold) -> Callable[[Op], _Label]:
