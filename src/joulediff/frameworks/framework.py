@@ -131,6 +131,8 @@ class Framework:
     """As in `FrameworkHints`."""
     is_predicate: Callable[[str, Any], bool] | None = None
     """As in `FrameworkHints`."""
+    watch: Callable[[], None] | None = None
+    """Called before the program is loaded, to follow what it does while it is built; does not import the framework."""
     open_recorder: OpenRecorder | None = None
     open_sync: Callable[[], Sync | None] | None = None
     fixed_step: FixedStep | None = None
@@ -176,6 +178,13 @@ def frameworks() -> tuple[Framework, ...]:
 def loaded_frameworks() -> tuple[Framework, ...]:
     """Return the frameworks that the program has imported."""
     return tuple(framework for framework in frameworks() if framework.is_loaded)
+
+
+def watch_program() -> None:
+    """Let every framework follow a program from before it is loaded."""
+    for framework in frameworks():
+        if framework.watch is not None:
+            framework.watch()
 
 
 @cache

@@ -103,10 +103,12 @@ def _load_joulediff() -> None:
 
 
 def _record(request: Request, progress: ProgressSender, commands: Commands | None) -> None:
+    from joulediff.frameworks.framework import watch_program
     from joulediff.process.server import answer_commands, measure_in_turns, wait_to_build, wait_to_start
     from joulediff.session.record import record_step
 
     root = Path.cwd()  # building the program may change it
+    watch_program()
     is_step = request.options.is_step
     build = load_builder(request.program, is_step=is_step)
     if request.hold and commands is not None:

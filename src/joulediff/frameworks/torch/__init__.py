@@ -26,6 +26,12 @@ def _advice(key: str, where: str) -> str | None:
     return None
 
 
+def _watch() -> None:
+    from joulediff.frameworks.torch.graphs.watch import watch_graphs
+
+    watch_graphs()
+
+
 def _open_recorder(step: Step, *, names: object, root: Path, source: bool, cpp: bool) -> Recorder:
     from joulediff.frameworks.torch.recorder import TorchRecorder
 
@@ -94,6 +100,7 @@ FRAMEWORK = Framework(
     generated=source_hints.GENERATED,
     describe_value=source_hints.describe_value,
     is_predicate=source_hints.is_predicate,
+    watch=_watch,
     open_recorder=_open_recorder,
     open_sync=_open_sync,
     fixed_step=_fixed_step,

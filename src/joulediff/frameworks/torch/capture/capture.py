@@ -34,10 +34,13 @@ from joulediff.frameworks.torch.capture.order import TaskOrder, reorder, reorder
 from joulediff.frameworks.torch.capture.signature import Signers, sign_now
 from joulediff.frameworks.torch.capture.threads import STEP, Key, Task, Tasks
 from joulediff.frameworks.torch.capture.values import Name, Values
+from joulediff.frameworks.torch.graphs import rerun, watch
+from joulediff.frameworks.torch.graphs.rerun import GraphRuns
 from joulediff.frameworks.torch.models import Holdings, ModulePaths, clean_name, find_holdings, join_names
 from joulediff.frameworks.torch.operators import OPERATORS
 from joulediff.frameworks.torch.switches.spans import Flags, Reading
 from joulediff.frameworks.torch.tensor_tree import named_tensors
+from joulediff.frameworks.torch.trace.traced import GraphReplay
 from joulediff.model.run import Frame, Op, Phase, Value, ValueKind
 from joulediff.model.signature import Signature
 from joulediff.pysource.call_path import CallPaths
@@ -50,7 +53,7 @@ if TYPE_CHECKING:
 # Operators from one report of progress to the next: one takes 28 µs or more, and a report 30 µs.
 REPORTED_OPS = 256
 # Checked for every operator, so by name and not by folder.
-_OWN_FILES = (__file__, mode.__file__)
+_OWN_FILES = (__file__, mode.__file__, rerun.__file__, watch.__file__)
 _DISPATCH_FILES = ("_dynamo/eval_frame.py", "torch/_compile.py", "_python_dispatch.py")
 _MODULE_FILE = os.path.join("torch", "nn", "modules", "module.py")  # noqa: PTH118 - the end of a path
 _MODULE_CALLS = ("_wrapped_call_impl", "_call_impl", "inner")
@@ -80,6 +83,8 @@ class Captured:
     """The tracked flags, by stretches of operators."""
     tasks: tuple[Key, ...]
     """The task that each `Op.thread` stands for."""
+    graph_replays: tuple[GraphReplay, ...]
+    """The operators of CUDA graphs that the step replayed, in order."""
     step_s: float
 
 
@@ -151,6 +156,7 @@ class _Recorder:
         self._devices: dict[Any, str] = {}
         self._autocast: dict[int, str | None] = {}
         self._sieve = Sieve(self.take)
+        self._graphs = GraphRuns(self._sieve, lambda: len(self._ops))
         self._lock = threading.RLock()
         self._cpp = cpp
         self._modules: ModulePaths | None = None
@@ -174,6 +180,7 @@ class _Recorder:
             stack.enter_context(watch_triton(self._run_triton))
             stack.enter_context(without_own_warnings())
             stack.enter_context(compiled_as_written())
+            stack.enter_context(self._graphs.attached())
             stack.enter_context(self._sieve.mode)
             self._tasks = stack.enter_context(watch_threads(self._sieve, note=self._note_start, begin=self._begin_task))
             self._first_sequence[STEP] = self._sequence_number()
@@ -381,8 +388,10 @@ class _Recorder:
             values = self._values.finish()
         frames = tuple(self._paths.frames)
         constants = [value for op in self._ops if op.name == _CONSTANT for value in op.inputs]
+        constants += [value for op in self._graphs.remade for value in self._ops[op].writes]
         changed = tuple(None if name is None else name.text for name in self._values.changed(fresh=constants))
         flags = self._flags.finish(len(self._ops))
+        replays = tuple(self._graphs.replays)
         ops, tracebacks, keys = tuple(self._ops), self._tracebacks, self._order.keys()
         if len(set(keys)) > 1:
             order = self._order.order()
@@ -393,6 +402,8 @@ class _Recorder:
                 flags = reorder_stretches(flags, order)
                 tracebacks = [tracebacks[op] for op in order] if tracebacks else []
                 keys = [keys[op] for op in order]
+                new = {op: at for at, op in enumerate(order)}
+                replays = tuple(replace(each, ops=tuple(new[op] for op in each.ops)) for each in replays)
         tasks = {key: at for at, key in enumerate(dict.fromkeys([STEP, *keys]))}
         ops = tuple(replace(op, thread=tasks[key]) if key else op for op, key in zip(ops, keys, strict=True))
         return Captured(
@@ -407,6 +418,7 @@ class _Recorder:
             addresses=self._values.addresses(),
             flags=flags,
             tasks=tuple(tasks),
+            graph_replays=replays,
             step_s=step_s,
         )
 

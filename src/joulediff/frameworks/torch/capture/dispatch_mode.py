@@ -83,14 +83,29 @@ class Sieve:
         return self._run(func, args, kwargs)
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
-        me, facts = threading.get_ident(), self._schemas.of(func)
+        facts = self._schemas.of(func)
         if facts is None or facts.is_composite:
             return run_parts(self.mode, func, args, kwargs)
         if not facts.is_work:
             return func(*args, **kwargs)
+        return self.run(facts, func, args, kwargs)
+
+    def run(self, facts: Facts, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+        """Pass one call to `take`: operators that it calls are part of it."""
+        with self.paused():
+            return self._take(facts, func, args, kwargs)
+
+    def facts_of(self, func: Any) -> Facts | None:
+        """Return the facts of an operator."""
+        return self._schemas.of(func)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let the operators of this thread pass unrecorded within the context."""
+        me = threading.get_ident()
         self.inside.add(me)
         try:
-            return self._take(facts, func, args, kwargs)
+            yield
         finally:
             self.inside.discard(me)
 

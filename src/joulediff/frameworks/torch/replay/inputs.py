@@ -17,6 +17,7 @@ from joulediff.frameworks.torch.capture.arguments import Encoder, Facts
 from joulediff.frameworks.torch.capture.dispatch_mode import Sieve, compiled_as_written, without_own_warnings
 from joulediff.frameworks.torch.capture.hooks import watch_threads, watch_triton
 from joulediff.frameworks.torch.capture.threads import STEP, Key, Tasks, is_foreign
+from joulediff.frameworks.torch.graphs.rerun import GraphRuns
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Form, Inputs, Op, Run, Value
 from joulediff.model.signature import Signature
@@ -227,6 +228,7 @@ def collect_inputs(
         stack.enter_context(watch_triton(collector.count_triton))
         stack.enter_context(without_own_warnings())
         stack.enter_context(compiled_as_written())
+        stack.enter_context(GraphRuns(collector.sieve, lambda: collector.number).attached())
         begin()
         with collector.sieve.mode, watch_threads(collector.sieve) as collector.tasks:
             step()
@@ -277,6 +279,7 @@ class _Collector:
         self._threads = _Threads(run, tasks)
         self._is_open = True
         self.tasks: Tasks
+        self._counted = 0
         self._ops = frozenset(ops)
         self._encoder = Encoder()
         self._lock = threading.RLock()
@@ -292,6 +295,11 @@ class _Collector:
         with self._lock:
             self._is_open = False
             return self.found
+
+    @property
+    def number(self) -> int:
+        """Return how many operators have run."""
+        return self._counted
 
     def take(self, facts: Facts, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         with self._lock:
@@ -317,6 +325,7 @@ class _Collector:
         """Count an operator of this thread's task, and return its number in the run; None if it has more there."""
         place = self._threads.of(self.tasks.here().key, name)
         at, place.next = place.next, place.next + 1
+        self._counted += 1
         return place, place.ops[at] if at < len(place.ops) else None
 
     def _run_counted(self, place: _Place, run: Callable[[], object]) -> object:
@@ -326,6 +335,7 @@ class _Collector:
         except BaseException:
             with self._lock:
                 place.next -= 1
+                self._counted -= 1
                 if place.next < len(place.ops) and self._is_open:
                     self.found.pop(place.ops[place.next], None)
             raise

@@ -33,6 +33,7 @@ _CATEGORIES = (*_CALLS, *_RUNTIME, *_KINDS)
 # The arguments of events that are read. The others are most of a trace: 100,000 operators took 2.3 GB of memory.
 _ARGUMENTS = ("correlation", "External id", "Sequence number", "device", "stream", "grid", "block", "bytes")
 _SYNCHRONISES = re.compile(r"(cuda|cu|hip)(Device|Stream|Event|Ctx)Synchronize")
+_LAUNCHES_GRAPH = re.compile(r"(cuda|cu|hip)GraphLaunch")
 _COPIES = re.compile(r"(cuda|cu|hip)Memcpy")
 
 _Thread = tuple[object, object]
@@ -180,7 +181,8 @@ class _Reader:
         for event in self._device:
             request = requests.get(event.number("correlation"))
             if request is not None and self._is_own(request):
-                yield Launch(self._to_kernel(event), self.to_s(request.start_us), self._innermost(request))
+                graph = request.number("correlation") if _LAUNCHES_GRAPH.match(request.name) else None
+                yield Launch(self._to_kernel(event), self.to_s(request.start_us), self._innermost(request), graph)
             elif request is None and self._step.start_us <= event.start_us < self._step.end_us:
                 yield Launch(self._to_kernel(event), self.to_s(event.start_us), self._by_id(event))
 

@@ -39,6 +39,22 @@ class Launch:
     kernel: Kernel
     start_s: float
     call: int | None
+    graph: int | None = None
+    """The number of the launch of a CUDA graph, which all its kernels share."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphReplay:
+    """The captured operators of one replay of a CUDA graph."""
+
+    ops: tuple[int, ...]
+    """The first one has the kernels that cannot be told apart."""
+    nodes: tuple[int, ...] | None
+    """How many kernels, copies and fills of the graph each operator has, in the order in which they run."""
+    is_random: bool
+    """Whether it draws random numbers: a replay then fills in a seed before the graph."""
+    is_known: bool
+    """Whether the operators were recorded when the graph was captured; else one stands for the whole."""
 
 
 @dataclass(frozen=True, slots=True)
