@@ -36,6 +36,13 @@ class Work:
 
 
 @dataclass(frozen=True)
+class GraphLaunch:
+    """The launch of a CUDA graph, with the names and categories of its kernels."""
+
+    kernels: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
 class Runtime:
     """A call of the runtime that starts nothing."""
 
@@ -84,6 +91,12 @@ class Renderer:
                 self.render(child)
             self.now_us += 0.25
             self.add(item.category, item.name, begin_us, self.now_us - begin_us, arguments=arguments)
+        elif isinstance(item, GraphLaunch):
+            self.number += 1
+            self.now_us += 1.0
+            self.add("cuda_runtime", "cudaGraphLaunch", begin_us, 1.0, arguments={"correlation": self.number})
+            for name, category in item.kernels:
+                self.run(Work(name, category), begin_us)
         else:
             self.number += 1
             name = item.by if isinstance(item, Work) else item.name

@@ -124,7 +124,7 @@ def test_a_triton_kernel_is_an_operator(torch: Any, tmp_path: Path) -> None:
     assert [kernel.op for kernel in run.kernels if "add_one" in kernel.name] == [launched.id]
 
 
-def test_a_compiled_model_joins_by_module(torch: Any, tmp_path: Path) -> None:
+def test_a_compiled_model_joins_by_operator(torch: Any, tmp_path: Path) -> None:
     model, ids = torch.compile(gpt2(torch).half().eval()), torch.randint(0, 50257, (2, 64), device="cuda")
 
     def step() -> Any:
@@ -135,27 +135,102 @@ def test_a_compiled_model_joins_by_module(torch: Any, tmp_path: Path) -> None:
     inside = [op for op in run.ops if op.compiled]
     assert {op.module.partition(".")[0] for op in inside if op.module} >= {"transformer", "lm_head"}
     assert not run.ops[-1].compiled
-    joins = {kernel.join for kernel in run.kernels}
-    assert joins == {"op", "module"}
-    assert any("triton" in kernel.name for kernel in run.kernels if kernel.join == "module")
+    assert {kernel.join for kernel in run.kernels} == {"op", "fused"}
+    assert names_of_gelu(run) == ["add", "add", "mul", "mul", "mul", "mul", "pow", "tanh"]
 
 
-def test_what_a_cuda_graph_replays_is_kept_without_operators(torch: Any, tmp_path: Path) -> None:
-    x, graph = torch.randn(512, 512, device="cuda"), torch.cuda.CUDAGraph()
-    side = torch.cuda.Stream()
+def names_of_gelu(run: Run) -> list[str]:
+    """Return the names of the operators in the kernel of the first GELU, sorted."""
+    kernel = next(each for each in run.kernels if "tanh" in each.name)
+    assert kernel.op is not None
+    return sorted(run.ops[op].name.removeprefix("aten::") for op in (kernel.op, *kernel.members))
+
+
+def test_a_compiled_model_in_a_cuda_graph_joins_by_operator(torch: Any, tmp_path: Path) -> None:
+    model = torch.compile(gpt2(torch).half().eval(), mode="reduce-overhead")
+    ids = torch.randint(0, 50257, (2, 64), device="cuda")
+
+    def step() -> Any:
+        with torch.no_grad():
+            torch.compiler.cudagraph_mark_step_begin()
+            return model(ids).logits.clone()
+
+    for _ in range(4):
+        step()
+    run = recorded(step, tmp_path)
+    assert {kernel.join for kernel in run.kernels} == {"op", "fused"}
+    assert names_of_gelu(run) == ["add", "add", "mul", "mul", "mul", "mul", "pow", "tanh"]
+
+
+def captured(torch: Any, work: Callable[[], Any]) -> tuple[Any, Any]:
+    """Return a graph of some work, and its result."""
+    side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
     with torch.cuda.stream(side):
-        (x @ x).relu()
+        work()
     torch.cuda.synchronize()
     with torch.cuda.graph(graph):
-        y = (x @ x).relu()
+        made = work()
+    return graph, made
+
+
+def test_a_graph_that_was_captured_unseen_is_one_row(torch: Any, tmp_path: Path) -> None:
+    x = torch.randn(512, 512, device="cuda")
+    unwatched = torch.cuda.CUDAGraph.capture_begin
+    torch.cuda.CUDAGraph.capture_begin = getattr(unwatched, "__wrapped__", unwatched)
+    try:
+        graph, y = captured(torch, lambda: (x @ x).relu())
+    finally:
+        torch.cuda.CUDAGraph.capture_begin = unwatched
 
     def step() -> Any:
         graph.replay()
         return y * 2
 
     run = recorded(step, tmp_path)
-    assert [op.name for op in run.ops] == ["aten::mul"]
-    assert sorted({kernel.join for kernel in run.kernels}) == ["none", "op"]
+    assert [op.name for op in run.ops] == ["cuda_graph::replay", "aten::mul"]
+    assert {kernel.op for kernel in run.kernels} == {0, 1}
+    assert any("CUDA graph" in note for note in run.notes)
+
+
+def test_kernels_of_a_graph_belong_to_the_operators_captured_into_it(torch: Any, tmp_path: Path) -> None:
+    from joulediff.frameworks.torch.graphs.watch import watch_graphs
+
+    watch_graphs()
+    x = torch.randn(512, 512, device="cuda")
+    graph, (y, z) = captured(torch, lambda: ((h := (x @ x).relu()), torch.sort(h, -1)[0].cumsum(-1)))
+
+    def step() -> Any:
+        graph.replay()
+        return y * 2, z
+
+    run = recorded(step, tmp_path)
+    assert [op.name for op in run.ops] == [f"aten::{name}" for name in ("mm", "relu", "sort", "cumsum", "mul")]
+    assert {(kernel.op, kernel.join) for kernel in run.kernels} == {(at, "op") for at in range(5)}
+    assert run.ops[4].inputs == run.ops[1].outputs
+    graph.replay()
+    assert torch.equal(y, (x @ x).relu())
+
+
+def test_graphed_callables_have_their_operators_forward_and_backward(torch: Any, tmp_path: Path) -> None:
+    from joulediff.frameworks.torch.graphs.watch import watch_graphs
+
+    watch_graphs()
+    layers = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.GELU(), torch.nn.Linear(256, 256)).cuda()
+    x = torch.randn(64, 256, device="cuda")
+    run_layers = torch.cuda.make_graphed_callables(layers, (x,))
+
+    def step() -> Any:
+        layers.zero_grad()
+        loss = run_layers(x).pow(2).sum()
+        loss.backward()
+        return loss
+
+    step()
+    run = recorded(step, tmp_path)
+    names = [op.name for op in run.ops]
+    assert names.count("aten::addmm") == 2
+    assert "aten::gelu_backward" in names
+    assert all(kernel.op is not None for kernel in run.kernels if kernel.kind != "cpu")
 
 
 def test_signatures_on_the_device_are_those_of_the_cpu(torch: Any) -> None:

@@ -27,13 +27,14 @@ from joulediff.frameworks.torch.state import State, keep_state, may_be_first_ste
 from joulediff.frameworks.torch.switches.change import changed
 from joulediff.frameworks.torch.switches.spans import to_spans
 from joulediff.frameworks.torch.tensor_tree import named_tensors
+from joulediff.frameworks.torch.trace.generated_code import read_graphs
 from joulediff.frameworks.torch.trace.join import Joined, join
 from joulediff.frameworks.torch.trace.trace import trace_step
 from joulediff.frameworks.torch.trace.traced import Traced
 from joulediff.frameworks.torch.trials.trial_runner import TorchTrialRunner
 from joulediff.model.place import Place
 from joulediff.model.progress import ProgressListener
-from joulediff.model.run import Run, Setting
+from joulediff.model.run import Run, Setting, is_view
 from joulediff.model.signature import Signature, compare
 from joulediff.pysource.call_path import read_sources
 from joulediff.pysource.leaf_sites import find_leaf_places, find_number_places
@@ -132,7 +133,15 @@ class TorchRecorder:
         if self._outputs is not None and not left:
             notes += _compare_outputs(self._outputs, _outputs_of(run, found.outputs))
         if self._traced is not None:
-            joined = join(self._traced, found.ops, compiled_modules=found.compiled_modules, tasks=found.tasks)
+            joined = join(
+                self._traced,
+                found.ops,
+                compiled_modules=found.compiled_modules,
+                graphs=read_graphs(),
+                views=[op.id for op in found.ops if is_view(run, op.id)],
+                replays=found.graph_replays,
+                tasks=found.tasks,
+            )
             run = replace(_with_trace(run, self._traced, joined), notes=(*run.notes, *joined.notes))
             notes += note_missing_kernels(run)
         if not run.ops and not run.kernels:

@@ -1,10 +1,14 @@
 """Kernels and waits of a traced step, joined to the operators of a captured one."""
 
+from dataclasses import replace
+
 import pytest
 
 from joulediff.frameworks.torch.trace.chrome import to_traced
+from joulediff.frameworks.torch.trace.generated_code import Graph, Part
 from joulediff.frameworks.torch.trace.join import join
-from trace_builders import Runtime, Work, call, make_op, make_ops, mark, render
+from joulediff.frameworks.torch.trace.traced import GraphReplay
+from trace_builders import GraphLaunch, Runtime, Work, call, make_op, make_ops, mark, render
 
 
 def ops_of(joined):
@@ -293,42 +297,44 @@ def places_of(joined):
     return {kernel.name: (kernel.join, kernel.op, kernel.module) for kernel in joined.kernels}
 
 
-def test_kernels_of_a_compiled_region_belong_to_its_module():
+def test_kernels_of_a_compiled_region_belong_to_its_operators():
     joined = join(compiled_step(), COMPILED_OPS, compiled_modules=["one", "two"])
     assert places_of(joined) == {
-        "triton_poi_0": ("module", None, "one"),
-        "gemm 0": ("module", None, "one"),
+        "triton_poi_0": ("fused", 0, None),
+        "gemm 0": ("op", 0, None),
         "tanh": ("op", 1, None),
-        "gemm 1": ("module", None, "two"),
+        "gemm 1": ("op", 2, None),
         "gemm 2": ("op", 3, None),
     }
     assert joined.agreed
 
 
-def test_a_region_inside_a_region_is_part_of_it():
+def test_what_runs_between_graphs_inside_a_region_is_part_of_it():
     """A graph break: what runs between the graphs, and the graphs that follow, lie inside the first region."""
     resumed = (call("aten::item", Work("copy")), region(1, Work("triton_poi_1")))
     joined = join(compiled_step(first=resumed), COMPILED_OPS, compiled_modules=["one", "two"])
-    assert places_of(joined)["copy"] == ("module", None, "one")
-    assert places_of(joined)["triton_poi_1"] == ("module", None, "one")
-    assert places_of(joined)["gemm 1"] == ("module", None, "two")
+    assert places_of(joined)["copy"][1] == 0
+    assert places_of(joined)["triton_poi_1"][1] == 0
+    assert places_of(joined)["gemm 1"] == ("op", 2, None)
 
 
-def test_regions_that_do_not_fit_the_modules_get_their_common_path():
+def test_without_captured_operators_a_region_has_the_common_path_of_its_modules():
+    def module_of(kernel, *modules):
+        return places_of(join(compiled_step(), [make_op(0, "aten::tanh")], compiled_modules=modules))[kernel]
+
     modules = ["h.0.mlp", "h.0.attn", "h.0.mlp.act"]
-    joined = join(compiled_step(), COMPILED_OPS, compiled_modules=modules)
-    assert places_of(joined)["gemm 0"] == ("module", None, "h.0")
-    assert places_of(joined)["gemm 1"] == ("module", None, "h.0")
-    assert places_of(join(compiled_step(), COMPILED_OPS, compiled_modules=["one"]))["gemm 1"][2] == "one"
-    assert places_of(join(compiled_step(), COMPILED_OPS, compiled_modules=["a", "b", "c"]))["gemm 1"][2] == ""
+    assert module_of("gemm 0", *modules) == ("module", None, "h.0")
+    assert module_of("gemm 1", *modules) == ("module", None, "h.0")
+    assert module_of("gemm 1", "one") == ("module", None, "one")
+    assert module_of("gemm 1", "a", "b", "c") == ("module", None, "")
+    assert module_of("gemm 1", "one", "two") == ("module", None, "two")
 
 
-def test_a_compiled_function_has_the_module_its_operators_ran_in():
+def test_a_compiled_function_outside_of_modules_has_its_operators():
     traced = to_traced(render(region(0, Work("triton_poi_0"))))
-    joined = join(traced, [make_op(0, "aten::sin", compiled=True, module="h.0.act")])
-    assert places_of(joined) == {"triton_poi_0": ("module", None, "h.0.act")}
-    outside = join(traced, [make_op(0, "aten::sin", compiled=True)])
-    assert places_of(outside) == {"triton_poi_0": ("none", None, None)}
+    joined = join(traced, [make_op(0, "aten::sin", compiled=True)])
+    assert places_of(joined) == {"triton_poi_0": ("fused", 0, None)}
+    assert places_of(join(traced, [])) == {"triton_poi_0": ("none", None, None)}
 
 
 def test_the_backward_half_of_a_region_belongs_to_the_same_module():
@@ -365,6 +371,38 @@ def test_the_backward_half_of_a_region_belongs_to_the_same_module():
         "backward 66": ("module", None, "one"),
         "tanh": ("op", 1, None),
         "t": ("op", 4, None),
+    }
+    # The names of these kernels tell nothing, so the graphs cannot be told apart: only their modules are known.
+    assert len(joined.notes) == 1
+
+
+def test_each_graph_has_its_operators_forward_and_backward():
+    def graph(kernel):
+        return call("## Call CompiledFxGraph x ##", call(kernel, Work(kernel)))
+
+    def backward(number, kernel):
+        name = "CompiledFunctionBackward"
+        return call(f"autograd::engine::evaluate_function: {name}", call(name, graph(kernel), sequence=number))
+
+    traced = to_traced(
+        render(
+            call("Torch-Compiled Region: 0/0", graph("triton_poi_fused_sin_0")),
+            call("Torch-Compiled Region: 1/0", graph("triton_poi_fused_cos_0")),
+            threads={9: [backward(2, "triton_poi_fused_mul_sin_0"), backward(1, "triton_poi_fused_cos_mul_0")]},
+        )
+    )
+    ops = [
+        make_op(0, "aten::sin", compiled=True),
+        make_op(1, "aten::cos", compiled=True),
+        *(make_op(at, f"aten::{name}", thread=1, phase="backward", forward=1) for at, name in ((2, "sin"), (3, "mul"))),
+        *(make_op(at, f"aten::{name}", thread=1, phase="backward", forward=0) for at, name in ((4, "cos"), (5, "mul"))),
+    ]
+    joined = join(traced, ops)
+    assert {kernel.name: (kernel.op, kernel.members) for kernel in joined.kernels} == {
+        "triton_poi_fused_sin_0": (0, ()),
+        "triton_poi_fused_cos_0": (1, ()),
+        "triton_poi_fused_mul_sin_0": (2, (3,)),
+        "triton_poi_fused_cos_mul_0": (4, (5,)),
     }
     assert joined.agreed
 
@@ -411,17 +449,122 @@ def test_work_of_the_processor_that_was_not_captured_is_kept():
     ]
 
 
-def test_graphs_on_the_processor_belong_to_their_module():
+def test_graphs_on_the_processor_have_their_operators():
     traced = to_traced(render(region(0, call("aten::addmm")), call("aten::tanh")))
     ops = [make_op(0, "aten::addmm", device="cpu", compiled=True), make_op(1, "aten::tanh", device="cpu")]
     joined = join(traced, ops, compiled_modules=["one"])
-    assert [(kernel.name[:12], kernel.join, kernel.module) for kernel in joined.kernels] == [
-        ("## Call Comp", "module", "one"),
-        ("aten::tanh", "op", None),
+    assert [(kernel.name[:12], kernel.join, kernel.op) for kernel in joined.kernels] == [
+        ("## Call Comp", "fused", 0),
+        ("aten::tanh", "op", 1),
     ]
+    unknown = join(traced, [replace(ops[1], id=0)], compiled_modules=["one"])
+    assert [(kernel.join, kernel.module) for kernel in unknown.kernels] == [("module", "one"), ("op", None)]
 
 
-def test_operators_in_a_region_without_graphs_belong_to_its_module():
+def test_operators_in_a_region_without_graphs_are_joined():
     eager = call("Torch-Compiled Region: 0/0", call("Pregraph bytecode"), call("aten::linear", call("aten::addmm")))
     joined = join(to_traced(render(eager)), [make_op(0, "aten::addmm", device="cpu", compiled=True, module="m.a")])
-    assert [(kernel.name, kernel.module) for kernel in joined.kernels] == [("aten::linear", "m.a")]
+    assert [(kernel.name, kernel.op) for kernel in joined.kernels] == [("aten::linear", 0)]
+
+
+def test_generated_kernels_on_the_processor_have_the_time_between_the_calls():
+    code = Graph(
+        (
+            Part("cpp_fused_add_0", (), is_generated=True),
+            Part("aten::mm", ("aten::mm",), is_generated=False),
+            Part("cpp_fused_gelu_mul_1", (), is_generated=True),
+        ),
+        frozenset(["abc"]),
+    )
+    traced = to_traced(render(region(0, call("aten::view"), call("aten::mm", call("aten::copy_")))))
+    names = ("aten::add", "aten::mm", "aten::gelu", "aten::mul")
+    joined = join(traced, make_ops(*names, device="cpu", compiled=True), graphs=[code])
+    assert [(k.name, k.join, k.op, k.members) for k in joined.kernels] == [
+        ("cpp_fused_add_0", "fused", 0, ()),
+        ("aten::mm", "op", 1, ()),
+        ("cpp_fused_gelu_mul_1", "fused", 2, (3,)),
+    ]
+    graph = next(c for c in traced.calls if c.name.startswith("## Call"))
+    assert sum(kernel.duration_s for kernel in joined.kernels) == pytest.approx(graph.duration_s)
+    assert joined.notes == ()
+
+
+# Graphs
+
+
+GRAPH_CODE = Graph(
+    (
+        Part("triton_poi_fused_add_0", ("aten::add",), is_generated=True),
+        Part("aten::mm", ("aten::mm",), is_generated=False),
+        Part("aten::bmm", ("aten::bmm",), is_generated=False),
+        Part("triton_poi_fused_gelu_mul_1", ("aten::gelu", "aten::mul"), is_generated=True),
+        Part("aten::mm", ("aten::mm",), is_generated=False),
+    ),
+    frozenset(["abc"]),
+)
+
+
+def graph_launch(*names):
+    """Return the launch of a graph with kernels of these names; a fill's begins with `Memset`."""
+    return GraphLaunch(tuple((name, "gpu_memset" if name.startswith("Memset") else "kernel") for name in names))
+
+
+def test_kernels_of_the_compilers_cuda_graph_are_named_or_lie_between_named_ones():
+    kernels = ("triton_poi_fused_add_0", "gemm", "Memset", "batched", "triton_poi_fused_gelu_mul_1", "gemm", "splitK")
+    traced = to_traced(render(region(0, call("aten::_foreach_copy_", Work("copy")), graph_launch(*kernels))))
+    ops = make_ops("aten::add", "aten::mm", "aten::bmm", "aten::gelu", "aten::mul", "aten::mm", compiled=True)
+    joined = join(traced, ops, graphs=[GRAPH_CODE])
+    assert [(k.op, k.members) for k in joined.kernels if k.name != "copy"] == [
+        (0, ()), (1, ()), (2, ()), (2, ()), (3, (4,)), (5, ()), (5, ()),
+    ]  # fmt: skip
+
+
+def replay_of(*nodes, **changes):
+    plain = {"is_random": False, "is_known": True} | changes
+    return GraphReplay(tuple(range(len(nodes))), nodes, **plain)
+
+
+def test_kernels_of_a_replayed_graph_belong_to_the_operators_captured_into_it():
+    traced = to_traced(render(graph_launch("gemm", "splitK", "gelu", "Memset", "sum"), call("aten::mul", Work("mul"))))
+    ops = make_ops("aten::addmm", "aten::view", "aten::gelu", "aten::sum", "aten::mul")
+    joined = join(traced, ops, replays=[replay_of(2, 0, 1, 2)])
+    assert [(k.name, k.op, k.join) for k in joined.kernels] == [
+        ("gemm", 0, "op"), ("splitK", 0, "op"), ("gelu", 2, "op"), ("Memset", 3, "op"), ("sum", 3, "op"),
+        ("mul", 4, "op"),
+    ]  # fmt: skip
+    assert joined.agreed
+    assert joined.notes == ()
+
+
+def test_a_graph_whose_kernels_do_not_fit_has_all_operators_in_common():
+    traced = to_traced(render(graph_launch("gemm", "gelu")))
+    joined = join(traced, make_ops("aten::addmm", "aten::gelu"), replays=[replay_of(1, 2)])
+    assert [(k.op, k.members, k.join) for k in joined.kernels] == [(0, (1,), "fused")] * 2
+
+
+def test_a_graph_with_random_numbers_fills_in_its_seeds():
+    traced = to_traced(
+        render(
+            call("aten::fill_", Work("other")),
+            call("aten::add", Work("add")),
+            call("aten::fill_", Work("seed")),
+            call("aten::fill_", Work("offset")),
+            graph_launch("dropout"),
+        )
+    )
+    ops = [make_op(0, "aten::native_dropout"), make_op(1, "aten::fill_"), make_op(2, "aten::add")]
+    joined = join(traced, ops, replays=[replay_of(1, is_random=True)])
+    assert ops_of(joined) == {"other": 1, "add": 2, "seed": 0, "offset": 0, "dropout": 0}
+    assert joined.agreed
+
+
+def test_an_unknown_graph_is_one_row_and_says_so():
+    traced = to_traced(render(graph_launch("one", "two")))
+    unknown = GraphReplay((0,), None, is_random=False, is_known=False)
+    joined = join(traced, make_ops("cuda_graph::replay"), replays=[unknown])
+    assert {(k.op, k.members, k.join) for k in joined.kernels} == {(0, (), "op")}
+    assert len(joined.notes) == 1
+    more = join(
+        traced, make_ops("cuda_graph::replay", "cuda_graph::replay"), replays=[unknown, replace(unknown, ops=(1,))]
+    )
+    assert len(more.notes) == 2

@@ -9,11 +9,13 @@ import pytest
 import paths
 from golden_files import find_golden
 from joulediff.frameworks.torch.trace.chrome import to_traced
-from joulediff.frameworks.torch.trace.join import join
+from joulediff.frameworks.torch.trace.join import is_compiled, join
 from trace_builders import make_op
 
 FOLDER = paths.GOLDEN / "traces"
 NAMES = sorted(path.name.removesuffix(".json.gz") for path in find_golden("traces/*.json.gz"))
+# The stored operators have no values, which tell that an operator is a view.
+VIEWS = ("aten::view", "aten::t", "aten::transpose", "aten::split", "aten::unsqueeze", "aten::expand")
 MLP = ["transformer.h.0.mlp", "transformer.h.1.mlp"]
 
 
@@ -22,13 +24,18 @@ def load(name):
     found = json.loads(gzip.decompress((FOLDER / f"{name}.json.gz").read_bytes()))
     columns = ("name", "thread", "device", "inference", "compiled", "forward", "module")
     rows = [dict(zip(columns, row, strict=True)) for row in found["ops"]]
-    ops = [make_op(number, row.pop("name"), **row) for number, row in enumerate(rows)]
+    phases = ("forward", "backward")
+    ops = [
+        make_op(number, row.pop("name"), phase=phases[row["forward"] is not None], **row)
+        for number, row in enumerate(rows)
+    ]
     return to_traced(found["trace"]), ops, found["compiled_modules"]
 
 
 def joined_of(name):
     traced, ops, modules = load(name)
-    return join(traced, ops, compiled_modules=modules), ops
+    views = [op.id for op in ops if op.name in VIEWS]
+    return join(traced, ops, compiled_modules=modules, views=views), ops
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -51,8 +58,8 @@ def test_the_steps_agree_and_no_kernel_is_lost(name):
         ("gpt2_inference", {("kernel", "op"): 45, ("memset", "op"): 3}),
         ("gpt2_generate", {("kernel", "op"): 178, ("memcpy", "op"): 21, ("memset", "op"): 2}),
         ("gpt2_train", {("kernel", "op"): 237, ("memset", "op"): 5, ("cpu", "op"): 60}),
-        ("gpt2_compiled", {("kernel", "module"): 26, ("memset", "module"): 3}),
-        ("gpt2_compiled_train", {("kernel", "op"): 89, ("memset", "op"): 2, ("kernel", "module"): 32}),
+        ("gpt2_compiled", {("kernel", "op"): 13, ("kernel", "fused"): 13, ("memset", "op"): 3}),
+        ("gpt2_compiled_train", {("kernel", "op"): 103, ("memset", "op"): 2, ("kernel", "fused"): 18}),
         (
             "streams",
             {("kernel", "op"): 8, ("memset", "op"): 1, ("memcpy", "op"): 4, ("cpu", "op"): 1, ("kernel", "none"): 3},
@@ -98,8 +105,21 @@ def test_a_training_step_has_its_backward_in_another_thread():
 
 
 def test_compiled_modules_have_their_kernels_forward_and_backward():
-    joined, _ = joined_of("gpt2_compiled_train")
-    assert Counter(kernel.module for kernel in joined.kernels if kernel.join == "module") == dict.fromkeys(MLP, 16)
+    joined, ops = joined_of("gpt2_compiled_train")
+    own = [kernel for kernel in joined.kernels if is_compiled(ops[kernel.op], ops)]
+    assert {ops[kernel.op].module.rpartition(".")[0] for kernel in own} == set(MLP)
+    assert {ops[kernel.op].phase for kernel in own} == {"forward", "backward"}
+
+
+def test_a_compiled_kernel_has_the_operators_of_its_name():
+    joined, ops = joined_of("gpt2_compiled")
+    found = [
+        [ops[op].name for op in (kernel.op, *kernel.members)]
+        for kernel in joined.kernels
+        if kernel.name.startswith("triton_poi_fused_add_mul_pow_tanh")
+    ]
+    gelu = [f"aten::{name}" for name in ("mul", "pow", "mul", "add", "mul", "tanh", "add", "mul")]
+    assert found == [gelu, gelu]
 
 
 def test_streams_copies_and_waits():

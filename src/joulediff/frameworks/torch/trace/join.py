@@ -1,20 +1,23 @@
 """Joins the kernels and waits of the traced step to the operators of the captured step.
 
 The two steps ran separately, so the join is by order: operators are found in the profiler's tree of calls, and a
-kernel belongs to the operator whose call launched it. No kernel is dropped: a kernel without an operator belongs to
-its compiled module, or to none.
+kernel belongs to the operator whose call launched it, and one of compiled code to the operators that it computes. No
+kernel is dropped: a kernel without an operator belongs to its compiled module, or to none.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from joulediff.frameworks.torch.capture.threads import Key
 from joulediff.frameworks.torch.trace.align import Matched, is_quiet, match_ops, plain_name
-from joulediff.frameworks.torch.trace.traced import Call, Traced
+from joulediff.frameworks.torch.trace.compiled import BACKWARD, CompiledWork, find_work, join_compiled
+from joulediff.frameworks.torch.trace.generated_code import Graph
+from joulediff.frameworks.torch.trace.replayed_graphs import GraphWork, join_graphs
+from joulediff.frameworks.torch.trace.traced import Call, GraphReplay, Traced
 from joulediff.model.run import Kernel, Op, Wait
 
 _TRITON = "triton::"
@@ -36,42 +39,65 @@ class Joined:
 
 
 def join(
-    traced: Traced, ops: Sequence[Op], *, compiled_modules: Sequence[str] = (), tasks: Sequence[Key] = ()
+    traced: Traced,
+    ops: Sequence[Op],
+    *,
+    compiled_modules: Sequence[str] = (),
+    graphs: Sequence[Graph] = (),
+    views: Collection[int] = (),
+    replays: Sequence[GraphReplay] = (),
+    tasks: Sequence[Key] = (),
 ) -> Joined:
     """Return the kernels and waits of a traced step with the operators of the captured one.
 
-    `compiled_modules` are the paths of compiled modules in the order in which the captured step entered them. `tasks`
-    has the task that each thread of the captured step stands for.
+    `compiled_modules` are the paths of compiled modules in the order in which the captured step entered them, `graphs`
+    the code that the compiler generated, `views` the operators that only return views, and `replays` those of replayed
+    CUDA graphs. `tasks` has the task that each thread of the captured step stands for.
     """
     modules = compiled_modules or [*dict.fromkeys(op.module for op in ops if op.compiled and op.module is not None)]
     regions = find_regions(traced.calls, modules)
-    own = [op for op in ops if not (regions and is_compiled(op, ops))]
+    replayed = {op for replay in replays for op in replay.ops}
+    own = [op for op in ops if op.id not in replayed and not (regions and is_compiled(op, ops))]
+    fused = [op for op in ops if regions and op.id not in replayed and is_compiled(op, ops)]
+    compiled = join_compiled(traced, regions, fused, graphs=graphs, views=views)
+    in_regions = {at for at, each in enumerate(traced.launches) if _above(traced.calls, each.call, regions) is not None}
+    graph_work = join_graphs(traced, replays, outside=in_regions)
+    outside = {*regions, *graph_work.calls}
     shown = [op for op in own if not op.name.startswith(_TRITON)]
-    matched = match_ops(traced.calls, shown, outside=regions, tasks=_pair_tasks(traced, tasks))
-    unreached = _find_unreached(traced, matched)
-    differences = find_differences(traced.calls, shown, matched, outside=regions, unreached=unreached)
+    matched = match_ops(traced.calls, shown, outside=outside, tasks=_pair_tasks(traced, tasks))
+    unreached = _find_unreached(traced, matched, outside)
+    differences = find_differences(traced.calls, shown, matched, outside=outside, unreached=unreached)
     kernels, triton_notes = _join_triton(
-        _join_launches(traced, matched, regions), [op for op in own if op.name.startswith(_TRITON)]
+        _join_launches(traced, matched, regions, compiled, graph_work),
+        [op for op in own if op.name.startswith(_TRITON)],
     )
     numbers = _number_threads(traced, matched)
-    host = [*_host_work(traced, ops, matched, numbers), *_host_work_of_regions(traced, regions, numbers)]
-    loose = [traced.calls[at] for at in find_loose(traced.calls, matched, outside=regions)]
+    host = [
+        *_host_work(traced, ops, matched, numbers),
+        *_host_work_of_regions(traced, regions, compiled, numbers),
+    ]
+    loose = [traced.calls[at] for at in find_loose(traced.calls, matched, outside=outside)]
     # If both steps agree, the remaining calls of a thread that was captured are composites without work.
     is_whole = not kernels and bool(differences.notes or not ops)
     host += [_to_kernel(call, numbers) for call in loose if is_whole or call.thread in unreached]
     unseen = [call for call in loose if call.thread in unreached]
+    notes = (*differences.notes, *triton_notes, *compiled.notes, *graph_work.notes, *_note_unreached(unseen))
     return Joined(
         kernels=tuple(sorted([*kernels, *host], key=lambda kernel: kernel.start_s)),
         waits=tuple(_join_waits(traced, matched, numbers)),
-        notes=(*differences.notes, *triton_notes, *_note_unreached(unseen), *_note_alone(kernels)),
+        notes=(*notes, *_note_alone(kernels)),
         agreed=not (differences.notes or triton_notes or unseen),
     )
 
 
-def _find_unreached(traced: Traced, matched: Matched) -> set[int]:
-    """Return the threads of which no operator was captured, and that launched nothing: its kernels are work enough."""
+def _find_unreached(traced: Traced, matched: Matched, outside: Collection[int]) -> set[int]:
+    """Return the threads of which no operator was captured, and that launched nothing: its kernels are work enough.
+
+    A thread with calls in `outside` runs compiled code or CUDA graphs, whose operators were captured.
+    """
     launching = {traced.calls[launch.call].thread for launch in traced.launches if launch.call is not None}
-    return {call.thread for call in traced.calls} - matched.threads.keys() - launching - {0}
+    known = {traced.calls[at].thread for at in outside}
+    return {call.thread for call in traced.calls} - matched.threads.keys() - launching - known - {0}
 
 
 def _note_unreached(calls: Sequence[Call]) -> Iterator[str]:
@@ -87,13 +113,18 @@ def _pair_tasks(traced: Traced, tasks: Sequence[Key]) -> dict[int, int]:
     return {thread: captured[key] for thread, key in traced.tasks.items() if key in captured}
 
 
-def _join_launches(traced: Traced, matched: Matched, regions: Regions) -> Iterator[Kernel]:
+def _join_launches(
+    traced: Traced, matched: Matched, regions: Regions, compiled: CompiledWork, graphs: GraphWork
+) -> Iterator[Kernel]:
     """Yield the kernels in the order of their launches."""
-    for launch in traced.launches:
+    for at, launch in enumerate(traced.launches):
+        owner = graphs.launches.get(at) or compiled.launches.get(at)
         call = _above(traced.calls, launch.call, matched.ops)
         region = _above(traced.calls, launch.call, regions)
         module = None if region is None else regions[region]
-        if call is not None:
+        if owner is not None:
+            yield replace(launch.kernel, op=owner.op, members=owner.members, join=owner.join)
+        elif call is not None:
             yield replace(launch.kernel, op=matched.ops[call], join="op")
         elif module is not None:
             yield replace(launch.kernel, module=module, join="module")
@@ -131,11 +162,21 @@ def _host_work(traced: Traced, ops: Sequence[Op], matched: Matched, numbers: Map
             yield replace(_to_kernel(traced.calls[at], numbers), op=op, join="op")
 
 
-def _host_work_of_regions(traced: Traced, regions: Regions, numbers: Mapping[int, int]) -> Iterator[Kernel]:
-    """Yield a kernel for each graph of a compiled region, unless the region launched something on a device."""
+def _host_work_of_regions(
+    traced: Traced, regions: Regions, compiled: CompiledWork, numbers: Mapping[int, int]
+) -> Iterator[Kernel]:
+    """Yield the work of compiled regions on the host, unless a region launched something on a device.
+
+    A region whose operators are not known has a kernel for each graph.
+    """
+    for work in compiled.host:
+        call = Call(work.name, work.thread, work.start_s, work.duration_s, parent=None, end=0)
+        kernel = _to_kernel(call, numbers)
+        yield replace(kernel, op=work.owner.op, members=work.owner.members, join=work.owner.join)
     launching = {_above(traced.calls, launch.call, regions) for launch in traced.launches}
     for region, module in regions.items():
-        for at in find_work(traced.calls, region) if region not in launching else ():
+        is_unknown = region not in launching and region not in compiled.regions
+        for at in find_work(traced.calls, region) if is_unknown else ():
             kernel = _to_kernel(traced.calls[at], numbers)
             yield kernel if module is None else replace(kernel, module=module, join="module")
 
@@ -184,8 +225,7 @@ def _above(calls: Sequence[Call], at: int | None, marked: Container[int]) -> int
 
 
 _REGION = "Torch-Compiled Region"
-_FORWARD, _BACKWARD = "CompiledFunction", "CompiledFunctionBackward"
-_GRAPH = "## Call "
+_FORWARD = "CompiledFunction"
 
 
 def find_regions(calls: Sequence[Call], modules: Sequence[str]) -> dict[int, str | None]:
@@ -206,7 +246,7 @@ def find_regions(calls: Sequence[Call], modules: Sequence[str]) -> dict[int, str
         for call in calls[region : calls[region].end]
         if call.name == _FORWARD
     }
-    for at in _outermost(calls, [at for at, call in enumerate(calls) if call.name == _BACKWARD]):
+    for at in _outermost(calls, [at for at, call in enumerate(calls) if call.name == BACKWARD]):
         if not any(region <= at < calls[region].end for region in forward):
             regions[at] = by_sequence.get(calls[at].sequence, known)
     return regions
@@ -215,17 +255,6 @@ def find_regions(calls: Sequence[Call], modules: Sequence[str]) -> dict[int, str
 def is_compiled(op: Op, ops: Sequence[Op]) -> bool:
     """Return whether the program runs this in compiled code, forward or backward."""
     return op.compiled or (op.forward is not None and ops[op.forward].compiled)
-
-
-def find_work(calls: Sequence[Call], region: int) -> list[int]:
-    """Return the calls in a region that compute: its graphs, and operators beside them."""
-    found, at = [], region + 1
-    while at < calls[region].end:
-        works = calls[at].name.startswith(_GRAPH) or "::" in calls[at].name
-        if works:
-            found.append(at)
-        at = calls[at].end if works else at + 1
-    return found
 
 
 def common_path(paths: Sequence[str]) -> str | None:
