@@ -133,6 +133,10 @@ class ModulePaths:
         stack = self._stacks.get(thread)
         return stack[-1].place if stack else _NOWHERE
 
+    def place_of(self, module: torch.nn.Module) -> Place:
+        """Return the place of a module; nowhere for one that is not known by name."""
+        return self._find(module) or _NOWHERE
+
     def base(self, thread: int) -> Base | None:
         """Return the frame that called the module a thread is in."""
         stack = self._stacks.get(thread)

@@ -164,6 +164,24 @@ def test_one_graph_reads_what_another_one_made(capture):
     assert torch.allclose(z, (x * 3).sum())
 
 
+def test_captured_operators_have_the_module_they_were_captured_in(capture):
+    model, x = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()), torch.randn(2, 4)
+    graph, (y,) = capture(lambda: (model(x),))
+
+    def step():
+        graph.replay()
+        return y + model[1](x)
+
+    found = captured(step)
+    assert [(op.name.removeprefix("aten::"), op.module, op.module_type) for op in found.ops] == [
+        ("t", "0", "Linear"),
+        ("addmm", "0", "Linear"),
+        ("tanh", "1", "Tanh"),
+        ("tanh", "1", "Tanh"),
+        ("add", None, None),
+    ]
+
+
 def test_without_recording_a_graph_is_replayed(capture):
     graph, _ = capture(lambda: (torch.ones(2) * 2,))
     graph.replay()

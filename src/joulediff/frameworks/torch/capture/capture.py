@@ -234,6 +234,9 @@ class _Recorder:
         self._order.note(task.key)
         self._flags.note(number, main=task.key == STEP)
         module, module_type, frame_index = self._place(frame, me, origin)
+        if self._graphs.module is not None:
+            assert self._modules is not None
+            module, module_type = self._modules.place_of(self._graphs.module)
         if self._cpp:
             self._tracebacks.append(torch._C._profiler.gather_traceback(False, False, True))  # noqa: SLF001
         self._ops.append(

@@ -40,6 +40,8 @@ class GraphRuns:
     def __init__(self, sieve: Sieve, number: Callable[[], int]) -> None:
         self._sieve = sieve
         self._number = number
+        self.module: Any = None
+        """The module in which the operator that runs now was captured."""
         self.replays: list[GraphReplay] = []
         self.remade: list[int] = []
         """Operators whose results were written to tensors from before the step, which they replace as a whole."""
@@ -63,6 +65,7 @@ class GraphRuns:
         try:
             for call in recording.calls:
                 before = self._number()
+                self.module = None if call.module is None else call.module()
                 self._run(call)
                 nodes += [call.nodes] if self._number() > before else []
         except (RuntimeError, TypeError):
@@ -70,6 +73,8 @@ class GraphRuns:
             recording.is_whole = False
             self._replay_whole(recording, replay, first)
             return
+        finally:
+            self.module = None
         ops = tuple(range(first, self._number()))
         is_random = any(_is_random(call.function) for call in recording.calls)
         counts = tuple(nodes) if recording.is_ordered and len(nodes) == len(ops) else None

@@ -74,6 +74,8 @@ class CapturedCall:
     made: tuple[Memory, ...]
     nodes: int
     """The kernels, copies and fills that it added to the graph."""
+    module: weakref.ref[Any] | None = None
+    """The innermost module that was running."""
     last_reads: list[Memory] = field(default_factory=list)
     """Memory that no later operator of the graph reads."""
 
@@ -269,7 +271,9 @@ class _Recorder:
         made: list[Memory] = []
         results = self._map(self._torch.Tensor, lambda each: self._to_piece(each, made), output)
         self._recording.is_whole &= hasattr(func, "_schema")
-        self._recording.calls.append(CapturedCall(func, plain_args, plain_kwargs, results, tuple(made), nodes))
+        module = _module_around(sys._getframe())  # noqa: SLF001
+        call = CapturedCall(func, plain_args, plain_kwargs, results, tuple(made), nodes, module)
+        self._recording.calls.append(call)
         return output
 
     def _to_piece(self, tensor: torch.Tensor, made: list[Memory] | None = None) -> Piece | None:
@@ -293,6 +297,19 @@ class _Recorder:
                 made.append(memory)
         memory.is_shared |= memory.maker is not None and memory.maker is not self._recording
         return Piece(memory, tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
+
+
+# How a module calls its `forward`.
+_MODULE_CALL, _MODULE_NAME = "_call_impl", "torch.nn.modules.module"
+
+
+def _module_around(frame: FrameType | None) -> weakref.ref[Any] | None:
+    while frame is not None:
+        if frame.f_code.co_name == _MODULE_CALL and frame.f_globals.get("__name__") == _MODULE_NAME:
+            module = frame.f_locals.get("self")
+            return None if module is None else weakref.ref(module)
+        frame = frame.f_back
+    return None
 
 
 def _memories_of(call: CapturedCall) -> list[Memory]:
