@@ -203,7 +203,8 @@ def _row_entries(rows: Sequence[Row], most: int, words: str, sign: str | None) -
 def _row_entry(row: Row, sign: str) -> _Entry:
     cause = f"in {row.where}" if row.where else ""
     if sign == "x":
-        cause = f"no counterpart in {'B' if row.verdict == 'only_a' else 'A'}"
+        other, ops = ("B", row.ops_b) if row.verdict == "only_a" else ("A", row.ops_a)
+        cause = f"no kernel in {other}" if ops else f"no counterpart in {other}"
     part: Part = "noise" if sign == "~" else "rest"
     sides = _side_j([row], "a"), _side_j([row], "b")
     name = with_count(row.name, row.count)
