@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, SimpleNamespace
@@ -150,6 +150,20 @@ def write_item(table: Any, key: Any) -> Write:
         return lambda: kind.__setitem__(table, key, before)
 
     return write
+
+
+def parts_of(thing: Any) -> Iterator[tuple[str, object]]:
+    """Yield the objects that a function, a container or any other object refers to, with their names."""
+    callables = callable_references(thing)
+    if callables is not None:
+        is_method = inspect.ismethod(thing)
+        yield from (("" if is_method else each.name, each.value) for each in callables)
+    elif isinstance(thing, Mapping):
+        yield from ((str(key), each) for key, each in islice(thing.items(), MAX_ITEMS) if isinstance(key, str | int))
+    elif isinstance(thing, list | tuple):
+        yield from ((str(i), each) for i, each in enumerate(thing[:MAX_ITEMS]))
+    elif not isinstance(thing, type) and not inspect.ismodule(thing):
+        yield from ((each.name, each.value) for each in object_references(thing))
 
 
 def container_references(thing: Any) -> Iterator[Reference] | None:

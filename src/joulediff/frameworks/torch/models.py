@@ -5,16 +5,14 @@ A step is a closure, a bound method or a callable object: everything it refers t
 
 from __future__ import annotations
 
-import inspect
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from joulediff.frameworks.references import MAX_ITEMS, callable_references, object_references
+from joulediff.frameworks.references import parts_of
 from joulediff.pysource.call_path import Base
 
 if TYPE_CHECKING:
@@ -74,20 +72,6 @@ def _keep_outermost(models: dict[str, torch.nn.Module]) -> None:
     inner = {id(m) for model in models.values() for m in model.modules() if m is not model}
     for name in [name for name, model in models.items() if id(model) in inner]:
         del models[name]
-
-
-def parts_of(thing: Any) -> Iterator[tuple[str, object]]:
-    """Yield the objects that a function, a container or any other object refers to, with their names."""
-    callables = callable_references(thing)
-    if callables is not None:
-        is_method = inspect.ismethod(thing)
-        yield from (("" if is_method else each.name, each.value) for each in callables)
-    elif isinstance(thing, Mapping):
-        yield from ((str(key), each) for key, each in islice(thing.items(), MAX_ITEMS) if isinstance(key, str | int))
-    elif isinstance(thing, list | tuple):
-        yield from ((str(i), each) for i, each in enumerate(thing[:MAX_ITEMS]))
-    elif not isinstance(thing, type) and not inspect.ismodule(thing):
-        yield from ((each.name, each.value) for each in object_references(thing))
 
 
 Place = tuple[str | None, str | None]

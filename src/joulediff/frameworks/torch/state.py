@@ -18,8 +18,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import random
-import sys
 import weakref
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterator, MutableMapping, Sequence
@@ -27,6 +25,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from joulediff.frameworks.generators import SEED, Generator, as_generator, find_generators, host_seeded, seed_host
 from joulediff.frameworks.torch.capture.geometry import extent_of
 from joulediff.frameworks.torch.models import (
     MAX_DEPTH,
@@ -35,7 +34,6 @@ from joulediff.frameworks.torch.models import (
     clean_name,
     find_holdings,
     join_names,
-    parts_of,
 )
 from joulediff.model.errors import JoulediffError
 
@@ -68,7 +66,7 @@ class State:
         """The reason why nothing is copied, or None."""
         self.makers: tuple[str, ...] = ()
         """The optimizers that created their state while the step ran: in a recorded pass they create it again."""
-        self._reach = _Reach(find_holdings(step), find_generators(step))
+        self._reach = _Reach(find_holdings(step), _find_generators(step))
         self._last: _Snapshot | None = None
         self._first: _Snapshot | None = self._take()
 
@@ -236,13 +234,6 @@ class _Store:
     def keep_tree(self, thing: Any) -> Any:
         """Return nested lists, tuples and mappings with every tensor kept; anything else as it is."""
         return self.keep(thing) if _is_plain(thing) else _map_parts(self.keep_tree, thing)
-
-
-class Generator(NamedTuple):
-    """A random generator: how its state is read and written."""
-
-    read: Callable[[], Any]
-    write: Callable[[Any], None]
 
 
 class _Bound(NamedTuple):
@@ -430,16 +421,11 @@ def _synchronise(devices: Collection[torch.device]) -> None:
             torch.cuda.synchronize(device)
 
 
-SEED = 0
-
-
 def seed() -> None:
     """Seed every generator alike."""
     import torch
 
-    random.seed(SEED)
-    if (numpy := sys.modules.get("numpy")) is not None:
-        numpy.random.seed(SEED)
+    seed_host()
     torch.manual_seed(SEED)
 
 
@@ -454,41 +440,19 @@ def seed_as_at_first() -> None:
     torch.manual_seed(_FIRST_SEED)
 
 
-def find_generators(step: object) -> list[Generator]:
+def _find_generators(step: object) -> list[Generator]:
     """Return the random generators of its own that a step refers to: those of PyTorch, Python and NumPy."""
     import torch
 
-    numpy = sys.modules.get("numpy")
-    found: dict[int, Generator] = {}
-    seen: set[int] = set()
-    queue: list[tuple[object, int]] = [(step, 0)]
-    while queue:
-        thing, depth = queue.pop(0)
-        if id(thing) in seen or depth > MAX_DEPTH or len(seen) > MAX_THINGS:
-            continue
-        seen.add(id(thing))
+    def as_any(thing: object) -> Generator | None:
         if isinstance(thing, torch.Generator):
-            found[id(thing)] = Generator(thing.get_state, thing.set_state)
-        elif isinstance(thing, random.Random) and not isinstance(thing, random.SystemRandom):
-            found[id(thing)] = Generator(thing.getstate, thing.setstate)
-        elif numpy is not None and isinstance(thing, numpy.random.Generator | numpy.random.RandomState):
-            found[id(thing)] = _numpy_generator(thing)
-        elif not isinstance(thing, torch.Tensor):
-            queue += [(each, depth + 1) for _, each in parts_of(thing)]
-    return list(found.values())
+            return Generator(thing.get_state, thing.set_state)
+        return as_generator(thing)
 
+    def is_tensor(thing: object) -> bool:
+        return isinstance(thing, torch.Tensor)
 
-def _numpy_generator(thing: Any) -> Generator:
-    if not hasattr(thing, "bit_generator"):
-        return Generator(thing.get_state, thing.set_state)
-
-    def read() -> Any:
-        return thing.bit_generator.state
-
-    def write(state: Any) -> None:
-        thing.bit_generator.state = state
-
-    return Generator(read, write)
+    return find_generators(step, as_other=as_any, is_leaf=is_tensor, max_depth=MAX_DEPTH, max_things=MAX_THINGS)
 
 
 @contextmanager
@@ -496,19 +460,14 @@ def seeded() -> Iterator[Callable[[], None]]:
     """Seed every generator, and restore all at the end."""
     import torch
 
-    numpy = sys.modules.get("numpy")
-    state = random.getstate()
-    numpy_state = numpy.random.get_state() if numpy is not None else None
     torch_state = torch.get_rng_state()
     on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
     cuda_states = torch.cuda.get_rng_state_all() if on_gpu else []
 
-    try:
-        yield seed
-    finally:
-        random.setstate(state)
-        if numpy is not None:
-            numpy.random.set_state(numpy_state)
-        torch.set_rng_state(torch_state)
-        if cuda_states:
-            torch.cuda.set_rng_state_all(cuda_states)
+    with host_seeded():
+        try:
+            yield seed
+        finally:
+            torch.set_rng_state(torch_state)
+            if cuda_states:
+                torch.cuda.set_rng_state_all(cuda_states)
