@@ -94,7 +94,7 @@ def test_a_plain_program_has_its_energy_recorded(start: Callable[..., subprocess
         out, _ = process.communicate("", timeout=60)
     assert process.returncode in (0, 2)
     assert re.search(r"^my step/1  \S+ m?J ± \S+% a step   \S+ [mµ]s a step$", out, re.M)
-    assert re.search(r"^the program has loaded no framework .* energy and no operator$", out, re.M)
+    assert re.search(r"^the program has loaded no framework .* split by functions, not by operators$", out, re.M)
     assert re.search(r"^my-step-1\.jd  \S+ kB", out, re.M)
     assert out.endswith("next: joulediff show my-step-1.jd\n")
     shown = b"".join(seen).decode().splitlines()
@@ -104,7 +104,8 @@ def test_a_plain_program_has_its_energy_recorded(start: Callable[..., subprocess
     assert (run.label, run.program, run.tool) == ("my step/1", "plain.py", joulediff.__version__)
     assert run.measurement is not None
     assert run.measurement.domains["cpu"].power_w == pytest.approx(50.0)
-    assert [each.status for each in run.passes] == ["done", "done", "skipped", "skipped"]
+    assert [each.status for each in run.passes] == ["done", "done", "skipped", "done"]
+    assert [value.name for value in run.values] == ["output"]
     assert any("no framework" in note for note in run.notes)
 
 

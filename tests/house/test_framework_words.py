@@ -17,6 +17,8 @@ SOURCE = Path(joulediff.__file__).parent
 PROGRAMS = "cases/library/"
 # Names that people call the frameworks by, besides those of their modules.
 PRODUCTS = {"PyTorch": "torch", "TensorFlow": "tensorflow", "JAX": "jax"}
+# The folder for programs that use none.
+NO_FRAMEWORK = "plain"
 # Places that may say a framework's name, and why.
 ALLOWED: dict[tuple[str, str], str] = {}
 
@@ -91,7 +93,7 @@ def test_framework_words_stand_in_their_folder_alone() -> None:
 def test_every_folder_of_a_framework_describes_it() -> None:
     folders = {path.parent.name for path in (SOURCE / "frameworks").glob("*/__init__.py")}
     assert folders >= {"torch", "jax", "tensorflow"}
-    assert folders <= {framework.name for framework in frameworks()}
+    assert folders - {NO_FRAMEWORK} <= {framework.name for framework in frameworks()}
 
 
 @pytest.mark.parametrize(

@@ -39,12 +39,17 @@ _PACKAGES = {
     "flash-attn": "flash_attn",
     "flashinfer-python": "flashinfer",
     "kernels": "kernels",
+    "lightgbm": "lightgbm",
     "lightning": "lightning",
     "megatron-core": "megatron.core",
+    "numba": "numba",
     "numpy": "numpy",
     "onnxruntime": "onnxruntime",
+    "pandas": "pandas",
     "peft": "peft",
+    "polars": "polars",
     "safetensors": "safetensors",
+    "scikit-learn": "sklearn",
     "scipy": "scipy",
     "sglang": "sglang",
     "timm": "timm",
@@ -53,6 +58,7 @@ _PACKAGES = {
     "transformers": "transformers",
     "vllm": "vllm",
     "xformers": "xformers",
+    "xgboost": "xgboost",
 }
 _GIB = 2**30
 

@@ -7,7 +7,7 @@ that has another number of elements, differs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from joulediff.model.run import Run
 from joulediff.model.signature import SKETCH_STEP, Signature, difference
@@ -32,6 +32,22 @@ def returned_distance(a: Run, b: Run) -> float | None:
         difference(a.signature_of(left[name]), b.signature_of(right[name])) for name in left.keys() & right.keys()
     ]
     return max((distance for distance in distances if distance is not None), default=None)
+
+
+def output_distance(a: Run, b: Run) -> float | None:
+    """Return the largest distance between all that two steps returned; None if a part of it is not known."""
+    left, right = _returned(a), _returned(b)
+    if not left or not right:
+        return None
+    if left.keys() != right.keys():
+        return None if _has_unknown(a, left) or _has_unknown(b, right) else _OTHER
+    distances = [_distance(a.signature_of(left[name]), b.signature_of(right[name])) for name in left]
+    known = [each for each in distances if each is not None]
+    return max(known) if len(known) == len(distances) else None
+
+
+def _has_unknown(run: Run, values: Mapping[str, int]) -> bool:
+    return any(run.values[value].signature is None for value in values.values())
 
 
 def result_distance(a: Run, b: Run, *, is_read: Callable[[str], bool], needed: Run | None = None) -> float | None:

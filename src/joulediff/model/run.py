@@ -392,6 +392,12 @@ class Run(Displayed):
             end += 1
         return self.replays[first:end]
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the program uses no framework that is recorded: only the outputs of its step were captured."""
+        status = {each.name: each.status for each in self.passes}
+        return not self.ops and status.get("traced") == "skipped" and status.get("captured") == "done"
+
     @cached_property
     def index(self) -> RunIndex:
         """Return the index of this run, built at the first use."""

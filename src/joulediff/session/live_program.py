@@ -14,6 +14,7 @@ from pathlib import Path
 from joulediff.energy.load_energy import LoadMeter
 from joulediff.frameworks.framework import is_read, source_hints
 from joulediff.frameworks.jobs import WINDOW_S, Job, JobCost, LiveProgram, TrialRunner, Variant, VariantCost
+from joulediff.frameworks.plain.recorder import PlainRecorder, capture_step
 from joulediff.frameworks.recorder import open_recorder
 from joulediff.frameworks.state_leaves import leaves_set
 from joulediff.measuring.meters import MeterSet
@@ -191,12 +192,12 @@ class LocalProgram(LiveProgram):
                 changed = self._build_variant(variant) if variant.files else self._set_variant(variant, stack)
             self.listener.stage("capturing the changed step")
             with changed.active(), time_limit(limit_s, "the changed step did not end"):
-                recorder = open_recorder(changed.step, names=changed.step, root=self.root, source=False, cpp=False)
-                if recorder is None:
-                    raise JoulediffError("the changed program uses no framework that is recorded")
+                step, root = changed.step, self.root
+                recorder = open_recorder(step, names=step, root=root, source=False, cpp=False)
+                recorder = recorder or PlainRecorder(step, names=step, root=root, source=False)
                 begin = changed.begin or stack.enter_context(recorder.seeded(ran=False))
-                changed.step()  # a cache that only the first step fills is no work of a step
-                run = recorder.capture(self._empty_run(), begin)
+                step()  # a cache that only the first step fills is no work of a step
+                run = capture_step(recorder, self._empty_run(), begin, step=step, names=step, root=root, source=False)
             difference = result_distance(self.run, run, is_read=is_read, needed=self.other)
             cost = VariantCost(difference=difference, settings=tuple(changed.settings))
             if seconds > 0:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,8 +21,8 @@ from joulediff.archive.snapshot import Snapshot
 from joulediff.archive.writer import save, why_unwritable
 from joulediff.energy.load_energy import BurstMeter, LoadMeter
 from joulediff.energy.replay import Replaying
+from joulediff.frameworks.plain.recorder import PlainRecorder, capture_step
 from joulediff.frameworks.recorder import Recorder, open_recorder
-from joulediff.frameworks.settings import collect_settings
 from joulediff.frameworks.state_leaves import fitting_leaves, read_leaves, steady_leaves
 from joulediff.measuring.meters import MeterSet, open_meters
 from joulediff.measuring.meters.meter import Clock, RealClock
@@ -80,7 +81,9 @@ class Again:
 
 Between = Callable[[Again], Run | None]
 
-NO_FRAMEWORK = "the program has loaded no framework that joulediff records: there is its energy and no operator"
+NO_FRAMEWORK = (
+    "the program has loaded no framework that joulediff records: its energy is split by functions, not by operators"
+)
 
 
 def record(
@@ -185,13 +188,16 @@ def record_step(
     def open_step_recorder() -> Recorder | None:
         return open_recorder(session.step, names=step, root=folder, source=options.source, cpp=options.cpp)
 
+    def open_plain_recorder() -> Recorder:
+        return PlainRecorder(session.step, names=step, root=folder, source=options.source)
+
     options.check_replay()
     clock = clock or RealClock()
     with ExitStack() as own:
         stack = held or own
         meters = meters or stack.enter_context(open_meters_for(options, clock))
-        recorder = open_step_recorder()
-        begin = session.seed(recorder, stack) if recorder else _do_nothing
+        recorder = open_step_recorder() or open_plain_recorder()
+        begin = session.seed(recorder, stack)
         session.apart_s = _shortest_turn_s(meters)
 
         def measure_turn(seconds: float | None = None) -> Measurement:
@@ -223,22 +229,24 @@ def record_step(
             session.sample(begin, root=folder, seconds=SHARE_OF_METERED * options.seconds, source=options.source)
 
         known = between(Again(measure_turn, sample, lambda: begin())) if between is not None else None
-        if recorder is None and (recorder := open_step_recorder()) is not None:  # a step may load its framework itself
-            begin = stack.enter_context(recorder.seeded(ran=True))
+        late = open_step_recorder() if isinstance(recorder, PlainRecorder) else None
+        if late is not None:  # a step may load its framework itself
+            recorder, begin = late, stack.enter_context(late.seeded(ran=True))
         if not session.is_sampled:
             sample()
         state = fitting_leaves(steady_leaves(leaves, read_leaves(step)))
-        settings = recorder.settings() if recorder else collect_settings()
-        session.run = replace(session.run, settings=settings, state=state)
-        if recorder is None:
-            session.skip(NO_FRAMEWORK)
+        session.run = replace(session.run, settings=recorder.settings(), state=state)
+        capture = partial(capture_step, recorder, step=session.step, names=step, root=folder, source=options.source)
+        if isinstance(recorder, PlainRecorder):
+            session.skip_trace(NO_FRAMEWORK)
         else:
-            session.trace_and_capture(recorder, begin, source=options.source)
-            if options.replay:
-                burst_meter = BurstMeter(meters.meters, clock=clock)
-                session.replay(recorder, begin, burst_meter, known, clock=clock, seconds=options.replay_seconds)
-            if then is not None:
-                then(_open_program(session, step, options, recorder, begin, meters, clock, folder))
+            session.trace(recorder, begin)
+        session.capture(recorder, lambda run: capture(run, begin), source=options.source)
+        if options.replay and not isinstance(recorder, PlainRecorder):
+            burst_meter = BurstMeter(meters.meters, clock=clock)
+            session.replay(recorder, begin, burst_meter, known, clock=clock, seconds=options.replay_seconds)
+        if then is not None:
+            then(_open_program(session, step, options, recorder, begin, meters, clock, folder))
     return session.run
 
 
@@ -293,10 +301,6 @@ def _check_path(path: str | Path) -> Path:
     if (why := why_unwritable(path)) is not None:
         raise JoulediffError(f"cannot write {path} ({why})", fix="give another path, in a folder that can be written")
     return Path(path).absolute()
-
-
-def _do_nothing() -> None:
-    pass
 
 
 class _CountedStep:
@@ -419,18 +423,25 @@ class _Session:
 
         self._pass("sampled", sample)
 
-    def trace_and_capture(self, recorder: Recorder, begin: Callable[[], None], *, source: bool) -> None:
+    def trace(self, recorder: Recorder, begin: Callable[[], None]) -> None:
         recorder.listener = _PassListener(self.listener, "traced")
         recorder.listener.stage("running the step")
         self._pass("traced", lambda run: recorder.trace(run, begin))
+
+    def skip_trace(self, why: str) -> None:
+        self.run = replace(self.run, notes=(*self.run.notes, why))
+        self._end(Pass("traced", "skipped", 0.0, why))
+
+    def capture(self, recorder: Recorder, capture: Callable[[Run], Run], *, source: bool) -> None:
+        """Record operators and outputs. A recorder replaces frames and source lines, so samples are added last."""
         recorder.listener = _PassListener(self.listener, "captured")
         recorder.listener.stage("running the step")
-        self._pass("captured", lambda run: self._capture(recorder, run, begin, source=source))
 
-    def _capture(self, recorder: Recorder, run: Run, begin: Callable[[], None], *, source: bool) -> Run:
-        """Return the run with its operators. A recorder replaces frames and source lines, so samples are added last."""
-        captured = recorder.capture(replace(run, host_samples=()), begin)
-        return captured if self.host_times is None else add_samples(captured, self.host_times, source=source)
+        def capture_all(run: Run) -> Run:
+            captured = capture(replace(run, host_samples=()))
+            return captured if self.host_times is None else add_samples(captured, self.host_times, source=source)
+
+        self._pass("captured", capture_all)
 
     def replay(
         self,
@@ -458,11 +469,6 @@ class _Session:
             return replaying.result(), "partial" if replaying.measured else "failed"
 
         self._pass("replayed", replay_all, so_far=so_far)
-
-    def skip(self, why: str) -> None:
-        passes = (*self.run.passes, Pass("traced", "skipped", 0.0, why), Pass("captured", "skipped", 0.0, why))
-        self.run = replace(self.run, passes=passes, notes=(*self.run.notes, why))
-        self.checkpoint(self.run)
 
     def _pass(
         self,
