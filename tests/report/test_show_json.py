@@ -17,6 +17,16 @@ from show_builders import replayed
 ENERGY = {"joules": float, "low": float, "high": float, "source": str}
 PARTS = ("operators", "idle", "host", "waits", "unexplained")
 ACCOUNT = {"metered": ENERGY, **dict.fromkeys((*PARTS, "not_split"), (ENERGY, None))}
+HOST_PART = {
+    "function": str,
+    "file": (str, None),
+    "line": (int, None),
+    "calls": str,
+    "energy": (ENERGY, None),
+    "time_s": float,
+    "cpu_s": float,
+    "count": int,
+}
 REPLAY = {
     "op": int,
     "domain": str,
@@ -153,6 +163,8 @@ SCHEMA: dict[str, Any] = {
         ],
         None,
     ),
+    "functions": ([HOST_PART], None),
+    "lines": ([HOST_PART], None),
     "settings": dict,
 }
 

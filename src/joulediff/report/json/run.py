@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from joulediff.energy.device_time import has_trace
+from joulediff.energy.host_energy import HostBy, host_parts
 from joulediff.energy.host_time import LineTime, line_times
 from joulediff.energy.ledger import Books, open_books
 from joulediff.energy.unseen import find_unseen
@@ -182,6 +183,20 @@ class HostRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class HostPartRecord:
+    """A function or a line with its share of the energy of a step that has no operators."""
+
+    function: str
+    file: str | None
+    line: int | None
+    calls: str
+    energy: Energy | None
+    time_s: float
+    cpu_s: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunRecord:
     """The fields of `joulediff.run/1`."""
 
@@ -207,6 +222,8 @@ class RunRecord:
     waits: tuple[WaitRecord, ...] | None
     sampling: Sampling | None
     host: tuple[HostRecord, ...] | None
+    functions: tuple[HostPartRecord, ...] | None
+    lines: tuple[HostPartRecord, ...] | None
     settings: Mapping[str, Setting]
 
 
@@ -235,6 +252,8 @@ def run_record(run: Run, *, scale: Scale | None = None) -> RunRecord:
         idle=tuple(_activity(run, each) for each in trace_activity(run)) if traced else None,
         waits=tuple(_wait(each) for each in group_waits(run)) if traced else None,
         host=None if run.sampling is None else tuple(_host(each) for each in line_times(run)),
+        functions=_host_parts(run, "function"),
+        lines=_host_parts(run, "line"),
     )
 
 
@@ -347,6 +366,17 @@ def _gap_end(run: Run, kernel: Kernel | None) -> GapEndRecord | None:
 def _wait(place: WaitPlace) -> WaitRecord:
     file, line = _file_and_line(place.frame)
     return copy_fields(WaitRecord, place, file=file, line=line)
+
+
+def _host_parts(run: Run, by: HostBy) -> tuple[HostPartRecord, ...] | None:
+    """Return the split of the energy by samples; None for a run with operators, or without samples."""
+    if run.ops or run.sampling is None:
+        return None
+    return tuple(
+        copy_fields(HostPartRecord, each, file=file, line=line)
+        for each in host_parts(run, by)
+        for file, line in (_file_and_line(each.frame),)
+    )
 
 
 def _host(line: LineTime) -> HostRecord:

@@ -12,6 +12,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from joulediff.energy.device_time import has_trace
+from joulediff.energy.host_energy import HostBy
 from joulediff.energy.ledger import Books, open_books
 from joulediff.model.energy import Scale
 from joulediff.model.run import Run
@@ -22,7 +23,7 @@ from joulediff.report.terminal.measurement import device_lines, headline, many_s
 from joulediff.report.terminal.table import to_table
 from joulediff.report.terminal.text import bullets, print_parts
 from joulediff.report.views.run.facts import is_on_cpu
-from joulediff.report.views.run.host import host_table, host_title
+from joulediff.report.views.run.host import TOP_LINES, host_table, host_title, split_table, split_title
 from joulediff.report.views.run.ledger import ledger_table
 from joulediff.report.views.run.rows import By, fold_rows, group_rows, has_regions
 from joulediff.report.views.run.sentences import (
@@ -69,7 +70,7 @@ def print_run(
     timeline = [Text(plain_text(line)) for line in timeline_texts(run)]
     command = None if path is None else next_command(run, by, path)
     following = [] if command is None else [Text(plain_text(f"next: {command}"), style="cyan")]
-    host = _host(run, console.width)
+    host = list(_host_energy(run, console.width, by, top)) or _host(run, console.width)
     print_parts(console, *_header(run, books, scale), *tables, *timeline, *host, *following)
 
 
@@ -99,7 +100,8 @@ def _header(run: Run, books: Books, scale: Scale | None) -> Iterable[RenderableT
 
 def _tables(run: Run, books: Books, width: int, by: By, top: int) -> Iterable[RenderableType]:
     accounts = [replace(a, domain=plain_text(a.domain)) for a in books.accounts if a.domain not in books.rested]
-    if accounts:
+    is_split_by_host = run.is_plain and len(accounts) == 1 and split_table(run, "function", top) is not None
+    if accounts and not is_split_by_host:
         yield from ("", to_table(ledger_table(accounts), width))
     yield from _parts_table(run, books, width, by, top, f"energy of one step, {title_text(run)}")
     if by != "region" and has_regions(run):
@@ -128,6 +130,17 @@ def _host(run: Run, width: int) -> Iterator[RenderableType]:
     title, table = host_title(run), host_table(run)
     if title is not None and table is not None:
         yield from ("", Text(title, style="dim"), to_table(plain_record(table), width))
+
+
+def _host_energy(run: Run, width: int, by: By, top: int) -> Iterator[RenderableType]:
+    """Yield the functions and the lines of a run without operators, or with `by` lines the lines alone."""
+    functions: tuple[HostBy, int] = ("function", top)
+    lines: tuple[HostBy, int] = ("line", top if by == "line" else TOP_LINES)
+    rows = [lines] if by == "line" else [functions, lines]
+    for each, most in rows:
+        table = split_table(run, each, most)
+        if table is not None:
+            yield from ("", Text(split_title(each), style="dim"), to_table(plain_record(table), width))
 
 
 def _summary(run: Run, books: Books, width: int, file: str) -> Iterator[RenderableType]:

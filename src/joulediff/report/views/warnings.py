@@ -37,7 +37,7 @@ def find_warnings(run: Run, books: Books) -> list[str]:
     unexplained = unexplained_text(books)
     return [
         *_missing_passes(run),
-        *_incomplete_passes(run.passes),
+        *_incomplete_passes(_expected_passes(run)),
         *measured,
         *([] if unexplained is None else [unexplained]),
         *unseen_texts(find_unseen(run, books)),
@@ -48,7 +48,7 @@ def find_warnings(run: Run, books: Books) -> list[str]:
 
 def find_notes(run: Run, books: Books) -> list[str]:
     """Return the notes of a run, and a sentence for operators that were not replayed with their own inputs."""
-    shown = {each.note for each in run.passes if each.status != "done"}
+    shown = {each.note for each in _expected_passes(run) if each.status != "done"}
     notes = [note for note in run.notes if note not in shown]
     return [*notes, *(_unmeasured_replays(run) if books.split == "replayed" else []), *_drawn_replays(run)]
 
@@ -101,6 +101,11 @@ def _missing_passes(run: Run) -> list[str]:
         return []
     verb = "is" if len(missing) == 1 else "are"
     return [f"{_passes(missing)} {verb} missing: the recording ended early; record again"]
+
+
+def _expected_passes(run: Run) -> list[Pass]:
+    """Return the passes of a run, without the trace of a program that has no framework to trace."""
+    return [each for each in run.passes if not (run.is_plain and each.name == "traced")]
 
 
 def _incomplete_passes(passes: Sequence[Pass]) -> list[str]:

@@ -10,6 +10,8 @@ from joulediff.model.run import Frame, Run
 
 def has_capture(run: Run) -> bool:
     """Return whether operators were captured; a captured step may have none."""
+    if run.is_plain:
+        return False
     return bool(run.ops) or any(p.name == "captured" and p.status in ("done", "partial") for p in run.passes)
 
 

@@ -122,6 +122,8 @@ def created_text(created: str) -> str:
 
 def next_command(run: Run, by: By, path: str) -> str | None:
     """Return the command that shows more of a run, or records it again; None if neither helps."""
+    if not (run.ops or run.kernels) and run.host_samples and by != "line":
+        return f"joulediff show {shlex.quote(path)} --by line"
     if run.ops or run.kernels:
         return f"joulediff show {shlex.quote(path)} {_next_view(run, by)}"
     if run.program and is_worth_repeating(run):
