@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from joulediff.diagnosis.comparison import Comparison
 from joulediff.diagnosis.conditions import compare_conditions
-from joulediff.diagnosis.diagnose_host import diagnose_busy_wait, diagnose_host
+from joulediff.diagnosis.diagnose_host import diagnose_busy_wait, diagnose_host, diagnose_lines
 from joulediff.diagnosis.diagnose_rows import diagnose_rows
 from joulediff.diagnosis.draft import Investigation
 from joulediff.diagnosis.evidence.only_difference import find_only_difference
@@ -23,6 +23,7 @@ from joulediff.diagnosis.summary.assemble import assemble
 from joulediff.diagnosis.summary.prices import add_prices, merge_same_functions
 from joulediff.diagnosis.suspects.diagnose_suspects import diagnose_suspects
 from joulediff.diagnosis.trials.verify_matches import verify_matches
+from joulediff.diagnosis.whole_steps.compare import are_whole_steps, compare_whole_steps, judge_by_outputs
 from joulediff.frameworks.jobs import LiveProgram
 from joulediff.matching.match_runs import TOLERANCE, match_runs
 from joulediff.model.diff import Diff, Thresholds
@@ -40,6 +41,12 @@ PASSES: tuple[Callable[[Investigation], None], ...] = (
     merge_same_causes,
     merge_same_functions,
     add_prices,
+)
+WHOLE_STEP_PASSES: tuple[Callable[[Investigation], None], ...] = (
+    diagnose_suspects,
+    diagnose_lines,
+    merge_same_causes,
+    judge_by_outputs,
 )
 
 
@@ -59,21 +66,26 @@ def diagnose(
     `live` are the programs that can still be run; without them there are causes and no proofs. Runs that were measured
     in alternation, `interleaved`, need no allowance for the spread between recordings. With `same_work_counts`, rows
     with the same work on both sides are tested as well: benchmarks count the false findings that this gives.
+    Steps of which one has no operators are compared as a whole, by functions.
     """
     limits, listener = thresholds or Thresholds(), listener or ProgressListener()
     limits = replace(limits, difference=max(limits.difference, rounding_share(a), rounding_share(b)))
     conditions = compare_conditions(a, b)
-    match = match_runs(a, b, tolerance=tolerance, listener=listener)
-    comparison = Comparison(a, b, match.regions, tolerance, match.divergences, match.outputs_agree)
-    comparison = verify_matches(comparison, live, listener)
-    listener.stage("comparing the rows", None)
-    rows = compare_rows(comparison, same_work_counts=same_work_counts)
-    work = Investigation(comparison, rows, limits, live, listener)
-    work.notes += match.notes
+    if are_whole_steps(a, b):
+        passes = WHOLE_STEP_PASSES
+        work = compare_whole_steps(a, b, tolerance=tolerance, limits=limits, live=live, listener=listener)
+    else:
+        passes, match = PASSES, match_runs(a, b, tolerance=tolerance, listener=listener)
+        comparison = Comparison(a, b, match.regions, tolerance, match.divergences, match.outputs_agree)
+        comparison = verify_matches(comparison, live, listener)
+        listener.stage("comparing the rows", None)
+        rows = compare_rows(comparison, same_work_counts=same_work_counts)
+        work = Investigation(comparison, rows, limits, live, listener)
+        work.notes += match.notes
     if not any(each.serious for each in conditions):
         if interleaved:
-            work.only_difference = find_only_difference(comparison, work.rows, limits)
-        for run_pass in PASSES:
+            work.only_difference = find_only_difference(work.comparison, work.rows, limits)
+        for run_pass in passes:
             run_pass(work)
     listener.stage("summarizing the findings", None)
     return assemble(work, conditions, spread=0.0 if interleaved else SPREAD["metered"])

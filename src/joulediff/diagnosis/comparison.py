@@ -47,6 +47,11 @@ class Comparison:
     """Where the runs begin to differ."""
     outputs_agree: bool = True
 
+    @property
+    def is_whole_step(self) -> bool:
+        """Whether a side has no operators: there is nothing to match, and the steps are compared as a whole."""
+        return not (self.a.ops and self.b.ops)
+
     @cached_property
     def groups(self) -> list[RegionGroup]:
         """Similar regions, grouped to rows."""

@@ -65,6 +65,11 @@ def diagnose_host(work: Investigation) -> None:
         _add_around(work, place, around, "the host waits there for the device")
 
 
+def diagnose_lines(work: Investigation) -> None:
+    """Explain the difference of whole steps by lines of the host."""
+    _diagnose_lines(work, None)
+
+
 def _diagnose_lines(work: Investigation, around: Around | None) -> bool:
     """Add a draft for each line of the host that explains the difference; return whether there is one."""
     expensive = _costlier_step(work) if around is None else around.expensive

@@ -15,6 +15,7 @@ from joulediff.diagnosis.evidence.only_difference import OnlyDifference
 from joulediff.diagnosis.lead import Lead, Subject
 from joulediff.diagnosis.significance import RowComparison
 from joulediff.diagnosis.trials.region_trials import RegionTrials
+from joulediff.diagnosis.whole_steps.function_rows import FunctionRow
 from joulediff.frameworks.jobs import LiveProgram
 from joulediff.model.diff import OtherDifference, RowVerdict, Thresholds
 from joulediff.model.finding import Cost, Price, Proof, Trial, Verdict, Work
@@ -100,5 +101,7 @@ class Investigation:
     also_differs: list[OtherDifference] = field(default_factory=list)
     """Settings that differ where operators run; those that a finding names as its cause are left out at the end."""
     notes: list[str] = field(default_factory=list)
+    functions: Sequence[FunctionRow] = ()
+    """The rows of steps that are compared as a whole."""
     tried: int = 0
     """Number of rows that were tried by running a program."""

@@ -256,6 +256,8 @@ def suggest_change(cause: Cause, expensive: SideName, edit: Edit) -> str:
     """Return the change of the source that was tried."""
     here, there = cause.locations.of(expensive), cause.locations.of(other_side(expensive))
     mine, other = _one_line(edit.value_a), _one_line(edit.value_b)
+    if edit.kind == "argument" and edit.value_b is not None and _is_positional(edit, here):
+        return f"Write `{other}` instead of `{mine}`{_line(here)}."
     if edit.kind == "argument" and edit.value_b is None:
         return f"Leave out {edit.key}={mine}{_where(here)}: the other side does without it."
     if edit.kind == "argument":
@@ -269,6 +271,11 @@ def suggest_change(cause: Cause, expensive: SideName, edit: Edit) -> str:
     if edit.value_a and edit.value_b and edit.line == edit.end_line:
         return f"Write `{other}` instead of `{mine}`{_line(here)}."
     return suggest_implementation(cause, expensive)
+
+
+def _is_positional(edit: Edit, here: Place | None) -> bool:
+    """Return whether an argument has no name of its own: it is called by the function that it is passed to."""
+    return edit.value_a is not None and here is not None and f"{edit.key}(" in (here.text or "")
 
 
 def _one_line(text: str | None) -> str:

@@ -21,8 +21,19 @@ from joulediff.model.run import Setting
 SCHEMA = "joulediff.diff/2"
 
 RowKind = Literal[
-    "equal", "movement", "repeated", "constant", "unused", "unmatched", "idle", "host", "waits", "unexplained"
+    "equal",
+    "movement",
+    "repeated",
+    "constant",
+    "unused",
+    "unmatched",
+    "idle",
+    "host",
+    "waits",
+    "unexplained",
+    "function",
 ]
+"""`function` is a function of the user's, where steps are compared as a whole."""
 RowVerdict = Literal["finding", "noise", "changed", "only_a", "only_b", "unknown"]
 
 
@@ -266,6 +277,11 @@ class Diff(Displayed):
     """Set if the user gave a limit."""
     next: str | None = None
     """The command to run next."""
+
+    @property
+    def is_by_function(self) -> bool:
+        """Whether whole steps were compared, by functions: a side has no operators."""
+        return not (self.a.ops and self.b.ops)
 
     def __repr__(self) -> str:
         ratio = "not comparable" if self.ratio is None else f"A uses {self.ratio.value:.3g}x the energy of B"

@@ -116,7 +116,7 @@ def _sides(diff: Diff) -> Iterator[str]:
 def _rows(table: DiffTable) -> Iterator[str]:
     if not table.lines:
         return
-    yield from _table_head(["", "", *table.heads, "region", "cause", ""], right=range(2, 2 + len(table.heads)))
+    yield from _table_head(["", "", *table.heads, table.row_head, "cause", ""], right=range(2, 2 + len(table.heads)))
     blank, before = [""] * (2 + len(table.heads)), ""
     for line in table.lines:
         if line.part == "tradeoff" != before:

@@ -98,6 +98,10 @@ def _is_same_call(lead: Lead) -> bool:
 def _settings(work: Investigation) -> Iterator[OtherDifference]:
     """Yield the settings and the variables of the environment that differ, each switch once."""
     a, b = work.comparison.a, work.comparison.b
+    if work.comparison.is_whole_step:  # the settings of a framework act on its operators
+        shared = differing_settings(a.settings, b.settings).items()
+        yield from (_setting(work, name, Pair(*values)) for name, values in shared if name.startswith(ENVIRONMENT))
+        return
     ops = (*a.ops, *b.ops)
     differing = {
         name: Pair(*values) for name, values in differing_settings(a.settings, b.settings).items() if can_act(name, ops)

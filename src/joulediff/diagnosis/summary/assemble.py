@@ -15,6 +15,8 @@ from joulediff.diagnosis.significance import RowComparison
 from joulediff.diagnosis.summary.also_differs import find_also_differs
 from joulediff.diagnosis.summary.named_regions import compare_named_regions
 from joulediff.diagnosis.summary.not_explained import Remainder, explained_j, find_remainder
+from joulediff.diagnosis.whole_steps.function_table import function_table
+from joulediff.energy.device_time import is_gpu
 from joulediff.energy.unseen import find_unseen
 from joulediff.model.diff import (
     SCHEMA,
@@ -27,15 +29,16 @@ from joulediff.model.diff import (
     RowVerdict,
     StepCost,
 )
-from joulediff.model.energy import Ratio, add_known, ratio, remainder, subtract
+from joulediff.model.energy import Energy, Ratio, add_known, ratio, remainder, subtract
 from joulediff.model.finding import BASES, Finding
 from joulediff.model.measurement import Measurement
-from joulediff.model.pair import SIDES, SideName
+from joulediff.model.pair import SIDES, Pair, SideName
 from joulediff.model.stats import CONFIDENCE_SIGMAS
 from joulediff.version import __version__
 
 # Number of names of unmatched operators that are reported.
 _NAMES = 6
+_NOT_SAMPLED = "(in no sampled function)"
 _ROW_NAMES: dict[str, str] = {
     "idle": "(device idle)",
     "host": "(host: Python, launches)",
@@ -105,7 +108,7 @@ def _number(drafts: Sequence[Draft]) -> _Numbered:
 def _notes(work: Investigation) -> Iterator[str]:
     if all(work.comparison.costs[side].total is None for side in SIDES):
         yield "no energy verdicts: neither run was metered"
-    if not any(row.group.kind == "equal" for row in work.rows):
+    if not work.comparison.is_whole_step and not any(row.group.kind == "equal" for row in work.rows):
         yield "the two programs compute nothing that is equal: they may not do the same job"
     yield from work.notes
 
@@ -130,6 +133,8 @@ def _side(comparison: Comparison, side: SideName) -> DiffSide:
     run = comparison.run(side)
     found = run.measurement
     matched = {op for region in comparison.regions for op in ops_of(region, side)}
+    if comparison.is_whole_step:  # its operators were not matched with anything
+        matched = {op.id for op in run.ops}
     names = Counter(op.name for op in run.ops if op.id not in matched)
     devices = {d.device for d in found.domains.values() if d.counted} if found is not None else set()
     state = next(iter(found.states), None) if found is not None else None
@@ -186,19 +191,40 @@ def _shown(rows: Sequence[Row], rest: Remainder | None) -> Iterator[Row]:
 def _table(work: Investigation, numbered: _Numbered, *, comparable: bool) -> tuple[Row, ...]:
     """Return every row, those of the investigation first; together they sum to the metered energy of each side."""
     comparison = work.comparison
+    if comparison.is_whole_step:
+        rows = function_table(work, numbered.findings, comparable=comparable)
+        return _with_rest(comparison, [*rows, *_outside_functions(comparison, numbered, comparable=comparable)])
     found = [_row(at, row, work, numbered, comparable=comparable) for at, row in enumerate(work.rows)]
     found.append(_unmatched(comparison, comparable=comparable))
     kinds: tuple[RowKind, ...] = ("idle", "host", "waits")
     for kind in kinds:
-        parts = [part_energy(comparison.costs[side].books.accounts, kind) for side in SIDES]
-        finding = numbered.of_around
-        if any(part is not None for part in parts):
-            verdict: RowVerdict = "finding" if finding else "noise" if comparable else "unknown"
-            found.append(Row(_ROW_NAMES[kind], "", kind, 1, 0, 0, parts[0], parts[1], verdict, finding))
-    rest = [remainder(comparison.costs[side].total, [row.energies.of(side) for row in found]) for side in SIDES]
-    if any(part is not None for part in rest):
-        found.append(Row("(unexplained)", "", "unexplained", 1, 0, 0, rest[0], rest[1], "noise"))
-    return tuple(found)
+        parts = Pair(*(part_energy(comparison.costs[side].books.accounts, kind) for side in SIDES))
+        found += _book_row(kind, parts, numbered, comparable=comparable)
+    return _with_rest(comparison, found)
+
+
+def _book_row(kind: RowKind, parts: Pair[Energy | None], numbered: _Numbered, *, comparable: bool) -> list[Row]:
+    if parts.a is None and parts.b is None:
+        return []
+    finding = numbered.of_around
+    verdict: RowVerdict = "finding" if finding else "noise" if comparable else "unknown"
+    return [Row(_ROW_NAMES[kind], "", kind, 1, 0, 0, parts.a, parts.b, verdict, finding)]
+
+
+def _outside_functions(comparison: Comparison, numbered: _Numbered, *, comparable: bool) -> list[Row]:
+    """Return the row of the energy that no function used: that of an idle GPU."""
+    accounts = (comparison.costs[side].books.accounts for side in SIDES)
+    parts = Pair(*(part_energy(tuple(each for each in found if is_gpu(each.domain)), "idle") for found in accounts))
+    return _book_row("idle", parts, numbered, comparable=comparable)
+
+
+def _with_rest(comparison: Comparison, rows: Sequence[Row]) -> tuple[Row, ...]:
+    """Return rows with the energy that none of them holds."""
+    rest = [remainder(comparison.costs[side].total, [row.energies.of(side) for row in rows]) for side in SIDES]
+    if all(part is None for part in rest):
+        return tuple(rows)
+    name = _NOT_SAMPLED if comparison.is_whole_step else "(unexplained)"
+    return (*rows, Row(name, "", "unexplained", 1, 0, 0, rest[0], rest[1], "noise"))
 
 
 def _row(at: int, row: RowComparison, work: Investigation, numbered: _Numbered, *, comparable: bool) -> Row:

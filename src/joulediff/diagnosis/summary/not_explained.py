@@ -122,6 +122,12 @@ def _describe(work: Investigation, rows: Sequence[Row], chosen: Sequence[int], r
     sentences: list[str] = []
     for at in chosen:
         row = rows[at]
+        if row.kind == "function":
+            function = work.functions[at]
+            for side, place in zip(SIDES, function.places, strict=True):
+                places[side] += [] if place is None else [place]
+            sentences.append(f"{row.name}: {_signed_text(difference_j(*row.energies))}")
+            continue
         compared = work.rows[at] if at < len(work.rows) else None
         launches = _launches(work.rows, rest) if compared is None and row.kind in _LAUNCHING else None
         for side in SIDES:
@@ -223,7 +229,7 @@ def _whole_step(comparison: Comparison) -> Iterator[str]:
     if times[0] is not None and times[1] is not None and format_time(times[0]) != format_time(times[1]):
         yield f"a step takes {format_time(times[0])} in A and {format_time(times[1])} in B"
     counts = Pair(len(comparison.a.ops), len(comparison.b.ops))
-    if counts.a != counts.b:
+    if counts.a != counts.b and not comparison.is_whole_step:
         yield f"a step runs {counts.a:,} operators in A and {counts.b:,} in B"
 
 

@@ -212,6 +212,8 @@ def _energies(
     None for rows that hold much less or more than the change saves: they do not tell its cost.
     """
     comparison = work.comparison
+    if comparison.is_whole_step:
+        return None, False
     parts = Pair(*(add_known(row.energies.of(each) for row in rows) for each in SIDES))
     around = find_around(comparison, work.limits.threshold)
     holds_around = around is not None and around.expensive == side and is_only

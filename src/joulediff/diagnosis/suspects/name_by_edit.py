@@ -25,6 +25,7 @@ from joulediff.diagnosis.suspects.source_names import (
     sets_constant,
     to_value,
 )
+from joulediff.energy.host_energy import host_parts
 from joulediff.frameworks.framework import outer_path, short_name
 from joulediff.model.finding import CauseType, FindingKind
 from joulediff.model.pair import pair_from
@@ -48,7 +49,9 @@ def name_by_edit(proven: Proven) -> Lead | None:
     edit = proven.edit
     if edit is None:
         return None
-    written = _Written(edit, proven.effect, _lines_of(proven, edit), calls_framework(proven.run, edit))
+    lines = _lines_of(proven, edit)
+    sampled = _find_sampled(proven, edit, lines)
+    written = _Written(edit, proven.effect, lines, calls_framework(proven.run, edit), sampled)
     key, *texts = next(named for rule in _NAME_RULES if (named := rule(written)) is not None)
     kind = _kind_of(proven, written)
     type_: CauseType = "host" if kind == "host" else _TYPES[edit.kind]
@@ -76,6 +79,8 @@ def _place_of(proven: Proven, written: _Written, key: str) -> Place | None:
     place = proven.place_at(edit, edit.line)
     if edit.kind == "moved" and proven.lines:
         place = proven.place_at(edit, proven.lines[0])
+    if written.sampled is not None and edit.kind == "code":
+        return proven.place_at(edit, written.sampled.line)
     costly = proven.place
     if costly is not None and costly.file == edit.path and edit.line < costly.line <= edit.end_line:
         place = costly
@@ -90,6 +95,31 @@ def _lines_of(proven: Proven, edit: Edit) -> dict[int, str]:
     text = next((file.text for file in proven.differences.files if file.path == edit.path), "")
     lines = text.splitlines()[edit.line - 1 : edit.end_line]
     return dict(enumerate(lines, edit.line))
+
+
+@dataclass(frozen=True, slots=True)
+class _Sampled:
+    """The line of an edit in which the host spends most of its time, and the call there if only this side has it."""
+
+    line: int
+    call: str | None
+
+
+def _find_sampled(proven: Proven, edit: Edit, lines: Mapping[int, str]) -> _Sampled | None:
+    """Return where the host works in lines that an edit replaces; None if the edit changes operators."""
+    if not proven.effect.is_nothing or edit.context:
+        return None
+    for part in host_parts(proven.run, "line"):  # the most energy first
+        if part.frame is None or part.frame.file != edit.path or part.frame.line not in lines:
+            continue
+        text = lines[part.frame.line]
+        calls = calls_in(text if edit.kind == "code" else edit.value_a or text)
+        mine = [call for call in calls if call not in calls_in(edit.value_b or "")]
+        call = next((each for each in mine if part.calls and last_word(each) == last_word(part.calls)), None)
+        if call is None and edit.kind == "code":
+            call = called_name(text) or assigned_name(text)
+        return _Sampled(part.frame.line, call)
+    return None
 
 
 def _lines_with(lines: Mapping[int, str], key: str) -> list[int]:
@@ -116,6 +146,7 @@ class _Written:
     effect: Effect
     lines: Mapping[int, str]
     runs_operator: bool
+    sampled: _Sampled | None = None
 
     @property
     def text(self) -> str:
@@ -136,6 +167,12 @@ class _Written:
     def named(self, key: str) -> Named:
         """Return a key with the texts of both sides as values."""
         return key, to_value(self.edit.value_a), to_value(self.edit.value_b)
+
+
+def _by_sampled_call(written: _Written) -> Named | None:
+    """Of an edit that changes no operator, the call that takes the host's time there."""
+    call = None if written.sampled is None else written.sampled.call
+    return None if call is None else written.named(call)
 
 
 def _by_argument(written: _Written) -> Named | None:
@@ -193,6 +230,7 @@ def _by_key(written: _Written) -> Named | None:
 
 
 _NAME_RULES: tuple[Callable[[_Written], Named | None], ...] = (
+    _by_sampled_call,
     _by_argument,
     _by_lost_call,
     _by_call_left_out,

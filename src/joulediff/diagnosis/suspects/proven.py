@@ -1,6 +1,7 @@
 """What is known of a cause that was proven: the changes that were made, what they did, and the row that they explain.
 
-The chief edit is the one that names the cause: one that the step runs, and that leaves out a call, comes first.
+The chief edit is the one that names the cause: one that the step runs, and that leaves out a call, comes first. If the
+step runs the same operators, the one in whose lines the host spends the most time does.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from joulediff.diagnosis.suspects.find_suspects import is_in_frames
 from joulediff.diagnosis.suspects.source_names import called_name
 from joulediff.diagnosis.suspects.suspect import Differences, Suspect
 from joulediff.diagnosis.suspects.try_suspects import Tried
+from joulediff.energy.host_energy import host_parts
 from joulediff.model.errors import JoulediffError
 from joulediff.model.pair import Pair, SideName, other_side, pair_from
 from joulediff.model.place import Place
@@ -109,8 +111,18 @@ def make_proven(
     if not proven.edits:
         return proven
     inside = [_lines_in_step(work, side, differences, edit) for edit in proven.edits]
-    chief = min(range(len(inside)), key=lambda at: (not inside[at], _rank(proven.edits[at])))
+    host_s = [_host_time_s(proven, edit) for edit in proven.edits]
+    chief = min(range(len(inside)), key=lambda at: (not inside[at], -host_s[at], _rank(proven.edits[at])))
     return replace(proven, edit=proven.edits[chief], lines=tuple(inside[chief]))
+
+
+def _host_time_s(proven: Proven, edit: Edit) -> float:
+    """Return the time of the host in the lines of an edit, if no operator changed: they name the cause."""
+    if not proven.effect.is_nothing:
+        return 0.0
+    lines = range(edit.line, edit.end_line + 1)
+    frames = ((part.frame, part.time_s) for part in host_parts(proven.run, "line"))
+    return sum(time_s for frame, time_s in frames if frame and frame.file == edit.path and frame.line in lines)
 
 
 def _rank(edit: Edit) -> tuple[bool, int]:

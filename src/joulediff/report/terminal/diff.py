@@ -171,15 +171,16 @@ def _columns(table: DiffTable, width: int) -> list[Column]:
         for head, cells in zip(table.heads, zip(*(line.numbers for line in lines), strict=True), strict=True)
     ]
     room = text_room([signs, *numbers, Column("", [])], width)
-    texts = [column for column in _texts(lines, room) if any(column.cells)]
+    texts = [column for column in _texts(table, room) if any(column.cells)]
     return fit_columns([signs, *numbers, *texts], width)
 
 
-def _texts(lines: Sequence[DiffLine], room: int) -> list[Column]:
+def _texts(table: DiffTable, room: int) -> list[Column]:
     """Return region, cause if there is room for it, and mark."""
+    lines = table.lines
     marks = _marks([line.mark for line in lines], room)
     room -= widest(marks) + GAP if any(marks) else 0
-    region, mark = Column("region", [line.region for line in lines], cut="end"), Column("", marks)
+    region, mark = Column(table.row_head, [line.region for line in lines], cut="end"), Column("", marks)
     if room < _LEAST_TEXT:
         return [region, mark]
     head = "cause" if any(line.number for line in lines) else "where"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
 from joulediff.model.diff import ConditionDifference, Diff, DiffSide, Ledger, NamedDivergence, RowKind
@@ -39,6 +39,10 @@ _TOO_NOISY = "The measurements are too noisy to say which side uses more energy"
 _MOST_S = 3600.0
 _NO_REASON = "the measurement failed its checks, and the recording does not say which; record again"
 _NAME_CHARS = 30
+_SPLIT: Mapping[str | None, str] = {"attributed": "split by time", None: "not split"}
+_FUNCTION_SPLIT: Mapping[str | None, str] = dict.fromkeys(
+    ("replayed", "attributed", None), "split among functions by samples of the host"
+)
 # Divergences after this many are counted.
 _MAX_DIVERGENCES = 3
 # Tensors this far apart, as a share of their norm, have nothing in common.
@@ -114,10 +118,15 @@ def findings_text(diff: Diff) -> str:
         if not diff.ratio.may_be_one:
             return "No finding explains this difference."
         least = format_share(diff.thresholds.threshold)
-        return f"No finding: no region differs by more than {least} and by more than noise."
+        return f"No finding: no {row_word(diff)} differs by more than {least} and by more than noise."
     words = [count_text(wastes, "finding")] if wastes else []
     words += [count_text(trades, "trade-off")] if trades else []
     return f"{' and '.join(words)}{_explained(diff)}: {_proofs(diff)}. {not_explained_sentence(diff)}".rstrip()
+
+
+def row_word(diff: Diff) -> str:
+    """Return the word for a row of a diff."""
+    return "function" if diff.is_by_function else "region"
 
 
 def _explained(diff: Diff) -> str:
@@ -144,7 +153,8 @@ def side_texts(diff: Diff) -> Iterator[tuple[str, list[str], str, str]]:
         repeats = [count_text(side.step.repeats, "repeat")] if side.step.repeats else []
         is_same = side is diff.b and side.device == diff.a.device != "" and not diff.condition_differences
         device = SAME_MACHINE if is_same else _device(side)
-        about = [*filter(None, [side.program]), count_text(side.ops, "op"), *repeats]
+        work = count_text(side.ops, "op") if side.ops else "no operators"
+        about = [*filter(None, [side.program]), work, *repeats]
         yield side.label, about, energy + time, device
 
 
@@ -246,7 +256,8 @@ def _merge_sides(texts_a: Sequence[str], texts_b: Sequence[str]) -> list[str]:
 
 def books_text(diff: Diff) -> str:
     """Return the source of both energies: `energy: gpu0 metered, split by replay (12 ops)`."""
-    a, b = _ledger(diff.ledger_a), _ledger(diff.ledger_b)
+    words = _FUNCTION_SPLIT if diff.is_by_function else _SPLIT
+    a, b = _ledger(diff.ledger_a, words), _ledger(diff.ledger_b, words)
     return f"energy: {a}" if a == b else f"energy: A {a}; B {b}"
 
 
@@ -287,7 +298,7 @@ def _device(side: DiffSide) -> str:
     return ", ".join(words)
 
 
-def _ledger(ledger: Ledger) -> str:
+def _ledger(ledger: Ledger, words: Mapping[str | None, str]) -> str:
     counted = [row for row in ledger.domains if row.counted]
     if not counted:
         return "not measured"
@@ -295,6 +306,6 @@ def _ledger(ledger: Ledger) -> str:
     for row in counted:
         sources.setdefault(row.metered.source, []).append(row.domain)
     meters = ", ".join(f"{', '.join(names)} {source}" for source, names in sources.items())
-    if ledger.split == "replayed":
+    if ledger.split == "replayed" and words is _SPLIT:
         return f"{meters}, split by replay ({count_text(ledger.distinct_ops, 'op')})"
-    return f"{meters}, {'split by time' if ledger.split == 'attributed' else 'not split'}"
+    return f"{meters}, {words.get(ledger.split, words[None])}"

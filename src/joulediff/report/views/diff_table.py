@@ -12,7 +12,7 @@ from typing import Literal
 
 from joulediff.model.diff import Diff, NotExplained, Row
 from joulediff.model.finding import Finding
-from joulediff.report.views.diff_sentences import REST_OF_CALLS
+from joulediff.report.views.diff_sentences import REST_OF_CALLS, row_word
 from joulediff.report.views.finding_sentences import cause_text, file_names, mark_text, pays_text, region_text
 from joulediff.report.views.other_differences import NOT_EXPLAINED, not_explained_place, places_of
 from joulediff.report.views.short_texts import (
@@ -49,10 +49,11 @@ class DiffLine:
 
 @dataclass(frozen=True, slots=True)
 class DiffTable:
-    """All lines, with the heads of the columns of numbers."""
+    """All lines, with the heads of the columns of numbers and of the name of a row."""
 
     heads: tuple[str, ...]
     lines: tuple[DiffLine, ...]
+    row_head: str = "region"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def diff_table(diff: Diff, *, top: int, every: bool = False) -> DiffTable:
     entries = list(_entries(diff, top=max(top, 1), every=every))
     if not any(_is_known(j) for entry in entries if entry.is_counted for j in (entry.a_j, entry.b_j)):
         lines = [_line(entry, _op_counts(entry)) for entry in entries]
-        return DiffTable(("ops A", "ops B"), tuple(lines))
+        return DiffTable(("ops A", "ops B"), tuple(lines), row_word(diff))
     total_a_j, total_b_j = (_total_j([getattr(e, side) for e in entries if e.is_counted]) for side in ("a_j", "b_j"))
     factor, unit, places = pick_unit(max(abs(j) for j in (total_a_j, total_b_j) if math.isfinite(j)), "J")
     per_joule = 10**places / factor
@@ -91,7 +92,7 @@ def diff_table(diff: Diff, *, top: int, every: bool = False) -> DiffTable:
         _line(entry, _cells(entry, units_a, units_b, places, per_joule=per_joule))
         for entry, units_a, units_b in zip((*entries, total), (*a, sums[0]), (*b, sums[1]), strict=True)
     ]
-    return DiffTable((f"Δ {unit}", f"A {unit}", f"B {unit}", "ratio"), tuple(lines))
+    return DiffTable((f"Δ {unit}", f"A {unit}", f"B {unit}", "ratio"), tuple(lines), row_word(diff))
 
 
 def _entries(diff: Diff, *, top: int, every: bool) -> Iterator[_Entry]:
@@ -106,13 +107,14 @@ def _entries(diff: Diff, *, top: int, every: bool) -> Iterator[_Entry]:
     for row in rest:
         if row.kind not in _BOOKS:
             by_verdict.setdefault(_verdict(row, diff), []).append(row)
-    yield from _row_entries(by_verdict.get("changed", []), most, "changed", None)
+    word = row_word(diff)
+    yield from _row_entries(by_verdict.get("changed", []), most, f"{word}s changed", None)
     noise = by_verdict.get("noise", [])
-    yield from ([_row_entry(row, "~") for row in _sorted(noise)] if every else _folded_noise(noise))
+    yield from ([_row_entry(row, "~") for row in _sorted(noise)] if every else _folded_noise(noise, word))
     for verdict, words, sign in (
-        ("only_a", "only in A", "x"),
-        ("only_b", "only in B", "x"),
-        ("unknown", "", ""),
+        ("only_a", f"{word}s only in A", "x"),
+        ("only_b", f"{word}s only in B", "x"),
+        ("unknown", f"{word}s", ""),
     ):
         yield from _row_entries(by_verdict.get(verdict, []), most, words, sign)
     for kind in _BOOKS:
@@ -196,13 +198,15 @@ def _row_entries(rows: Sequence[Row], most: int, words: str, sign: str | None) -
     shown, more = (ranked, []) if len(ranked) <= most + 1 else (ranked[:most], ranked[most:])
     yield from (_row_entry(row, _sign(row) if sign is None else sign) for row in shown)
     if more:
-        name = f"{_regions(more):,} more regions {words}".rstrip()
+        name = f"{_regions(more):,} more {words}"
         yield _Entry("rest", sign or "", name, _side_j(more, "a"), _side_j(more, "b"))
 
 
 def _row_entry(row: Row, sign: str) -> _Entry:
     cause = f"in {row.where}" if row.where else ""
-    if sign == "x":
+    if row.kind == "function":
+        cause = row.where
+    elif sign == "x":
         other, ops = ("B", row.ops_b) if row.verdict == "only_a" else ("A", row.ops_a)
         cause = f"no kernel in {other}" if ops else f"no counterpart in {other}"
     part: Part = "noise" if sign == "~" else "rest"
@@ -222,10 +226,10 @@ def _book_entry(row: Row, diff: Diff) -> _Entry:
     return _Entry("noise" if shown == "~" else "rest", shown, name, *sides, ops=(row.ops_a, row.ops_b))
 
 
-def _folded_noise(rows: Sequence[Row]) -> list[_Entry]:
+def _folded_noise(rows: Sequence[Row], word: str) -> list[_Entry]:
     if not rows:
         return []
-    name = f"{count_text(_regions(rows), 'region')} within noise"
+    name = f"{count_text(_regions(rows), word)} within noise"
     return [_Entry("noise", "~", name, _side_j(rows, "a"), _side_j(rows, "b"))]
 
 
