@@ -98,7 +98,8 @@ def test_a_plain_program_has_its_energy_recorded(start: Callable[..., subprocess
     assert re.search(r"^my-step-1\.jd  \S+ kB", out, re.M)
     assert out.endswith("next: joulediff show my-step-1.jd\n")
     shown = b"".join(seen).decode().splitlines()
-    assert shown[:2] == ["joulediff: building the program", "joulediff: metered 1/5: warming up"]
+    saving = "joulediff: metered 1/5: saving the initial state of the step"
+    assert shown[:3] == ["joulediff: building the program", saving, "joulediff: metered 1/5: warming up"]
     assert shown.count("joulediff: metered 1/5: measuring") == 1
     run = load(tmp_path / "my-step-1.jd")
     assert (run.label, run.program, run.tool) == ("my step/1", "plain.py", joulediff.__version__)
