@@ -90,7 +90,9 @@ def small_replays() -> tuple[Replay, ...]:
     card = Replay(
         0, "gpu0", 0.01, 0.009, 0.012, "replayed", 75.0, clock_mhz=1980.0, how="graph", inputs="real", **timed
     )
-    cpu = Replay(0, "cpu", 0.0, -0.001, 0.001, "estimated", cpu_s=1e-5, how="calls", inputs="drawn", **timed)
+    cpu = Replay(
+        0, "cpu", 0.0, -0.001, 0.001, "estimated", cpu_s=1e-5, how="loop", inputs="drawn", beside_j=2e-7, **timed
+    )
     return (card, cpu, Replay(1, "gpu0", note="it changes its input"))
 
 

@@ -186,6 +186,7 @@ def replays(draw: st.DrawFn, ops: int) -> tuple[Replay, ...]:
             "inputs": st.none() | one(Inputs),
             "copies": st.integers(1, 2**63 - 1),
             "note": st.none() | TEXT,
+            "beside_j": number,
         }
     )
     found = []

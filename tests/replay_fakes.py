@@ -124,6 +124,7 @@ class FakeLoad:
 
     how: How = "graph"
     copies = 1
+    run_empty: Callable[[], None] | None = None
 
     def __init__(
         self,

@@ -236,6 +236,7 @@ class SequenceLoad:
     inputs: Inputs = "real"
     copies = calls = 1
     aim_s = None
+    run_empty: Callable[[], None] | None = None
 
     def __init__(self, run_once: Callable[[], object]) -> None:
         self._run_once = run_once

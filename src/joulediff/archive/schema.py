@@ -160,6 +160,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("inputs", "text", optional=True, among=get_args(Inputs), since=2),
         Column("copies", "int", least=1, since=2),
         Column("note", "text", optional=True, since=2),
+        Column("beside_j", "float", optional=True, since=5),
     ),
     "host_samples": (
         Column("frame", "int", optional=True, refers="frames", since=4),

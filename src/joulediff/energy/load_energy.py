@@ -22,7 +22,7 @@ from joulediff.measuring.meters.meter import Clock, Meter
 from joulediff.measuring.repeater import Repeater, StepLog
 from joulediff.measuring.sampler import Sampler
 from joulediff.measuring.windows import StepEnergy, joules_per_step
-from joulediff.model.energy import Energy, scale, widen
+from joulediff.model.energy import Energy, scale, subtract, widen
 from joulediff.model.errors import JoulediffError, NotCovered
 from joulediff.model.measurement import Condition, DeviceState, Domain, DomainEnergy, Measurement
 from joulediff.model.run import Replay
@@ -34,6 +34,8 @@ WINDOW_S = 0.1
 MIN_WINDOWS = 3
 # An error is at most this many times as large above rest, where an operator draws next to nothing.
 MAX_AMPLIFICATION = 100.0
+# What a burst costs beside its calls is a small part of it, so a short measurement will do.
+EMPTY_WINDOW_S = 0.1
 # If the meter covered no window, the measurement is repeated once, this many times as long.
 LONGER = 3
 # A probe is cut into this many parts; the last clocks and samples count.
@@ -257,6 +259,25 @@ class GpuMeter:
         return [f"replayed at {warm_c:.0f} °C, the program ran at {program_c:.0f} °C"]
 
 
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """The cost of a burst without its calls, in one domain; nothing if it was not measured."""
+
+    burst: StepEnergy | None = None
+    cpu_s: float = 0.0
+
+    @property
+    def step_s(self) -> float:
+        return 0.0 if self.burst is None else self.burst.step_s
+
+    def subtract_from(self, whole: Energy | None) -> Energy | None:
+        """Return the energy of the calls alone: an operator that costs less than the errors may cost nothing."""
+        if self.burst is None or whole is None:
+            return whole
+        alone = subtract(whole, [self.burst.energy])
+        return None if alone is None else alone.not_negative()
+
+
 @dataclass(slots=True)
 class LoadMeter:
     """Measures loads under the conditions of one measured program. `open_rest` gives a device at rest."""
@@ -294,20 +315,26 @@ class LoadMeter:
         idle = {name: self._measured()[name].idle for name in self.domains("cpu")}
         rest_w = {name: 0.0 if found is None else found.power_w for name, found in idle.items()}
         found = self.burst_meter.measure(lambda: load.run(0.0), rest_w, window_s=window_s)
+        empty = None
+        if load.run_empty is not None:
+            empty = self.burst_meter.measure(load.run_empty, rest_w, window_s=EMPTY_WINDOW_S)
         rows = []
         for name, burst in found.domains.items():
             power = idle[name]
             rest = None if power is None else power.over(burst.step_s, burst.energy.source)
+            beside = _Beside() if empty is None else _Beside(empty.domains.get(name), empty.cpu_s)
             row = Replay(
                 op,
                 name,
                 source="estimated" if self._measured()[name].energy.source == "estimated" else "replayed",
                 rest_w=rest_w[name],
-                call_s=burst.step_s / load.calls,
-                cpu_s=found.cpu_s / load.calls,
+                call_s=max(0.0, burst.step_s - beside.step_s) / load.calls,
+                cpu_s=max(0.0, found.cpu_s - beside.cpu_s) / load.calls,
                 calls=round(found.bursts * load.calls),
+                beside_j=None if beside.burst is None else beside.burst.energy.joules / load.calls,
             )
-            rows.append(_replay(row, load, widen(burst.energy, 0.0 if rest is None else rest.half_j), found.warnings))
+            energy = beside.subtract_from(widen(burst.energy, 0.0 if rest is None else rest.half_j))
+            rows.append(_replay(row, load, energy, found.warnings))
         return rows
 
     def _gpu(self, device: str) -> GpuMeter:

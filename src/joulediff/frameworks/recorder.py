@@ -36,6 +36,8 @@ class Load(Protocol):
     how: How
     inputs: Inputs
     copies: int
+    run_empty: Callable[[], None] | None
+    """Runs what a burst consists of beside its calls; None if that is too little to be measured."""
 
     def run(self, rest_s: float) -> None:
         """Queue one burst, and then a rest of the device."""

@@ -35,7 +35,7 @@ PassName = Literal["metered", "sampled", "traced", "captured", "replayed"]
 PASSES: tuple[PassName, ...] = get_args(PassName)
 
 
-How = Literal["graph", "launches", "calls"]
+How = Literal["graph", "launches", "calls", "loop"]
 
 
 Inputs = Literal["real", "drawn"]
@@ -281,12 +281,14 @@ class Replay:
     """Number of measured calls."""
     clock_mhz: float | None = None
     how: How | None = None
-    """Calls in one device graph, single launches, or calls on the host."""
+    """Calls in one device graph, single launches, calls on the host from Python, or from a loop in C++."""
     inputs: Inputs | None = None
     """Values of a real call, or random values of the same distribution."""
     copies: int = 1
     """Number of input sets used one after the other, so that the cache is as cold as in the program."""
     note: str | None = None
+    beside_j: float | None = None
+    """Energy of the loop around one call, which was subtracted; None if it was too little to be measured."""
 
     @property
     def is_measured(self) -> bool:

@@ -347,7 +347,7 @@ def all_give_the_same(step: Step, run: Run) -> int:
         if replayer.refusal(op) is not None:
             continue
         load, made = call_again(replayer, op, far=count % 2 == 1)
-        assert (load.how, load.inputs) == ("calls", "real"), op
+        assert load.how in ("calls", "loop") and load.inputs == "real", op
         assert len(made) == len(op.outputs)
         for value, tensor in zip(op.outputs, made, strict=True):
             assert tuple(tensor.shape) == run.values[value].shape
@@ -632,8 +632,8 @@ def test_one_that_fails_when_run_again_is_reported(own_ops: Any, error: Exceptio
         with pytest.raises(JoulediffError, match=told) as caught:
             replayer.open_load(0, inputs=[0.0])
     else:
-        load = replayer.open_load(0, inputs=[0.0])
         with pytest.raises(JoulediffError, match=told) as caught:
+            load = replayer.open_load(0, inputs=[0.0])
             for _ in range(500):
                 load.run(0.0)
     assert caught.value.__cause__ is error
@@ -860,7 +860,8 @@ def test_joules_of_every_operator(tmp_path: Path) -> None:
         assert row.energy_j is not None and row.low_j is not None and row.high_j is not None
         assert row.energy_j > 0
         assert row.low_j <= row.energy_j <= row.high_j
-        assert (row.domain, row.how, row.inputs, row.source) == ("cpu", "calls", "real", "estimated")
+        assert (row.domain, row.inputs, row.source) == ("cpu", "real", "estimated")
+        assert row.how in ("calls", "loop")
         assert row.calls > 10
     assert [op.replay for op in run.ops] == [run.replays.index(rows[op.name]) for op in run.ops]
     books = open_books(run)

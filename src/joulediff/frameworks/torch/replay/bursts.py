@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
+from joulediff.frameworks.torch.replay.loops import OperatorLoop
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import How, Inputs
 
@@ -24,8 +25,15 @@ Call = Callable[[], object]
 # change by 2 to 5 % (H200, `benchmarks/additivity.py`). Longer bursts spread the power samples, which come every 20 ms.
 BURST_S = 1e-3
 MAX_CALLS = 1000
-# Calls on the host are made one after the other by Python; a burst this long makes the marks between them cheap.
+# A burst of calls on the host this long makes the marks between bursts cheap.
 HOST_BURST_S = 2e-3
+# Calling an operator from Python costs 0.5 to 2 µs, and 0.15 µs for each tensor of a list: too much for shorter calls
+# (`benchmarks/small_ops.py`). Longer ones are called from Python.
+LOOP_BELOW_S = 1e-3
+# No call takes less: a shorter time is an error of the clock.
+SHORTEST_S: dict[How, float] = {"calls": 1e-7, "loop": 1e-8}
+# A loop around calls that takes a smaller share of a burst is not worth measuring alone.
+EMPTY_SHARE = 0.003
 # Chosen: longer calls compute far longer than they read, so the cache state of their inputs does not matter.
 HOST_TURNS_S = 0.3
 # Inputs that an operator writes to are restored so rarely that it costs a third of a percent.
@@ -72,6 +80,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 class CudaLoad:
     """Calls on a CUDA device. `ring` is how many outputs are held; `renew` gives inputs their first values back."""
+
+    run_empty: Callable[[], None] | None = None
 
     def __init__(
         self,
@@ -186,6 +196,7 @@ class CudaRest:
 
     how: How = "graph"
     inputs: Inputs = "real"
+    run_empty: Callable[[], None] | None = None
 
     def __init__(self, device: str) -> None:
         self._device = device
@@ -202,22 +213,34 @@ class CudaRest:
 
 
 class HostLoad:
-    """Calls on the CPU, one after the other."""
+    """Calls on the CPU, one after the other: from `loop` if they are short and there is one, else from Python."""
 
-    how: How = "calls"
-
-    def __init__(self, calls: Sequence[Call], *, inputs: Inputs, renew: Call | None = None) -> None:
+    def __init__(
+        self,
+        calls: Sequence[Call],
+        *,
+        inputs: Inputs,
+        renew: Call | None = None,
+        open_loop: Callable[[], OperatorLoop | None] | None = None,
+    ) -> None:
         self._calls = list(calls)
+        self._loop: OperatorLoop | None = None
         self.inputs = inputs
         with as_recorded():
             self._calls[0]()
             once_s = max(_timed_on_host(self._calls[0]), 1e-7)
+            if open_loop is not None and once_s < LOOP_BELOW_S:
+                self._loop = open_loop()
             del self._calls[max(1, int(HOST_TURNS_S / once_s)) :]
             self.copies = self.calls = len(self._calls)
-            self._burst()
-            call_s = max(_timed_on_host(self._burst) / self.calls, 1e-7)
-        self.calls = _round_up(max(1, round(HOST_BURST_S / call_s)), self.copies)
-        self.burst_s = call_s * self.calls
+            self.how: How = "calls" if self._loop is None else "loop"
+            # The first burst of a short call is mostly the start of its loop.
+            for _ in range(1 if self._loop is None else _LONGER):
+                self._burst()
+                call_s = max(_timed_on_host(self._burst) / self.calls, SHORTEST_S[self.how])
+                self.calls = _round_up(max(1, round(HOST_BURST_S / call_s)), self.copies)
+            self.burst_s = call_s * self.calls
+            self.run_empty = self._find_empty()
         self.call_s: float | None = None
         self.aim_s: float | None = None
         self._renewal = None if renew is None else _Renewal(renew, _timed_on_host(renew), self.burst_s)
@@ -229,11 +252,31 @@ class HostLoad:
             self._burst()
 
     def close(self) -> None:
-        self._renewal = None
+        self._renewal = self._loop = self.run_empty = None
         self._calls.clear()
+
+    def _find_empty(self) -> Callable[[], None] | None:
+        """Return a function that runs a burst without its calls; None if that takes next to no time."""
+        loop, rounds = self._loop, self.calls // self.copies
+        if loop is None or _timed_on_host(lambda: loop.run_empty(rounds)) < EMPTY_SHARE * self.burst_s:
+            return None
+
+        def run_empty() -> None:
+            with as_joulediff_errors(), as_recorded():
+                loop.run_empty(rounds)
+
+        return run_empty
 
     def _burst(self) -> None:
         whole, rest = divmod(self.calls, self.copies)
+        if self._loop is not None:
+            try:
+                self._loop.run(whole)
+            except RuntimeError:  # TorchScript's message hides the operator's own exception: let it raise that
+                for call in self._calls:
+                    call()
+                raise
+            return
         for _ in range(whole):
             for call in self._calls:
                 call()

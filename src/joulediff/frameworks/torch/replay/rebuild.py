@@ -6,7 +6,7 @@ dispatcher, and none that accesses files or the process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ _REFUSED = frozenset({"aten::from_file", "aten::save", "aten::_print", "aten::se
 COLLECTIVES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "symm_mem", "_dtensor")
 
 
-def bind(op: Op, tensors: Sequence[Any]) -> Callable[[], Any]:
+def bind(op: Op, tensors: Sequence[Any]) -> partial[Any]:
     """Return a function that runs `op` on these very tensors, with nothing left to decode when it is called."""
     args, kwargs = decode(op.arguments, tensors)
     return partial(find_function(op), *args, **kwargs)

@@ -21,6 +21,7 @@ from joulediff.frameworks.torch.replay.bursts import (
     is_out_of_memory,
 )
 from joulediff.frameworks.torch.replay.inputs import KeptInputs, collect_inputs, count_turns, draw_inputs
+from joulediff.frameworks.torch.replay.loops import open_loop
 from joulediff.frameworks.torch.replay.rebuild import bind, refuse
 from joulediff.model.errors import JoulediffError
 from joulediff.model.run import Op, Run
@@ -131,7 +132,7 @@ class TorchReplayer:
         sets = kept.copies(kept.turns(inputs, touched, most))
         calls, renew = [bind(op, each.tensors()) for each in sets], self._renewal(op, sets)
         if not op.device.startswith("cuda"):
-            return HostLoad(calls, inputs=kept.kind, renew=renew)
+            return HostLoad(calls, inputs=kept.kind, renew=renew, open_loop=lambda: open_loop(calls))
         return CudaLoad(
             calls,
             device=op.device,
