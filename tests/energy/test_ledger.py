@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import paths
 from energy_builders import STEP_S, cpu_run, gpu_run, metered, odd_runs, replay, runs, with_replays
 from joulediff.archive.reader import load
-from joulediff.energy.ledger import ALONE_SHARE, LIMIT_SHARE, Books, open_books
+from joulediff.energy.ledger import ALONE_SHARE, LIMIT_SHARE, Books, exceeds_meter, open_books
 from joulediff.model.energy import Energy, add
 from joulediff.model.measurement import Account
 from joulediff.model.run import Run, Wait
@@ -383,3 +383,18 @@ def test_the_sum_of_replayed_operators_is_less_sure_than_they_are_alone() -> Non
     assert account.operators.high - account.operators.joules >= least_j
     assert account.operators.high - account.operators.joules > alone.high - alone.joules
     assert account.unexplained.high - account.unexplained.joules >= least_j
+
+
+@pytest.mark.parametrize(("joules", "exceeds"), [(1.1e-3, True), (1.0e-3, False), (0.5e-3, False)])
+def test_operators_that_cost_more_than_the_meter_and_all_errors_are_reported(joules: float, *, exceeds: bool) -> None:
+    run = cpu_run(2e-3, joules=1e-3, rest_w=None, cpu_s=5e-3)
+    assert run.measurement is not None
+    domain = replace(run.measurement.domains["cpu"], energy=Energy(1e-3, 0.98e-3, 1.02e-3, "estimated"))
+    run = replace(run, measurement=replace(run.measurement, domains={"cpu": domain}))
+    row = replay(0, joules, "cpu", share=0.02, source="estimated", rest_w=0.0, call_s=5e-3, cpu_s=5e-3)
+    books = open_books(with_replays(run, row, calls={0: 0}))
+    assert books.exceeds_meter is exceeds
+    (account,) = books.accounts
+    assert exceeds_meter(account) is exceeds
+    assert not exceeds_meter(replace(account, unexplained=None))
+    assert not exceeds_meter(replace(account, domain="gpu0"))

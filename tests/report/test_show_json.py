@@ -85,6 +85,7 @@ SCHEMA: dict[str, Any] = {
             "split": (str, None),
             "unexplained_share": (float, None),
             "closed": (bool, None),
+            "exceeds_meter": bool,
         },
         None,
     ),

@@ -319,7 +319,11 @@ def _is_same_file(target: str, place: str) -> bool:
 
 
 def _exit_code(diff: Diff) -> int:
-    """Return 3 if the gate failed, 2 if it cannot tell or the energies cannot be compared, else 0."""
+    """Return 3 if the gate failed, 2 if it cannot tell or the energies are not sound, else 0.
+
+    A gate compares whole steps, so it needs no sum of operators.
+    """
     if diff.gate is not None:
         return GATE_CODES[diff.gate.verdict]
-    return 0 if diff.comparable else 2
+    is_sound = diff.comparable and not (diff.ledger_a.exceeds_meter or diff.ledger_b.exceeds_meter)
+    return 0 if is_sound else 2

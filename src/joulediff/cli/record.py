@@ -155,5 +155,5 @@ def _summarise(run: Run, file: _File, *, strict: bool) -> int:
         click.echo(f"joulediff: the {each.name} pass failed: {each.note or 'the reason is unknown'}", err=True)
     if failed:
         return 1
-    is_good = is_trustworthy(run, books) if strict else found is None or found.trustworthy
-    return 0 if is_good else 2
+    is_good = found is None or (found.trustworthy and not books.exceeds_meter)
+    return 0 if is_good and (not strict or is_trustworthy(run, books)) else 2

@@ -103,6 +103,8 @@ class Ledger:
     """`replayed` or `attributed`."""
     distinct_ops: int
     """Number of distinct operators that were replayed."""
+    exceeds_meter: bool = False
+    """The parts of a counted domain of the host sum to more than was metered, beyond the errors of both."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,6 +177,7 @@ def _ledger(comparison: Comparison, side: SideName) -> Ledger:
         books.accounts,
         books.split,
         len({replay.op for replay in run.replays if replay.is_measured}),
+        books.exceeds_meter,
     )
 
 

@@ -59,6 +59,7 @@ class LedgerRecord:
     split: str | None
     unexplained_share: float | None
     is_closed: bool | None = field(metadata={"name": "closed"})
+    exceeds_meter: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,10 +40,10 @@ from joulediff.report.views.run.tables import energy_table, has_energies, time_t
 from joulediff.report.views.short_texts import count_text, format_interval
 from joulediff.report.views.warnings import (
     NOT_TRUSTWORTHY,
+    books_text,
     find_notes,
     find_warnings,
     is_trustworthy,
-    unexplained_text,
 )
 
 # More warnings or notes than this are counted instead, so that the numbers stay on the screen.
@@ -154,7 +154,7 @@ def _summary(run: Run, books: Books, width: int, file: str) -> Iterator[Renderab
     warnings = () if found is None else found.warnings
     yield Text(f"{file}   {count_text(len(warnings), 'warning')}" if warnings else file)
     if found is not None and not is_trustworthy(run, books):
-        unexplained = unexplained_text(books)
+        unexplained = books_text(books)
         shown = () if found.trustworthy else warnings
         yield from bullets([*shown, *([] if unexplained is None else [unexplained])], "!", "yellow")
         yield Text(NOT_TRUSTWORTHY, style="bold yellow")

@@ -16,7 +16,7 @@ from joulediff.model.finding import PROOF_WORDS
 from joulediff.model.units import format_share, format_time
 from joulediff.report.views.other_differences import not_explained_sentence
 from joulediff.report.views.short_texts import count_text, format_interval, in_one_unit, ratio_text, shorten, value_text
-from joulediff.report.views.warnings import unseen_texts
+from joulediff.report.views.warnings import exceeding_text, unseen_texts
 
 NOT_COMPARABLE = "the energies of A and B cannot be compared: record both under the same conditions"
 TRADEOFFS = "trade-offs: the side that uses less energy is slower or its outputs differ"
@@ -164,11 +164,16 @@ def condition_text(found: ConditionDifference) -> str:
 
 
 def warning_texts(diff: Diff) -> list[str]:
-    """Return the warnings of both measurements, and how much of their energy belongs to no recorded operator.
+    """Return the warnings of both measurements, and those about the sum and the reach of their operators.
 
     A measurement that is not trustworthy has one that says why.
     """
-    found = _merge_sides(diff.a.warnings, diff.b.warnings)
+    exceeding = [
+        () if not ledger.exceeds_meter else tuple(filter(None, [exceeding_text(ledger.domains)]))
+        for ledger in (diff.ledger_a, diff.ledger_b)
+    ]
+    sides = [(*side.warnings, *texts) for side, texts in zip((diff.a, diff.b), exceeding, strict=True)]
+    found = _merge_sides(sides[0], sides[1])
     found += [
         f"{letter}: {text}" for letter, side in (("A", diff.a), ("B", diff.b)) for text in unseen_texts(side.unseen)
     ]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from typing import get_args
 
 from joulediff.energy.device_time import has_trace, is_gpu
-from joulediff.energy.ledger import Books
+from joulediff.energy.ledger import Books, exceeds_meter
 from joulediff.energy.unseen import find_unseen
 from joulediff.model.energy import joules_of
 from joulediff.model.measurement import Account, Measurement, Unseen
@@ -34,7 +35,7 @@ _STATUS = {"failed": "failed", "partial": "is incomplete", "skipped": "was skipp
 def find_warnings(run: Run, books: Books) -> list[str]:
     """Return a sentence for each incomplete pass, and for each number that may be wrong."""
     measured = _measured_warnings(run.measurement) if run.measurement else []
-    unexplained = unexplained_text(books)
+    unexplained = books_text(books)
     return [
         *_missing_passes(run),
         *_incomplete_passes(_expected_passes(run)),
@@ -55,7 +56,27 @@ def find_notes(run: Run, books: Books) -> list[str]:
 
 def is_trustworthy(run: Run, books: Books) -> bool:
     """Return whether the measurement is trustworthy and its parts sum to it, as far as they are known."""
-    return run.measurement is not None and run.measurement.trustworthy and books.is_closed is not False
+    is_sound = books.is_closed is not False and not books.exceeds_meter
+    return run.measurement is not None and run.measurement.trustworthy and is_sound
+
+
+def exceeding_text(accounts: Iterable[Account]) -> str | None:
+    """Return a sentence if the parts of a counted domain sum to more than the meter and the errors of both allow."""
+    found = [account for account in accounts if account.counted and exceeds_meter(account)]
+    if not found:
+        return None
+    worst = min(found, key=lambda account: joules_of(account.unexplained))
+    share = 1.0 - joules_of(worst.unexplained) / worst.metered.joules if worst.metered.joules > 0.0 else math.inf
+    percent = f"{100 * share:.0f}%" if share < _MOST_SHARE else "more than 1,000%"
+    return (
+        f"the parts of {worst.domain} sum to {percent} of its metered energy, more than the errors of both explain: "
+        "operators cost less in the program than alone, so take the energy of each as an upper limit"
+    )
+
+
+def books_text(books: Books) -> str | None:
+    """Return a sentence if the parts do not sum to the metered energy; None otherwise, or if that is unknown."""
+    return exceeding_text(books.accounts) or unexplained_text(books)
 
 
 def unexplained_text(books: Books) -> str | None:
