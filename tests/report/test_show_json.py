@@ -43,6 +43,7 @@ REPLAY = {
     "inputs": (str, None),
     "copies": int,
     "note": (str, None),
+    "beside_j": (float, None),
     "ops": int,
 }
 # What a reader may rely on: the type of every field, `None` where null is possible.

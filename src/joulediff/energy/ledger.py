@@ -86,7 +86,7 @@ class Books:
 
     @property
     def exceeds_meter(self) -> bool:
-        """Return whether the parts of a counted domain of the host sum to more than was metered and all errors allow."""
+        """Return whether the parts of a domain of the host sum to more than was metered and all errors allow."""
         return any(exceeds_meter(account) for account in self.accounts if account.counted)
 
     @property
