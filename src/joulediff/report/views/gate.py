@@ -48,7 +48,7 @@ def _disturbed(diff: Diff) -> str:
 
 def _other(gate: Gate) -> str:
     """Return the limit that this measurement would pass."""
-    if gate.ratio is None or not math.isfinite(gate.ratio.high):
+    if gate.ratio is None or not math.isfinite(100 * gate.ratio.high):
         return ""
     return f" (it would pass a limit of {format_share(math.ceil(100 * (gate.ratio.high - 1)) / 100)})"
 

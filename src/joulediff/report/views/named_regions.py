@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from joulediff.model.diff import Diff, NamedRegion
 from joulediff.model.energy import Energy, higher_over_lower
 from joulediff.report.views.columns import Column, Emphasis, TextTable
@@ -19,6 +21,8 @@ def named_region_table(diff: Diff) -> TextTable | None:
     if not rows or len(known) < len(totals) or not diff.comparable:
         return None
     factor, unit, places = pick_unit(max(map(abs, known)), "J")
+    if not all(math.isfinite(total * 10**places / factor) for total in known):
+        return None
     sides = [_cells([each.energy_a for each in rows], 10**places / factor, known[0], places)]
     sides.append(_cells([each.energy_b for each in rows], 10**places / factor, known[1], places))
     ratios = [*map(_ratio, rows), _energy_ratio(diff.a.step.energy, diff.b.step.energy)]
