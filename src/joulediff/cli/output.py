@@ -84,7 +84,7 @@ class Progress(ProgressListener):
             self._live.stop()
             self._live = None
         if self._file is not None:
-            self._file.flush()
+            self._file.close()
 
 
 class StageLines(ProgressListener):

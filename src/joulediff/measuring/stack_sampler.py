@@ -167,5 +167,6 @@ class StackSampler:
     def _add(self, frame: int | None, kind: HostKind, time_s: float, cpu_s: float) -> None:
         total = self._found.setdefault((frame, kind), _Total())
         total.time_s += time_s
-        total.cpu_s += cpu_s
+        # The thread's CPU clock is read after the other one and may step: a training step on an H200 had -1 µs.
+        total.cpu_s += min(max(0.0, cpu_s), time_s)
         total.count += 1
