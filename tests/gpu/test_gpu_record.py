@@ -146,6 +146,7 @@ def names_of_gelu(run: Run) -> list[str]:
     return sorted(run.ops[op].name.removeprefix("aten::") for op in (kernel.op, *kernel.members))
 
 
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")
 def test_a_compiled_model_in_a_cuda_graph_joins_by_operator(torch: Any, tmp_path: Path) -> None:
     model = torch.compile(gpt2(torch).half().eval(), mode="reduce-overhead")
     ids = torch.randint(0, 50257, (2, 64), device="cuda")
@@ -211,6 +212,7 @@ def test_kernels_of_a_graph_belong_to_the_operators_captured_into_it(torch: Any,
     assert torch.equal(y, (x @ x).relu())
 
 
+@pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream does not match")
 def test_graphed_callables_have_their_operators_forward_and_backward(torch: Any, tmp_path: Path) -> None:
     from joulediff.frameworks.torch.graphs.watch import watch_graphs
 
