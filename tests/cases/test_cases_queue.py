@@ -258,27 +258,32 @@ ALL = [
 ]
 
 
+@pytest.mark.live  # the folder of the recordings is removed by a process of its own
 def test_each_case_but_the_first_has_processes_that_wait_for_it(run: Run) -> None:
     assert run("--all", "--device", "cuda") == (0, ALL)
 
 
+@pytest.mark.live  # the folder of the recordings is removed by a process of its own
 def test_on_a_cpu_each_case_starts_its_own(run: Run) -> None:
     code, log = run("--all", "--device", "cpu")
     assert code == 0
     assert log == [f"run {name} with its own" for name in "abc"]
 
 
+@pytest.mark.live  # the folder of the recordings is removed by a process of its own
 def test_a_case_that_cannot_run_is_passed_over(run: Run) -> None:
     write_case(Path("lib/b"), needs={"nobody-has-this": "1"})
     _, log = run("--all", "--device", "cuda")
     assert log == ["run a with its own", "start c", "run c with c", "end c"]
 
 
+@pytest.mark.live  # the folder of the recordings is removed by a process of its own
 def test_a_case_that_fails_leaves_the_next_ones_processes(run: Run) -> None:
     code, log = run("--all", "--device", "cuda", breaks={"a": JoulediffError("no"), "b": JoulediffError("no")})
     assert (code, log) == (3, ALL)
 
 
+@pytest.mark.live  # the folder of the recordings is removed by a process of its own
 def test_processes_that_cannot_be_started_are_no_matter_of_the_case_before(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,6 +294,7 @@ def test_processes_that_cannot_be_started_are_no_matter_of_the_case_before(
     assert run("--all", "--device", "cuda") == (0, [f"run {name} with its own" for name in "abc"])
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(("name", "count"), [("a", 2), ("b", 4)])
 def test_ctrl_c_ends_all_that_was_started(run: Run, name: str, count: int) -> None:
     code, log = run("--all", "--device", "cuda", breaks={name: KeyboardInterrupt()})
