@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import signal
 import sys
 import threading
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+import gpu_runs
 import markers
 
 LEAST_EXAMPLES = 10
@@ -40,12 +42,28 @@ def short_idle(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--golden", action="store_true", help="write the golden reports in tests/golden anew")
+    parser.addoption("--gpu-passed", metavar="FILE", help="write down the commit if all tests of a GPU pass")
+    parser.addoption("--commit", metavar="HASH", help="the commit for --gpu-passed, where git is not at hand")
 
 
 def pytest_configure() -> None:
     """Take Ctrl-C as Python does: a shell that starts the tests in the background has it ignored."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
+    """Write the file of `--gpu-passed` if every selected test ran and passed."""
+    place = config.getoption("--gpu-passed")
+    if place is None:
+        return
+    counts = {outcome: len(terminalreporter.getreports(outcome)) for outcome in ("passed", "skipped")}
+    if exitstatus != 0 or counts["skipped"] or not counts["passed"]:
+        terminalreporter.write_line(f"{place} is not written: not all tests ran and passed")
+        return
+    Path(place).write_text(
+        json.dumps(gpu_runs.describe(config.getoption("--commit"), counts["passed"]), indent=1) + "\n"
+    )
 
 
 def is_unit_run(config: pytest.Config) -> bool:
