@@ -17,7 +17,7 @@ from joulediff.diagnosis.diagnose_rows import diagnose_rows
 from joulediff.diagnosis.draft import Investigation
 from joulediff.diagnosis.evidence.only_difference import find_only_difference
 from joulediff.diagnosis.merge import merge_same_causes
-from joulediff.diagnosis.significance import SPREAD, compare_rows
+from joulediff.diagnosis.significance import compare_rows, step_spread
 from joulediff.diagnosis.summary.also_differs import set_aside_settings
 from joulediff.diagnosis.summary.assemble import assemble
 from joulediff.diagnosis.summary.prices import add_prices, merge_same_functions
@@ -28,7 +28,7 @@ from joulediff.frameworks.jobs import LiveProgram
 from joulediff.matching.match_runs import TOLERANCE, match_runs
 from joulediff.model.diff import Diff, Thresholds
 from joulediff.model.outputs import rounding_share
-from joulediff.model.pair import SideName
+from joulediff.model.pair import SIDES, SideName
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run
 
@@ -64,9 +64,9 @@ def diagnose(
     """Return what differs between two runs, and why.
 
     `live` are the programs that can still be run; without them there are causes and no proofs. Runs that were measured
-    in alternation, `interleaved`, need no allowance for the spread between recordings. With `same_work_counts`, rows
-    with the same work on both sides are tested as well: benchmarks count the false findings that this gives.
-    Steps of which one has no operators are compared as a whole, by functions.
+    in alternation, `interleaved`, need a smaller allowance for the spread between processes. With `same_work_counts`,
+    rows with the same work on both sides are tested as well: benchmarks count the false findings that this gives. Steps
+    of which one has no operators are compared as a whole, by functions.
     """
     limits, listener = thresholds or Thresholds(), listener or ProgressListener()
     limits = replace(limits, difference=max(limits.difference, rounding_share(a), rounding_share(b)))
@@ -88,4 +88,5 @@ def diagnose(
         for run_pass in passes:
             run_pass(work)
     listener.stage("summarizing the findings", None)
-    return assemble(work, conditions, spread=0.0 if interleaved else SPREAD["metered"])
+    totals = (work.comparison.costs[side].total for side in SIDES)
+    return assemble(work, conditions, spread=step_spread(*totals, interleaved=interleaved))

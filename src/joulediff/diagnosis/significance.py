@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from joulediff.diagnosis.comparison import Comparison, ops_of
 from joulediff.matching.rows import RegionGroup
 from joulediff.model.diff import Thresholds
-from joulediff.model.energy import Energy, agree, costlier_side, difference_j, joules_of
+from joulediff.model.energy import Energy, Source, agree, costlier_side, difference_j, joules_of, weakest
 from joulediff.model.finding import Region
 from joulediff.model.pair import SIDES, Pair, SideName
 from joulediff.model.run import work_of
@@ -23,6 +23,14 @@ from joulediff.model.stats import CONFIDENCE_SIGMAS
 # Spread of an operator's energy between recordings in two processes (one sigma, as a share): operators of BERT,
 # ResNet-50 and GPT-2 on an H200, without those at its power limit. An estimate follows the CPU time of a busy machine.
 SPREAD = {"metered": 0.02, "replayed": 0.03, "attributed": 0.05, "estimated": 0.10}
+# Spread of a step between recordings that were not made in alternation: one sigma of each, as a share. Two recordings
+# of BERT on an H200 are 6 % apart (`tests/golden/match`); 12 of Python and of products on the virtual machine had 6 %
+# and 1.3 %, since its speed drifts.
+RECORDING_SPREAD: Mapping[Source, float] = {"metered": 0.02, "replayed": 0.02, "attributed": 0.02, "estimated": 0.05}
+# The same of two programs that a diff measures in alternation, in two turns of seconds each: the ratio of the README's
+# programs has 2.2 % between diffs on a 2-core virtual machine (`benchmarks/first_run.py`). On an H200 the interval of
+# the meter holds it (`benchmarks/aa.py`).
+INTERLEAVED_SPREAD: Mapping[Source, float] = {"metered": 0.0, "replayed": 0.0, "attributed": 0.0, "estimated": 0.015}
 # A difference below this share of a step is not reported.
 LEAST_SHARE = 0.005
 ALPHA = 0.05
@@ -86,6 +94,12 @@ def is_different(row: RowComparison, thresholds: Thresholds, total_j: float) -> 
     if row.p_value is None or row.p_value >= ALPHA or agree(*row.energies):
         return False
     return may_differ(row, thresholds, total_j)
+
+
+def step_spread(a: Energy | None, b: Energy | None, *, interleaved: bool) -> float:
+    """Return the spread of the energy of a step beside its interval: one sigma of each side, as a share."""
+    known = [energy for energy in (a, b) if energy is not None]
+    return (INTERLEAVED_SPREAD if interleaved else RECORDING_SPREAD)[weakest(known)] if known else 0.0
 
 
 def chance(a: Energy | None, b: Energy | None, *, spread: Mapping[str, float] = SPREAD) -> float:

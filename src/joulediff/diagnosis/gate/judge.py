@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from joulediff.diagnosis.significance import RECORDING_SPREAD
 from joulediff.model.diff import Diff, Gate, GateReason
 from joulediff.model.energy import Energy, Ratio, Source, joules_of, ratio, weakest
 from joulediff.model.stats import CONFIDENCE_SIGMAS, half_width
@@ -22,10 +23,6 @@ PROCESS_SPREAD = 0.015
 SINGLE_SPREAD = 0.04
 # The same between four turns in the order A, B, B, A: 0.3 to 2.1 % for products, 2.0 to 5.0 % for Python there.
 TURNS_SPREAD = 0.02
-# Spread of a step between recordings that were not made in alternation: one sigma of each, as a share. Two recordings
-# of BERT on an H200 are 6 % apart (`tests/golden/match`); 12 of Python and of products on the virtual machine had 6 %
-# and 1.3 %, since its speed drifts.
-RECORDING_SPREAD: Mapping[Source, float] = {"metered": 0.02, "replayed": 0.02, "attributed": 0.02, "estimated": 0.05}
 # A recording ends early at about this half width: the spread of the meter that more time does not reduce.
 _LEAST_HALF: Mapping[Source, float] = {"metered": 0.013, "replayed": 0.013, "attributed": 0.013, "estimated": 0.023}
 # Nobody waits longer for a gate.
