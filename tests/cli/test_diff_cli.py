@@ -236,7 +236,7 @@ DIES_TRACED = """
         x = torch.ones(8)
 
         def step():
-            if torch.autograd._profiler_enabled():
+            if torch.autograd.profiler._is_profiler_enabled:
                 os._exit(7)
             return x + 1
 

@@ -265,7 +265,7 @@ def test_a_framework_that_the_step_loads_itself_draws_the_same_numbers_in_every_
 
 def test_ctrl_c_keeps_what_was_found() -> None:
     def step() -> torch.Tensor:
-        if torch.autograd._profiler_enabled():
+        if torch.autograd.profiler._is_profiler_enabled:
             raise KeyboardInterrupt
         return torch.ones(2) + 1
 
