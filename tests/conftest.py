@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-import gpu_runs
 import markers
 
 LEAST_EXAMPLES = 10
