@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import signal
 import sys
 import threading
@@ -60,9 +59,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     if exitstatus != 0 or counts["skipped"] or not counts["passed"]:
         terminalreporter.write_line(f"{place} is not written: not all tests ran and passed")
         return
-    Path(place).write_text(
-        json.dumps(gpu_runs.describe(config.getoption("--commit"), counts["passed"]), indent=1) + "\n"
-    )
+    import gpu_runs
+
+    gpu_runs.write(Path(place), config.getoption("--commit"), counts["passed"])
 
 
 def is_unit_run(config: pytest.Config) -> bool:
