@@ -134,6 +134,8 @@ def graphed():
         graph.replay()
         return y
 
+    step.kept = model, x  # a graph does not keep the tensors that it reads
+
     step()
     return step
 
