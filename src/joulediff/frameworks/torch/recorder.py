@@ -32,7 +32,6 @@ from joulediff.frameworks.torch.trace.join import Joined, join
 from joulediff.frameworks.torch.trace.trace import trace_step
 from joulediff.frameworks.torch.trace.traced import Traced
 from joulediff.frameworks.torch.trials.trial_runner import TorchTrialRunner
-from joulediff.model.outputs import rounding_share
 from joulediff.model.place import Place
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import Run, Setting, is_view
@@ -132,8 +131,7 @@ class TorchRecorder:
         left = _left_out(found, self._state)
         notes = [*_notes_on_state(found, left, self._state), *notes_on_spans]
         if self._outputs is not None and not left:
-            tolerance = max(SAME_SHARE, rounding_share(run))  # compiled code and graphs round differently
-            notes += _compare_outputs(self._outputs, _outputs_of(run, found.outputs), tolerance)
+            notes += _compare_outputs(self._outputs, _outputs_of(run, found.outputs))
         if self._traced is not None:
             joined = join(
                 self._traced,
@@ -194,11 +192,11 @@ def _outputs_of(run: Run, outputs: Sequence[tuple[str, int]]) -> Outputs:
     return {name: run.signature_of(value) for name, value in outputs}
 
 
-def _compare_outputs(first: Outputs, second: Outputs, tolerance: float) -> list[str]:
+def _compare_outputs(first: Outputs, second: Outputs) -> list[str]:
     """Return notes on outputs of two calls that differ although random numbers were seeded alike."""
     if first.keys() != second.keys():
         return ["the step returned other outputs in the traced call than in the captured one"]
-    differing = [name for name in first if not _is_same(first[name], second[name], tolerance)]
+    differing = [name for name in first if not _is_same(first[name], second[name])]
     if not differing:
         return []
     return [
@@ -207,10 +205,10 @@ def _compare_outputs(first: Outputs, second: Outputs, tolerance: float) -> list[
     ]
 
 
-def _is_same(a: Signature | None, b: Signature | None, tolerance: float) -> bool:
+def _is_same(a: Signature | None, b: Signature | None) -> bool:
     if a is None or b is None:
         return a is b
-    return compare(a, b, tolerance=tolerance)
+    return compare(a, b, tolerance=SAME_SHARE)
 
 
 def _left_out(found: Captured, state: State | None) -> list[str | None]:
