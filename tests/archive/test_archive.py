@@ -27,7 +27,7 @@ from joulediff.archive.schema import FORMAT, TABLES
 from joulediff.archive.snapshot import from_wire, to_wire
 from joulediff.archive.tables import HEAD, RECORDS, ROLES
 from joulediff.archive.writer import save, to_entries
-from joulediff.model.errors import ArchiveError, JoulediffError
+from joulediff.model.errors import ArchiveError, JoulediffError, WrongType
 from joulediff.model.run import Run, Setting, SourceText
 
 GOLDEN = paths.GOLDEN
@@ -309,3 +309,9 @@ def test_archives_of_every_format_are_read(path: Path) -> None:
 def test_settings_keep_their_types(tmp_path: Path) -> None:
     kept: dict[str, Setting] = {"a": True, "b": 1, "c": 1.0, "d": "1", "e": None, "f": 2**64 - 1}
     assert exactly(through_file(replace(EMPTY, settings=kept), tmp_path).settings) == exactly(kept)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, Run("x", None, "", "")])
+def test_what_is_no_path_is_refused_in_words(wrong: object) -> None:
+    with pytest.raises(WrongType, match="needs the path of a recording"):
+        load(wrong)  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ from joulediff.archive.footer import Footer
 from joulediff.archive.parquet import inspect, memory_bytes, open_table
 from joulediff.archive.schema import TABLES, Tables
 from joulediff.archive.tables import from_tables
-from joulediff.model.errors import ArchiveError
+from joulediff.model.errors import ArchiveError, WrongType
 from joulediff.model.run import Run
 
 _NAME_ONE = "name a .jd file that joulediff recorded"
@@ -37,6 +37,11 @@ _DAMAGED = "copy it again from where it was recorded, or record the program agai
 
 def load(path: str | os.PathLike[str]) -> Run:
     """Return the run in a file; raises ArchiveError for any other file."""
+    if not isinstance(path, str | os.PathLike):
+        raise WrongType(
+            f"joulediff.load needs the path of a recording, and got an object of the type {type(path).__name__}",
+            fix="give a path; a Run is already loaded",
+        )
     try:
         return from_bytes(_read(Path(path)))
     except ArchiveError as error:
