@@ -393,24 +393,8 @@ class _Recorder:
         constants = [value for op in self._ops if op.name == _CONSTANT for value in op.inputs]
         constants += [value for op in self._graphs.remade for value in self._ops[op].writes]
         changed = tuple(None if name is None else name.text for name in self._values.changed(fresh=constants))
-        flags = self._flags.finish(len(self._ops))
-        replays = tuple(self._graphs.replays)
-        ops, tracebacks, keys = tuple(self._ops), self._tracebacks, self._order.keys()
-        if len(set(keys)) > 1:
-            order = self._order.order()
-            found = reorder(ops, values, order)
-            if found is not None:
-                ops, values = found.ops, found.values
-                outputs = tuple((name, found.value_ids[value]) for name, value in outputs)
-                flags = reorder_stretches(flags, order)
-                tracebacks = [tracebacks[op] for op in order] if tracebacks else []
-                keys = [keys[op] for op in order]
-                new = {op: at for at, op in enumerate(order)}
-                replays = tuple(replace(each, ops=tuple(new[op] for op in each.ops)) for each in replays)
-        tasks = {key: at for at, key in enumerate(dict.fromkeys([STEP, *keys]))}
-        ops = tuple(replace(op, thread=tasks[key]) if key else op for op, key in zip(ops, keys, strict=True))
-        return Captured(
-            ops=complete_ops(ops, frames, tracebacks),
+        captured = Captured(
+            ops=complete_ops(self._ops, frames, self._tracebacks),
             values=values,
             signatures=tuple(self._signers.finish()),
             frames=frames,
@@ -419,11 +403,33 @@ class _Recorder:
             changed=changed,
             files=self._paths.files,
             addresses=self._values.addresses(),
-            flags=flags,
-            tasks=tuple(tasks),
-            graph_replays=replays,
+            flags=self._flags.finish(len(self._ops)),
+            tasks=(),
+            graph_replays=tuple(self._graphs.replays),
             step_s=step_s,
         )
+        return _in_task_order(captured, self._order)
+
+
+def _in_task_order(found: Captured, order: TaskOrder) -> Captured:
+    """Return a record with its operators in the order of their tasks, whose numbers are those of its threads."""
+    keys = order.keys()
+    places = order.order() if len(set(keys)) > 1 else []
+    moved = reorder(found.ops, found.values, places) if places else None
+    if moved is not None:
+        keys = [keys[op] for op in places]
+        new = {op: at for at, op in enumerate(places)}
+        found = replace(
+            found,
+            ops=moved.ops,
+            values=moved.values,
+            outputs=tuple((name, moved.value_ids[value]) for name, value in found.outputs),
+            flags=reorder_stretches(found.flags, places),
+            graph_replays=tuple(replace(each, ops=tuple(new[op] for op in each.ops)) for each in found.graph_replays),
+        )
+    tasks = {key: at for at, key in enumerate(dict.fromkeys([STEP, *keys]))}
+    ops = tuple(replace(op, thread=tasks[key]) if key else op for op, key in zip(found.ops, keys, strict=True))
+    return replace(found, ops=ops, tasks=tuple(tasks))
 
 
 def _caller() -> FrameType | None:
