@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from joulediff.process import guard
 from joulediff.process.guarded import GuardedProgram
 from process_builders import is_alive
 
@@ -218,3 +220,34 @@ def test_a_process_can_continue_under_a_guard(folder: Path, victim: str) -> None
         os.kill(parent.pid if victim == "parent" else int((folder / "program.pid").read_text()), signal.SIGKILL)
         assert parent.wait(LIMIT_S) == (-signal.SIGKILL if victim == "parent" else 3)
     assert wait_until(lambda: not any(map(is_alive, family)))
+
+
+# A first thread that ends while another one holds a child: the process is a zombie, and the parent of that child.
+THREADS = """
+import threading
+def stay():
+    if os.fork() == 0:
+        note("worker.pid")
+        sleep()
+    note("program.pid")
+    sleep()
+threading.Thread(target=stay).start()
+while not os.path.exists("program.pid"):
+    time.sleep(0.01)
+ctypes.CDLL(None).syscall(60, 0)
+"""
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() != "x86_64", reason="ends one thread by a number of Linux on x86"
+)
+def test_children_of_a_process_whose_first_thread_has_ended_are_found(
+    start: Callable[[str], GuardedProgram], folder: Path
+) -> None:
+    program = start(THREADS)
+    wait_for(folder, 2)
+    worker = int((folder / "worker.pid").read_text())
+    state = Path(f"/proc/{program.pid}/stat")
+    assert wait_until(lambda: state.read_bytes().rpartition(b")")[2].split()[0] == b"Z")
+    assert guard._processes_below(os.getpid()).count(worker) == 1
+    assert program.pid not in guard._processes_below(os.getpid())

@@ -229,40 +229,48 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _processes_below(root: int) -> list[int]:
-    """Return the running processes that descend from `root`."""
+    """Return the running processes that descend from `root`.
+
+    A process counts as ended when its first thread has, while its other threads may still be the parents of others.
+    """
     children: dict[int, list[int]] = {}
-    for pid, parent in _read_parents():
+    ended = set()
+    for pid, parent, is_running in _read_processes():
         children.setdefault(parent, []).append(pid)
+        if not is_running:
+            ended.add(pid)
     found, left = [], [root]
     while left:
         below = children.pop(left.pop(), [])
-        found += below
+        found += [pid for pid in below if pid not in ended]
         left += below
     return found
 
 
-def _read_parents() -> list[tuple[int, int]]:
-    """Return the id of each running process, and that of its parent."""
+def _read_processes() -> list[tuple[int, int, bool]]:
+    """Return the id of each process, that of its parent, and whether it runs."""
     if sys.platform != "linux":
-        return _list_parents()
+        return _list_processes()
     found = []
     for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib takes as long to load as Python
         if name.isdigit():
             with suppress(OSError, ValueError, IndexError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
                 state, parent = file.read().rpartition(b")")[2].split()[:2]
-                if state not in (b"Z", b"X"):
-                    found.append((int(name), int(parent)))
+                found.append((int(name), int(parent), state not in (b"Z", b"X")))
     return found
 
 
-def _list_parents() -> list[tuple[int, int]]:
+def _list_processes() -> list[tuple[int, int, bool]]:
     import subprocess
 
     with subprocess.Popen(["/bin/ps", "-A", "-o", "pid=,ppid=,stat="], stdout=subprocess.PIPE) as listing:
         text = listing.communicate()[0].decode()
-    rows = [line.split() for line in text.splitlines()]
-    alive = [row for row in rows if len(row) == 3 and not row[2].startswith("Z")]
-    return [(int(pid), int(parent)) for pid, parent, _ in alive if int(pid) != listing.pid]
+    rows = [(int(pid), int(parent), not state.startswith("Z")) for pid, parent, state in _cells(text)]
+    return [row for row in rows if row[0] != listing.pid]
+
+
+def _cells(text: str) -> list[list[str]]:
+    return [cells for line in text.splitlines() if len(cells := line.split()) == 3]
 
 
 def _ignores_sigterm(pid: int) -> bool:
