@@ -262,6 +262,31 @@ def test_operators_in_a_pool_are_recorded() -> None:
     assert torch.equal(step(), (model(x) + model(x + 1)).detach())
 
 
+def test_tasks_that_share_a_weight_keep_the_order_in_which_they_were_submitted() -> None:
+    """Views of the weight are no writes to it: the second task runs as a whole before the first one."""
+    model, x, is_done = nn.Linear(3, 3), torch.randn(2, 3), threading.Event()
+
+    def first() -> torch.Tensor:
+        assert is_done.wait(60)
+        return model(x)
+
+    def second() -> torch.Tensor:
+        try:
+            return model(x * 2)
+        finally:
+            is_done.set()
+
+    def step() -> torch.Tensor:
+        is_done.clear()
+        with ThreadPoolExecutor(2) as pool:
+            a, b = pool.submit(first), pool.submit(second)
+            return a.result() + b.result()
+
+    with torch.no_grad():
+        found = capture_step(step)
+    assert names(found) == ["t", "addmm", "mul", "t", "addmm", "add"]
+
+
 def test_autocast_in_another_thread_is_its_own() -> None:
     x = torch.ones(2, 2)
     inside, done = threading.Event(), threading.Event()

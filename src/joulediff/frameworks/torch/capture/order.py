@@ -101,8 +101,10 @@ def _keeps_writes(ops: Sequence[Op], values: Sequence[Value], new: Mapping[int, 
         at = new[op.id]
         if op.forward is not None and new[op.forward] > at:
             return False
-        written = {values[v].storage for v in (*op.writes, *op.outputs) if values[v].producer == op.id}
-        used = {values[v].storage for v in (*op.inputs, *op.outputs)}
+        read = {values[v].storage for v in op.inputs}
+        made = {values[v].storage for v in op.outputs if values[v].producer == op.id} - read  # without views of inputs
+        written = made | {values[v].storage for v in op.writes}
+        used = read | {values[v].storage for v in op.outputs}
         if any(last_use.get(each, -1) > at for each in written) or any(last_write.get(each, -1) > at for each in used):
             return False
         for each in written:
