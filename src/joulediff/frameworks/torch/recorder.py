@@ -143,7 +143,7 @@ class TorchRecorder:
                 tasks=found.tasks,
             )
             run = replace(_with_trace(run, self._traced, joined), notes=(*run.notes, *joined.notes))
-            self._traced = None  # a fifth of the memory of a long step
+            self._traced = None  # it is not needed any more, and large for a long step
             notes += note_missing_kernels(run)
         if not run.ops and not run.kernels:
             notes.append("no PyTorch operator ran in the step: there is its energy and nothing to split it by")
