@@ -23,7 +23,7 @@ RANKS = (
     ("pysource", "archive"),
     ("frameworks",),
     ("measuring", "matching"),
-    ("energy",),
+    ("energy", "instrument"),
     ("session",),
     ("process",),
     ("diagnosis",),
