@@ -1,0 +1,56 @@
+"""Runs a file as `__main__`, as `python FILE.py` does.
+
+The file may be compiled in another way, such as with its source rewritten. Its exceptions pass through, SystemExit too.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+
+from joulediff.model.errors import ProgramError
+
+Compile = Callable[[bytes, str], CodeType]
+"""Returns the code of a file, given its content and its name."""
+
+# Modules that were `__main__` before. Their functions still run, and need their globals.
+_replaced: list[ModuleType | None] = []
+
+
+def run_as_main(path: str | Path, arguments: Sequence[str] = (), *, compile: Compile | None = None) -> ModuleType:  # noqa: A002
+    """Run a file as `__main__` and return its module.
+
+    `sys.argv`, `sys.path[0]` and the module stay as they are afterwards: threads and exit handlers of the program may
+    need them.
+    """
+    content = _read(Path(path))
+    file = str(Path(path).absolute())  # as Python names the file that it runs, whatever the program does to the folder
+    code = (compile or compile_plain)(content, file)
+    module = ModuleType("__main__")
+    module.__file__ = file
+    module.__loader__ = SourceFileLoader("__main__", file)
+    vars(module).update(__builtins__=builtins, __cached__=None)
+    sys.argv[:] = [str(path), *arguments]
+    if not getattr(sys.flags, "safe_path", False):  # from Python 3.11
+        sys.path.insert(0, str(Path(path).resolve().parent))
+    _replaced.append(sys.modules.get("__main__"))
+    sys.modules["__main__"] = module
+    exec(code, vars(module))  # noqa: S102 - it is the user's own program
+    return module
+
+
+def compile_plain(content: bytes, file: str) -> CodeType:
+    """Return the code of a file as Python compiles it."""
+    return compile(content, file, "exec", dont_inherit=True)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        why = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
+        raise ProgramError(f"cannot run {path}: {why}", fix="give the path of a Python file") from error
