@@ -135,6 +135,8 @@ class Framework:
     """Called before the program is loaded, to follow what it does while it is built; does not import the framework."""
     open_recorder: OpenRecorder | None = None
     open_sync: Callable[[], Sync | None] | None = None
+    wait_for_all: Callable[[], None] | None = None
+    """Waits for all work that the program has queued, on every device; quick if there is none."""
     fixed_step: FixedStep | None = None
     """Returns a step with settings changed; the second argument builds the program again."""
     read_settings: Callable[[dict[str, Setting]], None] | None = None

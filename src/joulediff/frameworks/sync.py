@@ -37,3 +37,10 @@ def open_sync() -> Sync | None:
     opened = [each.open_sync() for each in loaded_frameworks() if each.open_sync is not None]
     syncs = [sync for sync in opened if sync is not None]
     return _AllSyncs(syncs) if syncs else None
+
+
+def wait_for_queued_work() -> None:
+    """Wait until the devices have done all work that the program has queued. Quick if it uses none."""
+    for framework in loaded_frameworks():
+        if framework.wait_for_all is not None:
+            framework.wait_for_all()

@@ -55,6 +55,23 @@ class RecordOptions(MeasureOptions):
             )
 
 
+@dataclass(frozen=True, kw_only=True)
+class ApisOptions:
+    """How to measure the library calls of a script."""
+
+    meter: str = MeasureOptions.meter
+    cpu_watts: float | None = None
+    clock_offset_s: float = 0.0
+    wait_s: float = 10.0
+    """Longest wait for a quiet machine before the program."""
+    synchronise: bool = True
+    """Wait for devices at the begin and the end of each call."""
+    isolated: int = 0
+    """How many calls of each site are measured alone, from rest to rest."""
+    source: bool = True
+    """Store the files of the program that have measured calls."""
+
+
 # Programs that are compared are measured in two turns each, of at most this share of `seconds`; turns of a steady
 # program end earlier.
 TURN_SHARE = 0.75

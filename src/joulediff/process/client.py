@@ -19,7 +19,7 @@ from joulediff.process.guarded import END_S
 from joulediff.process.interpreter import Interpreter
 from joulediff.process.process import ChildProcess, ReceivedRecording
 from joulediff.process.protocol import Answer, Done, InvalidMessage, Message, to_command
-from joulediff.process.request import Request
+from joulediff.process.request import Request, to_text
 from joulediff.process.verbs import AGAIN, APART, BUILD, END, GO_ON, START, Payload, asks_for_every_verb
 
 
@@ -35,7 +35,7 @@ class RemoteProgram(LiveProgram):
         keep: Callable[[Snapshot], None],
         listener: ProgressListener | None = None,
     ) -> None:
-        self._child = ChildProcess(interpreter, request)
+        self._child = ChildProcess(interpreter, request, to_text(request))
         self._received = ReceivedRecording(keep, listener or ProgressListener())
         self._messages: Iterator[Message] = iter(())
         self.run: Run | None = None

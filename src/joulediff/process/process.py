@@ -11,15 +11,16 @@ import os
 import selectors
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from joulediff.archive.snapshot import Snapshot
 from joulediff.model.errors import JoulediffError
 from joulediff.model.progress import ProgressListener
-from joulediff.model.run import PASSES, Pass, PassName, Run
+from joulediff.model.run import PASSES, Pass, PassName, Run, Setting
 from joulediff.process.exit_reasons import Stopped, explain_exit, explain_failure
 from joulediff.process.guarded import END_S, GuardedProgram
 from joulediff.process.interpreter import Interpreter
@@ -44,9 +45,24 @@ place = {}
 with open(sys.argv[1]) as file:
     exec(compile(file.read(), sys.argv[1], "exec"), place)
 place["install"](sys.argv[2])
-from joulediff.process.main import main
-main()
+from importlib import import_module
+import_module(sys.argv[3]).main()
 """
+
+
+_RECORDER = "joulediff.process.main"
+
+
+class ChildRequest(Protocol):
+    """What a child process of any kind is asked."""
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing that the program prints is shown."""
+
+    @property
+    def fix(self) -> Mapping[str, Setting]:
+        """Settings of the program to change; those of the environment begin with `env.`."""
 
 
 def record_in_process(
@@ -63,7 +79,7 @@ def record_in_process(
     """
     received = ReceivedRecording(keep, listener or ProgressListener())
     try:
-        return _receive_all(ChildProcess(interpreter, request), received)
+        return _receive_all(ChildProcess(interpreter, request, to_text(request)), received)
     except JoulediffError as error:
         received.keep_failed(error.what)
         raise
@@ -130,8 +146,9 @@ class ReceivedRecording:
 class ChildProcess:
     """A child process that runs a program; `with` starts and ends it."""
 
-    def __init__(self, interpreter: Interpreter, request: Request) -> None:
-        self._interpreter, self._request = interpreter, request
+    def __init__(self, interpreter: Interpreter, request: ChildRequest, text: str, *, entry: str = _RECORDER) -> None:
+        """Prepare a child that runs `main()` of the module `entry`; `text` is the request as that module reads it."""
+        self._interpreter, self._request, self._text, self._entry = interpreter, request, text, entry
         self._program: GuardedProgram | None = None
         self._output: KeptOutput | None = None
 
@@ -206,7 +223,7 @@ class ChildProcess:
     def _command(self, fd: int, commands_fd: int) -> list[str]:
         provided = {name: [folder] for name, folder in self._interpreter.provided.items()}
         packages = {"first": {"joulediff": [str(_SOURCE_ROOT)]}, "fallback": provided}
-        words = [str(_IMPORT_HOOK), json.dumps(packages), str(commands_fd), str(fd), to_text(self._request)]
+        words = [str(_IMPORT_HOOK), json.dumps(packages), self._entry, str(commands_fd), str(fd), self._text]
         return [self._interpreter.path, "-c", _START, *words]
 
     def _environment(self) -> dict[str, str] | None:

@@ -34,7 +34,7 @@ class Request:
 
 def to_text(request: Request) -> str:
     """Return a request as JSON, with full paths of files: a program may change the current folder."""
-    options = replace(request.options, meter=_absolute(request.options.meter))
+    options = replace(request.options, meter=absolute_meters(request.options.meter))
     return json.dumps(asdict(replace(request, options=options)))
 
 
@@ -51,7 +51,8 @@ def file_of(program: str) -> str:
     return place if colon and name.isidentifier() else program
 
 
-def _absolute(meters: str) -> str:
+def absolute_meters(meters: str) -> str:
+    """Return the names of meters with full paths of their files."""
     parts = (part.strip().partition(":") for part in meters.split(","))
     return ",".join(
         f"{name}:{os.path.abspath(path)}" if name in FILE_METERS and path else name + colon + path  # noqa: PTH100

@@ -32,6 +32,14 @@ class JaxSync:
         return wait
 
 
+def wait_for_all() -> None:
+    """Wait until every array of the program is computed: there is no wait for a whole device."""
+    import jax
+
+    if hasattr(jax, "live_arrays"):  # missing while the package is being imported
+        jax.block_until_ready([each for each in jax.live_arrays() if not each.is_deleted()])
+
+
 FRAMEWORK = Framework(
     name="jax",
     libraries=("jax", "jaxlib"),
@@ -45,4 +53,5 @@ FRAMEWORK = Framework(
         """.split()  # noqa: SIM905 - read as words
     ),
     open_sync=JaxSync,
+    wait_for_all=wait_for_all,
 )

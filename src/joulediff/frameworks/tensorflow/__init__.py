@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING
 
 from joulediff.frameworks.framework import Framework
@@ -16,6 +17,21 @@ def open_tensorflow_sync() -> Sync | None:
     import tensorflow as tf
 
     return _DeviceSync() if tf.config.list_logical_devices("GPU") else None
+
+
+def wait_for_all() -> None:
+    """Wait until every GPU has done its work; a CPU's is done when a call returns."""
+    import tensorflow as tf
+
+    if hasattr(tf, "test") and _has_gpus():  # missing while the package is being imported
+        tf.test.experimental.sync_devices()
+
+
+@cache
+def _has_gpus() -> bool:
+    import tensorflow as tf
+
+    return bool(tf.config.list_physical_devices("GPU"))
 
 
 class _DeviceSync:
@@ -41,4 +57,5 @@ FRAMEWORK = Framework(
         """.split()  # noqa: SIM905 - read as words
     ),
     open_sync=open_tensorflow_sync,
+    wait_for_all=wait_for_all,
 )

@@ -56,6 +56,12 @@ def _read_settings(found: dict[str, Setting]) -> None:
     put_torch(found)
 
 
+def _wait_for_all() -> None:
+    from joulediff.frameworks.torch.sync import wait_for_all
+
+    wait_for_all()
+
+
 def _references_of(thing: object) -> Iterable[Reference] | None:
     from joulediff.frameworks.torch.options import references_of
 
@@ -103,6 +109,7 @@ FRAMEWORK = Framework(
     watch=_watch,
     open_recorder=_open_recorder,
     open_sync=_open_sync,
+    wait_for_all=_wait_for_all,
     fixed_step=_fixed_step,
     read_settings=_read_settings,
     references_of=_references_of,

@@ -6,6 +6,7 @@ Events block instead of spinning: a spinning wait would burn a core and show up 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from joulediff.frameworks.sync import Sync
 
@@ -19,6 +20,25 @@ def open_torch_sync() -> Sync | None:
     if torch.backends.mps.is_available():
         return _MpsSync()
     return None
+
+
+def wait_for_all() -> None:
+    """Wait until every device that this program has started is done; a GPU's event blocks first and does not spin."""
+    import torch
+
+    cuda = getattr(torch, "cuda", None)  # missing while the package is being imported
+    if cuda is not None and cuda.is_initialized():
+        _CudaSync().mark(None)()
+        synchronise()
+    elif _has_mps():
+        torch.mps.synchronize()
+
+
+@cache
+def _has_mps() -> bool:
+    import torch
+
+    return torch.backends.mps.is_available()
 
 
 def synchronise() -> None:

@@ -1,0 +1,293 @@
+"""Notes when watched calls begin and end, in every thread of the program, as a tree of calls and a list of segments.
+
+A segment is a stretch of time of one thread with the node of the tree that ran in it: the innermost open call, or the
+gap between two calls. The segments of a thread do not overlap, so what is attributed to them is counted once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from joulediff.instrument.calls import Api, Call, SourceSite
+
+# A recursion that is deeper adds to its call at this depth, which bounds the tree.
+MOST_DEPTH = 60
+# More distinct paths of calls than a report can show; calls on further paths add to the call around them.
+MOST_NODES = 50_000
+
+# The first nodes of every tree.
+CALLS, BETWEEN, MEASURING = range(3)
+"""All calls, the code between calls, and waits that were inserted to measure calls alone."""
+FIRST_NODES = 3
+
+
+class Segment(NamedTuple):
+    """A stretch of time of one thread, with the CPU time of the process at both ends."""
+
+    node: int
+    start_s: float
+    end_s: float
+    start_cpu_s: float
+    end_cpu_s: float
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """The calls of one site below the same calls, a gap between two calls, or one of the first nodes."""
+
+    id: int
+    parent: int
+    site: SourceSite | None = None
+    api: Api | None = None
+    after: SourceSite | None = None
+    """Of a gap: the call before it; None at the begin of the program."""
+    tail_of: int | None = None
+    """Of the time after a call that was measured alone: the node of the call."""
+    depth: int = 0
+    calls: int = 0
+    seconds: float = 0.0
+    shortest_s: float = float("inf")
+    longest_s: float = 0.0
+    input_bytes: int | None = None
+    isolated: int = 0
+    children: dict[tuple[int, int], Node] = field(default_factory=dict)
+
+    @property
+    def is_gap(self) -> bool:
+        """Whether it is code between calls."""
+        return self.parent == BETWEEN
+
+
+@dataclass(slots=True, eq=False)
+class _Open:
+    """A call that has begun and not ended."""
+
+    thread: _Thread
+    node: Node
+    start_s: float
+    is_alone: bool
+
+
+class _Thread:
+    """The open calls of one thread, and its segments that were not taken yet."""
+
+    __slots__ = ("before", "current", "is_main", "owner", "root", "segments", "stack")
+
+    def __init__(self, root: Node, *, is_main: bool, now_s: float, cpu_s: float) -> None:
+        self.root = root
+        self.is_main = is_main
+        self.owner = threading.current_thread()
+        self.stack: list[_Open] = []
+        self.segments: list[Segment] = []
+        self.before: SourceSite | None = None
+        """The last call that ended outside of any other."""
+        self.current = (BETWEEN, now_s, cpu_s)
+        """The node of the open segment, and its begin. One tuple, so that another thread reads all or nothing."""
+
+
+class Taken(NamedTuple):
+    """Segments that have ended, and those that are open: they come again, from the same begin, when they end."""
+
+    ended: list[Segment]
+    open: list[Segment]
+
+
+class Alone:
+    """Measures chosen calls alone, from rest to rest. The default chooses none."""
+
+    def is_chosen(self, node: Node) -> bool:  # noqa: ARG002
+        """Return whether the next call of a node is measured alone."""
+        return False
+
+    def wait_before(self) -> None:
+        """Wait until the machine rests."""
+
+    def wait_after(self) -> None:
+        """Wait until the machine rests again."""
+
+
+class CallRecorder:
+    """Listens to calls. `wait` waits for the devices at the begin and the end of each call."""
+
+    def __init__(
+        self,
+        *,
+        wait: Callable[[], None] | None,
+        now_s: Callable[[], float] = time.perf_counter,
+        cpu_s: Callable[[], float] = time.process_time,
+        alone: Alone | None = None,
+    ) -> None:
+        self._wait = wait
+        self._now_s = now_s
+        self._cpu_s = cpu_s
+        self._alone = alone
+        self._lock = threading.Lock()
+        self._threads: list[_Thread] = []
+        self.nodes = [Node(CALLS, -1), Node(BETWEEN, -1), Node(MEASURING, -1)]
+        self._gaps: dict[tuple[int, int], Node] = {}
+        self._tails: dict[int, Node] = {}
+        self.out_of_order = 0
+        """Calls that ended before a call inside of them, as greenlets do."""
+        self._local = threading.local()
+
+    def start(self) -> float:
+        """Begin in this thread, which becomes the main one, and return the time."""
+        now_s = self._now_s()
+        self._local.thread = self._add_thread(is_main=True, now_s=now_s)
+        return now_s
+
+    def begin(self, call: Call) -> None:
+        """Note that a call begins."""
+        try:
+            thread: _Thread = self._local.thread
+        except AttributeError:
+            thread = self._local.thread = self._add_thread(is_main=False, now_s=self._now_s())
+        around = thread.stack[-1].node if thread.stack else thread.root
+        node = around.children.get((id(call.site), id(call.api))) or self._add_call(around, call)
+        node.calls += 1
+        if call.input_bytes is not None:
+            node.input_bytes = (node.input_bytes or 0) + call.input_bytes
+        if self._wait is not None:
+            self._wait()
+        is_alone = self._alone is not None and self._is_alone(thread, node, call)
+        cpu_s = self._cpu_s()
+        now_s = self._now_s()
+        self._close(thread, now_s, cpu_s, before=call.site)
+        thread.current = (node.id, now_s, cpu_s)
+        call.mark = _Open(thread, node, now_s, is_alone)
+        thread.stack.append(call.mark)
+
+    def end(self, call: Call) -> None:
+        """Note that a call has ended."""
+        opened: _Open = call.mark
+        thread, node = opened.thread, opened.node
+        if self._wait is not None:
+            self._wait()
+        cpu_s = self._cpu_s()
+        now_s = self._now_s()
+        took_s = now_s - opened.start_s
+        node.seconds += took_s
+        if took_s < node.shortest_s:
+            node.shortest_s = took_s
+        if took_s > node.longest_s:
+            node.longest_s = took_s
+        if thread.stack and thread.stack[-1] is opened:
+            self._close(thread, now_s, cpu_s, before=None)
+            thread.stack.pop()
+            if not thread.stack:
+                thread.before = call.site
+                thread.current = (BETWEEN, now_s, cpu_s)
+            else:
+                thread.current = (thread.stack[-1].node.id, now_s, cpu_s)
+        else:
+            self.out_of_order += 1
+            thread.stack = [each for each in thread.stack if each is not opened]
+        if opened.is_alone:
+            self._wait_after(thread, node)
+
+    def take(self) -> Taken:
+        """Return the segments that ended since the last time, and those that are open."""
+        now_s, cpu_s = self._now_s(), self._cpu_s()
+        taken = Taken([], [])
+        with self._lock:
+            threads = list(self._threads)
+        for thread in threads:
+            has_ended = not thread.owner.is_alive()
+            node, start_s, start_cpu_s = thread.current  # before the segments: what it misses, they have
+            ended, thread.segments = thread.segments, []
+            taken.ended.extend(ended)
+            if thread.is_main or node != BETWEEN:
+                taken.open.append(Segment(node, start_s, max(now_s, start_s), start_cpu_s, max(cpu_s, start_cpu_s)))
+            if has_ended and not thread.is_main:
+                with self._lock:
+                    self._threads.remove(thread)
+        return taken
+
+    def gap_began_s(self) -> float | None:
+        """Return when the main thread's open gap began; None while it is in a call."""
+        for thread in list(self._threads):
+            if thread.is_main and thread.current[0] == BETWEEN:
+                return thread.current[1]
+        return None
+
+    def forget_fork(self) -> None:
+        """Drop what other threads had, in a forked process."""
+        self._lock = threading.Lock()
+
+    def _close(self, thread: _Thread, now_s: float, cpu_s: float, *, before: SourceSite | None) -> None:
+        """End the open segment; `before` is the site of the call that begins."""
+        node, start_s, start_cpu_s = thread.current
+        if node == BETWEEN:
+            if not thread.is_main:
+                return
+            node = self._gap(thread.before, before).id
+        thread.segments.append(Segment(node, start_s, now_s, start_cpu_s, cpu_s))
+
+    def _is_alone(self, thread: _Thread, node: Node, call: Call) -> bool:
+        assert self._alone is not None
+        if not self._alone.is_chosen(node):
+            return False
+        node.isolated += 1
+        cpu_s, now_s = self._cpu_s(), self._now_s()
+        self._close(thread, now_s, cpu_s, before=call.site)
+        thread.current = (MEASURING, now_s, cpu_s)
+        self._alone.wait_before()
+        return True
+
+    def _wait_after(self, thread: _Thread, node: Node) -> None:
+        assert self._alone is not None
+        after = thread.current
+        tail = self._tails.get(node.id) or self._add(Node(-1, CALLS, tail_of=node.id))
+        self._tails[node.id] = tail
+        thread.current = (tail.id, after[1], after[2])
+        self._alone.wait_after()
+        cpu_s, now_s = self._cpu_s(), self._now_s()
+        self._close(thread, now_s, cpu_s, before=None)
+        thread.current = (after[0], now_s, cpu_s)
+
+    def _gap(self, after: SourceSite | None, before: SourceSite | None) -> Node:
+        key = (id(after), id(before))
+        found = self._gaps.get(key)
+        if found is None:
+            is_full = len(self._gaps) >= MOST_NODES
+            found = self.nodes[BETWEEN] if is_full else self._add(Node(-1, BETWEEN, site=before, after=after))
+            self._gaps[key] = found
+        found.calls += 1
+        return found
+
+    def _add_call(self, around: Node, call: Call) -> Node:
+        if around.depth >= MOST_DEPTH or len(self.nodes) >= MOST_NODES:
+            same = [each for each in around.children.values() if each.api is call.api]
+            return same[0] if same else self._folded(around, call)
+        node = self._add(Node(-1, around.id, site=call.site, api=call.api, depth=around.depth + 1))
+        around.children[id(call.site), id(call.api)] = node
+        return node
+
+    def _folded(self, around: Node, call: Call) -> Node:
+        """Return the node that stands for a call on a path that is too long: the first of its site and API."""
+        for node in self.nodes:
+            if node.api is call.api and node.site is call.site:
+                return node
+        return self._add(Node(-1, CALLS, site=call.site, api=call.api, depth=MOST_DEPTH))
+
+    def _add(self, node: Node) -> Node:
+        with self._lock:
+            node.id = len(self.nodes)
+            self.nodes.append(node)
+        return node
+
+    def _add_thread(self, *, is_main: bool, now_s: float) -> _Thread:
+        # Each thread has a root of its own, so that two threads never count in one node.
+        root = Node(CALLS, -1)
+        thread = _Thread(root, is_main=is_main, now_s=now_s, cpu_s=self._cpu_s())
+        with self._lock:
+            self._threads.append(thread)
+        return thread
+
+    def call_nodes(self) -> Iterator[Node]:
+        """Yield the nodes of calls."""
+        return (node for node in list(self.nodes) if node.api is not None)

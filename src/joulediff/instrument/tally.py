@@ -1,0 +1,252 @@
+"""Joins the segments of a program with the readings of the meters, again and again while the program runs.
+
+What is joined is added up by node and forgotten, so that memory does not grow with the number of calls. The sums of a
+domain reach to the same moment for all nodes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from joulediff.instrument.recorder import CallRecorder, Segment
+from joulediff.instrument.slices import Divided, Points, Work, divide
+from joulediff.measuring.energy_curve import curve_from_start
+from joulediff.measuring.meters.estimated import ProcessTime
+from joulediff.measuring.meters.meter import Clock, Meter
+from joulediff.measuring.sampler import Sampler
+from joulediff.model.errors import JoulediffError
+from joulediff.model.measurement import Domain, IdlePower
+
+# Segments are joined after this time, or when there are this many.
+JOIN_S = 2.0
+MOST_SEGMENTS = 50_000
+# The code between two calls is joined once it has ended, so that its next call is known, but not later than this.
+LONGEST_GAP_S = 60.0
+# A counter that has not changed for this many periods stands still.
+STILL_PERIODS = 4
+# Readings are kept for this long after they were used: what a counter did before tells how well its next change is known.
+KEPT_S = 1.0
+_FIELDS = 5
+_CPU_DOMAINS = ("cpu", "dram", "psys")
+
+
+class WorkSampler(Sampler):
+    """A sampler that also notes the CPU time of the program and of its children whenever meters are polled."""
+
+    def __init__(
+        self,
+        meters: Sequence[Meter],
+        *,
+        clock: Clock,
+        own_s: Callable[[], float] = time.process_time,
+        all_s: Callable[[], float] | None = None,
+    ) -> None:
+        super().__init__(meters, clock=clock)
+        self._own_s = own_s
+        self._all_s = all_s or ProcessTime(clock=clock)
+        self.ticks: list[tuple[float, float, float]] = []
+        self.after_beat: Callable[[], None] | None = None
+
+    def _beat(self) -> float:
+        pause_s = super()._beat()
+        self.tick()
+        if self.after_beat is not None:
+            self.after_beat()
+        return pause_s
+
+    def tick(self) -> None:
+        """Note the CPU time now."""
+        all_s, own_s = self._all_s(), self._own_s()
+        self.ticks.append((self._clock.now(), own_s, max(0.0, all_s - own_s)))
+
+    def edge(self) -> None:
+        """Poll every meter now."""
+        super().edge()
+        self.tick()
+
+
+@dataclass(slots=True)
+class DomainTally:
+    """The energy of one domain, joined up to `until_s`."""
+
+    domain: Domain
+    idle: IdlePower | None
+    until_s: float
+    own: np.ndarray = field(default_factory=lambda: np.zeros((0, _FIELDS)))
+    total: np.ndarray = field(default_factory=lambda: np.zeros((0, _FIELDS)))
+    floor_s: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    children: np.ndarray = field(default_factory=lambda: np.zeros((1, _FIELDS)))
+    inside_j: float = 0.0
+    inside_s: float = 0.0
+    metered_j: float = 0.0
+    """From readings alone: the energy from the begin of the program to `until_s`, or its end."""
+    metered_variance_j2: float = 0.0
+    failure: str | None = None
+    """Why it is not known."""
+
+    @property
+    def floor_w(self) -> float:
+        """The power that is divided by time, and not by work."""
+        return 0.0 if self.idle is None else self.idle.power_w
+
+    @property
+    def is_of_cpu(self) -> bool:
+        """Whether its energy follows the CPU time of the program."""
+        return self.domain.name.startswith(_CPU_DOMAINS)
+
+    def add(self, found: Divided, points: Points, until_s: float, program_s: tuple[float, float]) -> None:
+        """Add what was joined from `until_s` so far to a later moment."""
+        count = len(found.own)
+        self.own = _grown(self.own, count) + found.own
+        self.total = _grown(self.total, count) + found.total
+        self.floor_s = _grown(self.floor_s, count) + found.floor_s
+        self.children = self.children + found.children
+        self.inside_j += found.inside_j
+        self.inside_s += found.inside_s
+        ends_s = np.clip([self.until_s, until_s], *program_s)
+        self.metered_j += float(np.diff(np.interp(ends_s, points.time_s, points.energy_j))[0])
+        is_inside = (points.time_s > ends_s[0]) & (points.time_s <= ends_s[1])
+        self.metered_variance_j2 += float((points.error_j[is_inside] ** 2).sum())
+        self.until_s = until_s
+
+
+class CallTally:
+    """The sums of all domains. `join` is called from the thread that reads the meters, and once at the end."""
+
+    def __init__(
+        self, sampler: WorkSampler, recorder: CallRecorder, *, idle: Mapping[str, IdlePower], start_s: float
+    ) -> None:
+        self._sampler = sampler
+        self._recorder = recorder
+        self.start_s = start_s
+        self.end_s = float("inf")
+        self.domains = [
+            DomainTally(domain, idle.get(domain.name), float("-inf")) for domain in sampler.primary_domains()
+        ]
+        self._segments: list[Segment] = []
+        self._joined_s = start_s
+        self.self_s = np.zeros(0)
+        self.self_cpu_s = np.zeros(0)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to join."""
+        return self._sampler.ticks[-1][0] > self._joined_s + JOIN_S
+
+    def join(self) -> None:
+        """Join what has happened since the last time."""
+        taken = self._recorder.take()
+        now_s = self._sampler.ticks[-1][0]
+        self._joined_s = now_s
+        self._add_times(taken.ended)
+        self._segments += taken.ended
+        gap_s = self._recorder.gap_began_s()
+        limit_s = now_s if gap_s is None or now_s - gap_s > LONGEST_GAP_S else gap_s
+        segments = [*self._segments, *taken.open]
+        work = self._work(segments)
+        for tally in self.domains:
+            if tally.failure is None:
+                try:
+                    self._join_domain(tally, segments, work, limit_s)
+                except JoulediffError as error:
+                    tally.failure = error.what
+        self._forget()
+
+    def _join_domain(self, tally: DomainTally, segments: Sequence[Segment], work: Work, limit_s: float) -> None:
+        points = _points(tally.domain, self._sampler, self.end_s)
+        if tally.until_s == float("-inf"):
+            before = points.time_s[points.time_s <= self.start_s]
+            tally.until_s = float(before[-1] if len(before) else points.time_s[0])
+        until_s = _last_point(points, limit_s) if self.end_s == float("inf") else _first_point(points, self.end_s)
+        if until_s <= tally.until_s:
+            return
+        points = _with_point(points, tally.until_s)
+        program_s = (self.start_s, min(self.end_s, until_s))
+        found = divide(
+            [each for each in segments if each.end_s > tally.until_s],
+            self._recorder.nodes,
+            points,
+            work,
+            start_s=tally.until_s,
+            end_s=until_s,
+            program_s=program_s,
+            floor_w=tally.floor_w,
+            by_cpu=tally.is_of_cpu,
+            is_exact=tally.domain.source == "estimated",
+        )
+        tally.add(found, points, until_s, program_s)
+
+    def _work(self, segments: Sequence[Segment]) -> Work:
+        ticks = np.array(self._sampler.ticks)
+        table = np.array(segments, dtype=float).reshape(-1, 5)
+        time_s = np.concatenate([ticks[:, 0], table[:, 1], table[:, 2]])
+        own_s = np.concatenate([ticks[:, 1], table[:, 3], table[:, 4]])
+        order = np.argsort(time_s, kind="stable")
+        time_s, own_s = time_s[order], np.maximum.accumulate(own_s[order])
+        return Work(time_s, own_s, np.interp(time_s, ticks[:, 0], np.maximum.accumulate(ticks[:, 2])))
+
+    def _add_times(self, ended: Sequence[Segment]) -> None:
+        if not ended:
+            return
+        table = np.array(ended, dtype=float)
+        node, count = table[:, 0].astype(int), len(self._recorder.nodes)
+        self.self_s = _grown(self.self_s, count) + np.bincount(node, table[:, 2] - table[:, 1], minlength=count)
+        self.self_cpu_s = _grown(self.self_cpu_s, count) + np.bincount(node, table[:, 4] - table[:, 3], minlength=count)
+
+    def _forget(self) -> None:
+        oldest_s = min((each.until_s for each in self.domains if each.failure is None), default=float("inf"))
+        self._segments = [each for each in self._segments if each.end_s > oldest_s]
+        if oldest_s == float("-inf"):
+            return
+        self._sampler.forget(oldest_s - KEPT_S)
+        ticks = self._sampler.ticks
+        kept = next((at for at, tick in enumerate(ticks) if tick[0] > oldest_s), len(ticks))
+        del ticks[: max(0, kept - 2)]
+
+
+def _points(domain: Domain, sampler: Sampler, end_s: float) -> Points:
+    """Return the energy of a domain at its readings; of a counter that stands still, also at its last one."""
+    readings = sampler.readings(domain)
+    curve = curve_from_start(domain, readings)
+    time_s, energy_j, error_j = curve.time_s, curve.energy_j, curve.error_j
+    last_s = readings[-1].time_s
+    if domain.kind == "counter" and last_s - time_s[-1] > STILL_PERIODS * domain.period_s:
+        time_s, energy_j, error_j = np.append(time_s, last_s), np.append(energy_j, energy_j[-1]), np.append(error_j, 0)
+    if end_s < float("inf") and time_s[-1] < end_s and len(time_s) > 1:
+        # The meter's last reading was before the end: its last power goes on, with all of it in doubt.
+        power_w = (energy_j[-1] - energy_j[-2]) / (time_s[-1] - time_s[-2])
+        missing_j = power_w * (end_s - time_s[-1])
+        time_s, energy_j = np.append(time_s, end_s), np.append(energy_j, energy_j[-1] + missing_j)
+        error_j = np.append(error_j, missing_j)
+    return Points(time_s, energy_j, error_j)
+
+
+def _last_point(points: Points, limit_s: float) -> float:
+    before = points.time_s[points.time_s <= limit_s]
+    return float(before[-1]) if len(before) else float("-inf")
+
+
+def _first_point(points: Points, end_s: float) -> float:
+    after = points.time_s[points.time_s >= end_s]
+    return float(after[0] if len(after) else points.time_s[-1])
+
+
+def _with_point(points: Points, time_s: float) -> Points:
+    """Return the points with one at `time_s`: a counter that stood still then may have changed since."""
+    at = int(np.searchsorted(points.time_s, time_s))
+    if at == len(points.time_s) or points.time_s[at] == time_s:
+        return points
+    energy_j = float(np.interp(time_s, points.time_s, points.energy_j))
+    return Points(
+        np.insert(points.time_s, at, time_s), np.insert(points.energy_j, at, energy_j), np.insert(points.error_j, at, 0.0)
+    )
+
+
+def _grown(array: np.ndarray, count: int) -> np.ndarray:
+    """Return an array with zeros added up to `count` rows."""
+    missing = count - len(array)
+    return np.concatenate([array, np.zeros((missing, *array.shape[1:]))]) if missing > 0 else array

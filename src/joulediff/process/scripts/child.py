@@ -1,0 +1,136 @@
+"""The child's side: run a script as `__main__` with its calls rewritten, and send the record to the parent.
+
+The script runs as under `python SCRIPT`: its exceptions, exit code, threads, exit handlers and standard streams are its
+own. The record is sent by the exit handler that was registered first, which Python runs last.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import json
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+from types import CodeType, TracebackType
+from typing import TYPE_CHECKING
+
+from joulediff.archive.codec import to_plain
+from joulediff.model.errors import JoulediffError
+from joulediff.process.protocol import Commands, Disconnected, Failure, Sender
+from joulediff.process.request import PACKAGES
+from joulediff.process.scripts.request import ScriptRequest, from_text
+from joulediff.pysource.code_owner import is_ours
+from joulediff.pysource.programs import describe
+
+if TYPE_CHECKING:
+    from joulediff.instrument.session import ApiSession, Outcome
+    from joulediff.model.apis.api_run import ApiRun
+
+
+def main() -> None:
+    """Run the script that `sys.argv` names, and exit as it does."""
+    commands_fd, fd, text = sys.argv[-3:]
+    request, sender = from_text(text), Sender(int(fd))
+    Commands(int(commands_fd))  # its pipe must not be inherited by processes that the script starts
+    try:
+        code = _run(request, sender)
+    except Disconnected:
+        os._exit(1)
+    except JoulediffError as error:
+        sender.failed(Failure("error", error.what, error.fix, trace=traceback.format_exc()))
+        sys.exit(error.exit_code)
+    sys.exit(code)
+
+
+def _run(request: ScriptRequest, sender: Sender) -> int | str | None:
+    sender.stage("opening the meters")
+    _load_joulediff()
+    from joulediff.instrument.include import included
+    from joulediff.instrument.rewrite import compile_rewritten
+    from joulediff.instrument.session import ApiSession, Outcome
+    from joulediff.pysource.run_script import run_as_main
+
+    path = Path(request.script)
+    session = ApiSession(
+        request.options,
+        program=request.script,
+        label=request.label,
+        libraries=request.libraries,
+        arguments=request.arguments,
+        keep=lambda run: _send(sender, run),
+    )
+    session.__enter__()
+
+    def compile_script(content: bytes, file: str) -> CodeType:
+        return compile_rewritten(content, file, session.watcher)
+
+    session.rest(sender)
+    finish = _Finish(session, sender, Outcome())
+    atexit.register(finish)
+    sender.stage("running the program")
+    with included(session.watcher, request.include, path.resolve().parent):
+        session.start()
+        try:
+            run_as_main(path, request.arguments, compile=compile_script)
+        except SystemExit as error:
+            code = error.code
+            number = code if isinstance(code, int) else 0 if code is None else 1
+            finish.outcome = Outcome("exit", number)
+            return code
+        except BaseException as error:
+            is_stop = isinstance(error, KeyboardInterrupt)
+            finish.outcome = Outcome("stopped" if is_stop else "exception", 130 if is_stop else 1, describe(error))
+            sys.excepthook(type(error), error, _without_ours(error.__traceback__))
+            return 130 if is_stop else 1
+    return 0
+
+
+class _Finish:
+    """Ends the measurement at the exit of the process that was measured; does nothing in forked copies."""
+
+    def __init__(self, session: ApiSession, sender: Sender, outcome: Outcome) -> None:
+        self.outcome = outcome
+        self._session, self._sender = session, sender
+
+    def __call__(self) -> None:
+        if not self._session.is_own_process:
+            return
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            self._sender.stage("adding up")
+            _send(self._sender, self._session.finish(self.outcome))
+            self._sender.done()
+        except Disconnected:
+            return
+        except JoulediffError as error:
+            self._sender.failed(Failure("error", error.what, error.fix, trace=traceback.format_exc()))
+        except BaseException as error:  # noqa: BLE001 - the parent explains any end
+            self._sender.failed(Failure("fault", describe(error), trace=traceback.format_exc()))
+        finally:
+            self._session.__exit__()
+
+
+def _send(sender: Sender, run: ApiRun) -> None:
+    sender.run(json.dumps(to_plain(run)).encode())
+
+
+def _without_ours(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from the program's own first frame on."""
+    while trace is not None and is_ours(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    return trace
+
+
+def _load_joulediff() -> None:
+    """Import the modules that measuring needs, before the program can change `sys.path`."""
+    try:
+        for name in ("scipy.special", "joulediff.instrument.session", "joulediff.instrument.build"):
+            importlib.import_module(name)
+    except ImportError as error:
+        raise JoulediffError(
+            f"joulediff cannot run under {sys.executable}: {error}",
+            fix=f"{sys.executable} -m pip install --upgrade {' '.join(PACKAGES)}",
+        ) from error
