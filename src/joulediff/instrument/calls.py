@@ -32,7 +32,10 @@ class Api:
 
 
 class Listener(Protocol):
-    """Is told of each watched call, in the thread of the call. Must not raise, and must be quick."""
+    """Is told of each watched call, in the thread of the call. Must not raise, and must be quick.
+
+    A signal handler of the program may raise in `begin`, and `end` is called all the same.
+    """
 
     def begin(self, call: Call) -> None:
         """Note that the callee is called next: its arguments are evaluated."""
@@ -41,17 +44,74 @@ class Listener(Protocol):
         """Note that the callee has returned or raised. Called once for each `begin`, innermost call first."""
 
 
+class Gate:
+    """The listener of all calls of a watcher. After `close` no call is noted any more, and no end of an open one."""
+
+    __slots__ = ("listener", "preparing")
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener: Listener = listener
+        self.preparing: dict[tuple[int, int], int | None] = {}
+        """The bytes passed so far to each watched call whose arguments are being evaluated, by site and frame."""
+
+    def close(self) -> None:
+        self.listener = _Silent()
+
+
+class _Silent:
+    def begin(self, call: Call) -> None:
+        pass
+
+    def end(self, call: Call) -> None:
+        pass
+
+
 class Call:
-    """One call of a watched callee, from the evaluation of the callee until it has returned or raised."""
+    """One call of a watched callee, from the evaluation of the callee until it has returned or raised.
 
-    __slots__ = ("__weakref__", "api", "callee", "input_bytes", "listener", "mark", "site")
+    It lives on the interpreter's stack alone. Error messages of the interpreter read its names.
+    """
 
-    def __init__(self, callee: Any, site: SourceSite, api: Api, listener: Listener) -> None:
+    __slots__ = ("__weakref__", "api", "callee", "gate", "has_begun", "input_bytes", "key", "mark", "site")
+
+    def __init__(self, callee: Any, site: SourceSite, api: Api, gate: Gate, key: tuple[int, int] | None = None) -> None:
         self.callee = callee
         self.site = site
         self.api = api
-        self.listener = listener
+        self.gate = gate
+        self.key = key
+        """Where `gate.preparing` counts its bytes; None if no argument of the call can be an array."""
+        self.has_begun = False
         self.input_bytes: int | None = None
         """The bytes of the arrays that are passed, known at the begin."""
         self.mark: Any = None
         """The listener's own note; None until the call begins."""
+
+    @property
+    def __call__(self) -> Any:
+        """Note the begin, and return the callee for the interpreter to call."""
+        if self.key is not None:
+            self.input_bytes = self.gate.preparing.pop(self.key, None)
+        self.has_begun = True
+        self.gate.listener.begin(self)
+        return self.callee
+
+    def __del__(self) -> None:
+        """Note the end. Arguments that raised leave a call that has not begun."""
+        if self.has_begun:
+            self.gate.listener.end(self)
+        elif self.key is not None:
+            self.gate.preparing.pop(self.key, None)
+
+    @property
+    def __module__(self) -> Any:  # type: ignore[override]
+        return self.callee.__module__
+
+    def __getattr__(self, name: str) -> Any:
+        # A class cannot have a property of this name.
+        if name == "__qualname__":
+            return self.callee.__qualname__
+        raise AttributeError(name)
+
+    def __str__(self) -> str:
+        return str(self.callee)

@@ -1,0 +1,334 @@
+"""Decide at run time which watched library a callee belongs to, and what its public name is.
+
+Nothing here runs code of the program: attributes are read from types and dictionaries, never from the program's
+objects. Objects of the program are not kept alive.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from joulediff.instrument.calls import Api
+from joulediff.instrument.type_table import TypeTable
+
+_FUNCTION = types.FunctionType
+_METHOD = types.MethodType
+_BUILTIN = types.BuiltinFunctionType
+_WRAPPER = types.MethodWrapperType
+_DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
+_PARTIAL = functools.partial
+_UNKNOWN: Any = object()
+# A partial may hold a partial that holds itself.
+_DEEPEST_PARTIAL = 10
+# Segments of a module's path that are not public, besides those that begin with an underscore.
+_PRIVATE_SEGMENTS = frozenset({"src", "python"})
+
+get_mro = type.__dict__["__mro__"].__get__
+get_type_dict = type.__dict__["__dict__"].__get__
+get_type_name = type.__dict__["__name__"].__get__
+get_type_qualname = type.__dict__["__qualname__"].__get__
+
+
+class Callees:
+    """The callables of the watched libraries."""
+
+    def __init__(self, libraries: Mapping[str, Sequence[str]], *, every: bool = False) -> None:
+        """Watch libraries, each with the packages that belong to it. With `every`, watch every callable."""
+        self._every = every
+        self._library_of_package = {package: name for name, packages in libraries.items() for package in packages}
+        self._library_of_package |= {name: name for name in libraries}
+        self._modules: dict[str, str | None] = {}
+        self._types: TypeTable[tuple[Api | None, Api | None]] = TypeTable()
+        self._functions: dict[tuple[str, str], Api] = {}
+        self._methods: TypeTable[dict[tuple[str, str], Api | None]] = TypeTable()
+        self._others: dict[tuple[Any, ...], Api | None] = {}
+
+    def stop(self) -> None:
+        """Let no callable be watched any more."""
+        self._every = False
+        self._library_of_package = {}
+        for cache in (self._modules, self._types, self._functions, self._methods, self._others):
+            cache.clear()  # type: ignore[attr-defined]
+
+    def api_of(self, callee: Any) -> Api | None:
+        """Return the API that calling `callee` calls; None if it is of no watched library."""
+        try:
+            found = self._find(callee)
+        except Exception:  # noqa: BLE001 - an object that cannot be classified is not watched
+            found = None
+        if found is None and self._every:
+            return _every_api(callee)
+        return found
+
+    def _find(self, callee: Any, depth: int = 0) -> Api | None:
+        kind = type(callee)
+        if kind is _FUNCTION:
+            return self._of_function(callee)
+        if kind is _METHOD:
+            return self._of_method(callee.__func__, callee.__self__, depth)
+        if kind is _BUILTIN:
+            return self._of_builtin(callee)
+        if kind is _WRAPPER:
+            return self._of_named_method(type(callee.__self__), callee.__name__, callee.__self__)
+        if kind in _DESCRIPTORS:
+            return self._of_named_method(callee.__objclass__, callee.__name__, None)
+        if kind is _PARTIAL:
+            return None if depth > _DEEPEST_PARTIAL else self._find(callee.func, depth + 1)
+        if kind is type or issubclass(kind, type):
+            return self._of_type(callee)[0]
+        return self._of_instance(callee, kind)
+
+    def _of_function(self, function: types.FunctionType) -> Api | None:
+        module = dict.get(function.__globals__, "__name__")
+        if type(module) is not str:
+            return None
+        library = self._modules.get(module, _UNKNOWN)
+        if library is _UNKNOWN:
+            library = self._library_of(module)
+        if library is None:
+            return None
+        key = (module, function.__qualname__)
+        api = self._functions.get(key)
+        if api is None:
+            api = self._functions[key] = Api(self._name_function(function, module, library), library)
+        return api
+
+    def _of_method(self, function: Any, receiver: Any, depth: int) -> Api | None:
+        if type(function) is not _FUNCTION:
+            return None if depth > _DEEPEST_PARTIAL else self._find(function, depth + 1)
+        module = dict.get(function.__globals__, "__name__")
+        if type(module) is not str:
+            return None
+        library = self._modules.get(module, _UNKNOWN)
+        if library is _UNKNOWN:
+            library = self._library_of(module)
+        if library is None:
+            return None
+        owner = receiver if issubclass(type(receiver), type) else type(receiver)
+        known = self._methods_of(owner)
+        key = (module, function.__qualname__)
+        api = known.get(key)
+        if api is None:
+            name = self._name_method(owner, function.__name__, library)
+            if name is None:
+                name = self._name_function(function, module, library)
+            api = known[key] = Api(name, library)
+        return api
+
+    def _of_builtin(self, builtin: Any) -> Api | None:
+        receiver = builtin.__self__
+        kind = type(receiver)
+        if receiver is not None and not issubclass(kind, types.ModuleType):
+            return self._of_named_method(receiver if issubclass(kind, type) else kind, builtin.__name__, builtin)
+        module = builtin.__module__
+        if type(module) is not str:
+            return None
+        library = self._modules.get(module, _UNKNOWN)
+        if library is _UNKNOWN:
+            library = self._library_of(module)
+        if library is None:
+            return None
+        key = (module, builtin.__name__)
+        if key not in self._others:
+            name = self._public_name(builtin, module, builtin.__name__, library)
+            self._others[key] = Api(name, library)
+        return self._others[key]
+
+    def _of_named_method(self, owner: type, name: str, builtin: Any) -> Api | None:
+        known = self._methods_of(owner)
+        key = ("", name)
+        api = known.get(key, _UNKNOWN)
+        if api is _UNKNOWN:
+            api = known[key] = self._find_named_method(owner, name, builtin)
+        return api
+
+    def _find_named_method(self, owner: type, name: str, builtin: Any) -> Api | None:
+        definer = _definer(owner, name) or owner
+        library = self._library_of_type(definer)
+        if library is None:
+            return None
+        # Functions that a library keeps as methods of a hidden object, and offers in a module.
+        public = self._module_attribute(builtin, name, library) if type(builtin) is _BUILTIN else None
+        public = public or self._name_method(owner, name, library)
+        return Api(public or f"{self._name_type(definer, library)}.{name}", library)
+
+    def _of_type(self, kind: type) -> tuple[Api | None, Api | None]:
+        """Return the API of making an object of a class, and that of calling such an object."""
+        known = self._types.get(kind)
+        if known is None:
+            known = self._types.put(kind, (self._find_making(kind), self._find_calling(kind)))
+        return known
+
+    def _of_instance(self, callee: Any, kind: type) -> Api | None:
+        api = self._of_type(kind)[1]
+        if api is None:
+            return None
+        named = self._named_instance(callee, kind, api.library)
+        return api if named is None else named
+
+    def _find_making(self, kind: type) -> Api | None:
+        for each in get_mro(kind):
+            names = get_type_dict(each)
+            if "__init__" in names or "__new__" in names:
+                break
+        else:
+            return None
+        library = self._library_of_type(each)
+        if library is None and each is object:
+            caller = _definer(type(kind), "__call__")
+            library = None if caller is None else self._library_of_type(caller)
+            each = kind
+        if library is None:
+            return None
+        own = self._library_of_type(kind)
+        return Api(self._name_type(each if own is None else kind, library), library)
+
+    def _find_calling(self, kind: type) -> Api | None:
+        definer = _definer(kind, "__call__")
+        library = None if definer is None else self._library_of_type(definer)
+        if definer is None or library is None:
+            return None
+        own = self._library_of_type(kind)
+        return Api(f"{self._name_type(definer if own is None else kind, library)}.__call__", library)
+
+    def _named_instance(self, callee: Any, kind: type, library: str) -> Api | None:
+        """Return the API of an object that stands for a function, such as a ufunc: it has a name of its own."""
+        if self._library_of_type(kind) is None or "__call__" not in get_type_dict(kind):
+            return None
+        if isinstance(get_type_dict(kind)["__call__"], _FUNCTION):
+            return None
+        name = _own_text(callee, "__name__")
+        if name is None:
+            return None
+        module = _own_text(callee, "__module__") or ""
+        key = (library, module, name)
+        if key not in self._others:
+            public = self._module_attribute(callee, name, library)
+            if public is None and module and self._library_of(module) is not None:
+                public = f"{_public_path(module)}.{name}"
+            self._others[key] = None if public is None else Api(public, library)
+        return self._others[key]
+
+    def _methods_of(self, owner: type) -> dict[tuple[str, str], Api | None]:
+        known = self._methods.get(owner)
+        return self._methods.put(owner, {}) if known is None else known
+
+    def _library_of(self, module: str) -> str | None:
+        """Return the watched library that a module is in."""
+        package = module
+        found = None
+        while found is None and package:
+            found = self._library_of_package.get(package)
+            package = package.rpartition(".")[0]
+        self._modules[module] = found
+        return found
+
+    def _library_of_type(self, kind: type) -> str | None:
+        module = _module_of_type(kind)
+        if module is None:
+            return None
+        found: str | None = self._modules.get(module, _UNKNOWN)
+        return self._library_of(module) if found is _UNKNOWN else found
+
+    def _name_function(self, function: types.FunctionType, module: str, library: str) -> str:
+        stated = function.__module__
+        qualname = function.__qualname__
+        if type(stated) is not str or self._library_of(stated) is None:
+            # A wrapper that took the name of a function of the program.
+            code = function.__code__
+            stated, qualname = module, getattr(code, "co_qualname", code.co_name)
+        return self._public_name(function, stated, qualname, library)
+
+    def _name_method(self, owner: type, name: str, library: str) -> str | None:
+        """Return the name of a method by the class of the object, or by the library's class that defines it."""
+        definer = _definer(owner, name)
+        if definer is None or self._library_of_type(definer) is None:
+            return None
+        own = self._library_of_type(owner)
+        return f"{self._name_type(definer if own is None else owner, library)}.{name}"
+
+    def _name_type(self, kind: type, library: str) -> str:
+        module = _module_of_type(kind) or ""
+        return self._public_name(kind, module, get_type_qualname(kind), library)
+
+    def _public_name(self, thing: Any, module: str, qualname: str, library: str) -> str:
+        qualname = qualname.replace("<locals>.", "")
+        outer, dot, rest = qualname.partition(".")
+        top = dict.get(vars(sys.modules[module]), outer) if dot and module in sys.modules else thing
+        public = self._module_attribute(top, outer, library, module) if top is not None else None
+        if public is None:
+            return f"{_public_path(module)}.{qualname}"
+        return f"{public}{dot}{rest}"
+
+    def _module_attribute(self, thing: Any, name: str, library: str, module: str = "") -> str | None:
+        """Return the shortest public path at which a loaded module of the library has `thing`."""
+        parts = [part for part in module.split(".") if not _is_private(part)]
+        for end in range(1, len(parts) + 1):
+            if _has(".".join(parts[:end]), name, thing):
+                return ".".join([*parts[:end], name])
+        paths = [path for path in self._public_modules(library) if _has(path, name, thing)]
+        return f"{min(paths, key=lambda path: (path.count('.'), len(path), path))}.{name}" if paths else None
+
+    def _public_modules(self, library: str) -> Iterator[str]:
+        for path in list(sys.modules):
+            if self._library_of(path) == library and not any(map(_is_private, path.split("."))):
+                yield path
+
+
+def _has(path: str, name: str, thing: Any) -> bool:
+    module = sys.modules.get(path)
+    if module is None or not issubclass(type(module), types.ModuleType):
+        return False
+    return dict.get(types.ModuleType.__getattribute__(module, "__dict__"), name) is thing
+
+
+def _is_private(segment: str) -> bool:
+    return segment.startswith("_") or segment in _PRIVATE_SEGMENTS
+
+
+def _public_path(module: str) -> str:
+    parts = [part for part in module.split(".") if not _is_private(part)]
+    return ".".join(parts) or module
+
+
+def _definer(kind: type, name: str) -> type | None:
+    """Return the class in the order of resolution that defines a name."""
+    for each in get_mro(kind):
+        if name in get_type_dict(each):
+            found: type = each
+            return found
+    return None
+
+
+def _module_of_type(kind: type) -> str | None:
+    """Return the module of a class. A class made by Python code has it in its dictionary, a C type in its name."""
+    names = get_type_dict(kind)
+    module = names.get("__module__")
+    if type(module) is str:
+        return module
+    if module is not None:
+        return None
+    module = type.__dict__["__module__"].__get__(kind)
+    return module if type(module) is str else None
+
+
+def _own_text(thing: Any, name: str) -> str | None:
+    """Return a text that an object of a C type has as an attribute, without the attribute hooks of the program."""
+    try:
+        found = object.__getattribute__(thing, name)
+    except AttributeError:
+        return None
+    return found if type(found) is str else None
+
+
+def _every_api(callee: Any) -> Api | None:
+    """Return an API for any callable: for tests that watch everything."""
+    kind = type(callee)
+    if _definer(kind, "__call__") is None:
+        return None
+    name = callee if issubclass(kind, type) else kind
+    return Api(f"{get_type_name(name)}", "every")
