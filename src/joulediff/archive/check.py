@@ -21,16 +21,16 @@ INT64 = (-(2**63), 2**63 - 1)
 TYPES: dict[str, type] = {"id": int, "int": int, "float": float, "bool": bool, "text": str, "sizes": str}
 
 
-def check_version(manifest: Any) -> int:
-    """Return the format of a run; raises ArchiveError if this version cannot read it."""
-    if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
+def check_version(manifest: Any, *, schema: str = SCHEMA, newest: int = FORMAT) -> int:
+    """Return the format of a run; raises ArchiveError if this version, which reads up to `newest`, cannot read it."""
+    if not isinstance(manifest, dict) or manifest.get("schema") != schema:
         raise ArchiveError("it holds no recorded run", fix="name a .jd file that joulediff recorded")
     found, least = manifest.get("format"), manifest.get("min_reader")
     if type(found) is not int or type(least) is not int or not 1 <= least <= found:
         raise ArchiveError(f"its format {shown(found)} for readers from {shown(least)} makes no sense")
-    if least > FORMAT:
+    if least > newest:
         raise ArchiveError(
-            f"it has format {found} for readers of format {least} or later, and this joulediff reads up to {FORMAT}",
+            f"it has format {found} for readers of format {least} or later, and this joulediff reads up to {newest}",
             fix=f"update this joulediff (it was recorded by {shown(manifest.get('tool'))}): pip install -U joulediff",
         )
     return found

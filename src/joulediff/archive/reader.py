@@ -1,4 +1,4 @@
-"""Reads a run from a file of unknown origin.
+"""Reads a recording from a file of unknown origin: a run, or one of a script's API calls.
 
 Nothing is unpacked to disk, unpickled or run. Before any table is read, the memory that reading would take is summed up
 from the declared sizes, and compared with the limit for a file of this size.
@@ -12,6 +12,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from joulediff.archive import apis
 from joulediff.archive.check import check_version, sound
 from joulediff.archive.codec import read_json, shown
 from joulediff.archive.container import (
@@ -28,6 +29,7 @@ from joulediff.archive.footer import Footer
 from joulediff.archive.parquet import inspect, memory_bytes, open_table
 from joulediff.archive.schema import TABLES, Tables
 from joulediff.archive.tables import from_tables
+from joulediff.model.apis.api_run import ApiRun
 from joulediff.model.errors import ArchiveError, WrongType
 from joulediff.model.run import Run
 
@@ -35,8 +37,8 @@ _NAME_ONE = "name a .jd file that joulediff recorded"
 _DAMAGED = "copy it again from where it was recorded, or record the program again"
 
 
-def load(path: str | os.PathLike[str]) -> Run:
-    """Return the run in a file; raises ArchiveError for any other file."""
+def load(path: str | os.PathLike[str]) -> Run | ApiRun:
+    """Return the recording in a file; raises ArchiveError for any other file."""
     if not isinstance(path, str | os.PathLike):
         raise WrongType(
             f"joulediff.load needs the path of a recording, and got an object of the type {type(path).__name__}",
@@ -50,13 +52,28 @@ def load(path: str | os.PathLike[str]) -> Run:
         raise ArchiveError(f"{path} cannot be read: it needs more memory than there is", fix=_DAMAGED) from error
 
 
-def from_bytes(data: bytes) -> Run:
-    """Return the run in the bytes of a file."""
+def load_run(path: str | os.PathLike[str]) -> Run:
+    """Return the run of a program's step in a file, for what is there for such runs alone."""
+    found = load(path)
+    if isinstance(found, Run):
+        return found
+    raise ArchiveError(
+        f"{path} has the API calls of a script, and no step of a program",
+        fix="joulediff show and joulediff diff read such files; record a step: joulediff record FILE.py",
+    )
+
+
+def from_bytes(data: bytes) -> Run | ApiRun:
+    """Return the recording in the bytes of a file."""
     if not data:
         raise ArchiveError("it is empty", fix="record the program again: the recording ended before it was written")
     if not data.startswith(BEGIN[: len(data)]):
         raise ArchiveError("it is not a joulediff recording", fix=_NAME_ONE)
-    return from_tables(_read_tables(unpack(data), len(data)))
+    entries = unpack(data)
+    manifest = _read_manifest(entries)
+    if apis.is_manifest(manifest):
+        return apis.from_entries(manifest, entries, len(data))
+    return from_tables(_read_tables(manifest, entries, len(data)))
 
 
 def _read(path: Path) -> bytes:
@@ -78,8 +95,7 @@ def _read(path: Path) -> bytes:
     return data
 
 
-def _read_tables(entries: dict[str, memoryview], size_bytes: int) -> Tables:
-    manifest = _read_manifest(entries)
+def _read_tables(manifest: Any, entries: dict[str, memoryview], size_bytes: int) -> Tables:
     check_version(manifest)
     listed = manifest.get("tables")
     if not isinstance(listed, dict):

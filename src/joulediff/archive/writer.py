@@ -1,4 +1,4 @@
-"""Writes a run to a file, completely or not at all."""
+"""Writes a recording to a file, completely or not at all."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from joulediff.archive import apis
 from joulediff.archive.container import (
     JSON_FACTOR,
     MANIFEST,
@@ -23,6 +24,7 @@ from joulediff.archive.container import (
 from joulediff.archive.parquet import encode, inspect, memory_bytes
 from joulediff.archive.scratch import open_scratch_folder, write_whole
 from joulediff.archive.snapshot import PackedTable, Snapshot
+from joulediff.model.apis.api_run import ApiRun
 from joulediff.model.errors import ArchiveError, JoulediffError
 from joulediff.model.run import Run
 
@@ -30,8 +32,8 @@ _ELSEWHERE = "name a file in a folder that exists, is writable and has room"
 _REPORT = "the recorder contradicts itself: please report it, with this message"
 
 
-def save(run: Run | Snapshot, path: str | os.PathLike[str]) -> None:
-    """Write a run to `path`; a file that is there is replaced.
+def save(run: Run | ApiRun | Snapshot, path: str | os.PathLike[str]) -> None:
+    """Write a recording to `path`; a file that is there is replaced.
 
     A process that is killed meanwhile leaves the previous file or none.
     """
@@ -76,8 +78,11 @@ def open_folder(keep: str | os.PathLike[str] | None, what: str) -> Iterator[Path
     yield Path(keep)
 
 
-def to_entries(run: Run | Snapshot) -> dict[str, bytes]:
-    """Return the entries of a run's file, by name."""
+def to_entries(run: Run | ApiRun | Snapshot) -> dict[str, bytes]:
+    """Return the entries of a recording's file, by name."""
+    if isinstance(run, ApiRun):
+        entries = apis.to_entries(run)
+        return _padded(entries, JSON_FACTOR * len(entries[apis.ENTRY]))
     snapshot = run if isinstance(run, Snapshot) else Snapshot.of(run)
     for name, cells in snapshot.tables.columns.items():
         if name not in snapshot.packed:

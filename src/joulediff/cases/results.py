@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from joulediff.archive.codec import Document, from_plain, read_json, to_plain
-from joulediff.archive.reader import load
+from joulediff.archive.reader import load_run
 from joulediff.archive.writer import open_folder
 from joulediff.cases.case import Case
 from joulediff.cases.judge import Judgement, judge, judge_same
@@ -132,7 +132,7 @@ def _judge_folder(case: Case | None, folder: Path, before: Judgement | None) -> 
 def judge_diff(case: Case, folder: Path, before: Judgement | None = None) -> Judgement:
     """Return the judgement of a case that ran in `folder`; its seconds are those of `before`."""
     file = folder / RUNS["a"]
-    diff, run = _read_diff(folder / DIFF), load(file) if file.exists() else None
+    diff, run = _read_diff(folder / DIFF), load_run(file) if file.exists() else None
     seconds = None if before is None else before.seconds
     return (judge_same if is_same(diff) else judge)(case, diff, run, seconds)
 

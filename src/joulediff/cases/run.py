@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from joulediff.archive.reader import load
+from joulediff.archive.reader import load_run
 from joulediff.archive.snapshot import Snapshot
 from joulediff.archive.writer import save
 from joulediff.cases import library
@@ -312,7 +312,7 @@ def _run_job(job: Job, ahead: Mapping[SideName, RemoteProgram] | None, listener:
             listener=listener,
             ahead=ahead,
         )
-        wasteful, seconds = load(files["a"]), time.monotonic() - begin_s
+        wasteful, seconds = load_run(files["a"]), time.monotonic() - begin_s
     except Stopped:
         raise
     except JoulediffError as error:

@@ -177,9 +177,9 @@ class _Side:
         return is_recording(self.target)
 
     def load(self) -> Run:
-        from joulediff.archive.reader import load
+        from joulediff.archive.reader import load_run
 
-        run = load(self.target)
+        run = load_run(self.target)
         return replace(run, label=self.label) if self.label else run
 
     def program(self, options: RecordOptions, arguments: tuple[str, ...], folder: Path | None) -> Program:

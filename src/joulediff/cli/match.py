@@ -31,7 +31,7 @@ def command(first: str, second: str, top: int, tolerance: float, json_to: str | 
 
     Parts are matched by the values of their tensors, never by names.
     """
-    from joulediff.archive.reader import load
+    from joulediff.archive.reader import load_run
     from joulediff.cli.output import open_console, refuse_recording, refuse_unwritable, show_matching, write_text
     from joulediff.matching.match_runs import match_runs
     from joulediff.report.terminal.match import print_match
@@ -39,7 +39,7 @@ def command(first: str, second: str, top: int, tolerance: float, json_to: str | 
 
     refuse_unwritable(json_to)
     refuse_recording(json_to, first, second)
-    a, b = load(first), load(second)
+    a, b = load_run(first), load_run(second)
     with show_matching(a, b) as listener:
         match = match_runs(a, b, tolerance=tolerance, listener=listener)
     report = report_match(a, b, match)

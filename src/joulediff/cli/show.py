@@ -48,13 +48,13 @@ def command(
 
     --by and --top apply to the report on the terminal; the JSON is always complete.
     """
-    from joulediff.archive.reader import load
+    from joulediff.archive.reader import load_run
     from joulediff.cli.output import open_console, refuse_recording, refuse_unwritable, write_text
     from joulediff.report.terminal.run import print_run
 
     refuse_unwritable(json_to)
     refuse_recording(json_to, recorded)
-    run = load(recorded)
+    run = load_run(recorded)
     if json_to != "-":
         print_run(run, open_console(), by=by, top=top, path=recorded, scale=scale)  # type: ignore[arg-type]
     if json_to is not None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joulediff.archive.container import is_recording
-from joulediff.archive.reader import load
+from joulediff.archive.reader import load_run
 from joulediff.diagnosis.compare import diagnose
 from joulediff.diagnosis.gate.judge import judge
 from joulediff.model.diff import Diff, Thresholds
@@ -108,7 +108,7 @@ def _sort(given: Mapping[SideName, Compared]) -> _Sides:
             if _is_program(str(value)):
                 programs[side] = str(value)
             else:
-                runs[side] = load(value)
+                runs[side] = load_run(value)
         elif callable(value):
             check_step(value, f"{name_of(value)}, side {side.upper()} of the diff,")
             steps[side] = value

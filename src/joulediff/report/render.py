@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from joulediff.model.apis.api_run import ApiRun
 from joulediff.model.diff import Diff
 from joulediff.model.display import record_of
 from joulediff.model.errors import JoulediffError
@@ -53,7 +54,7 @@ def render(
     if isinstance(record, Diff):
         text = REPORTS[form].to_text(record, Layout(width, TOP_FINDINGS if top is None else top, every))
     else:
-        text = _render_other(record, form, width, top)
+        text = _render_other(record, form, width, top, every=every)
     if path is not None:
         try:
             Path(path).write_text(text, encoding="utf-8")
@@ -73,12 +74,16 @@ def form_of(place: str | None) -> str:
     return form
 
 
-def _render_other(record: object, form: str, width: int, top: int | None) -> str:
+def _render_other(record: object, form: str, width: int, top: int | None, *, every: bool) -> str:
     """Return the report of a record that is no diff."""
     if form == "json" and isinstance(record, Run):
         from joulediff.report.json.run import run_to_json
 
         return run_to_json(record)
+    if form == "json" and isinstance(record, ApiRun):
+        from joulediff.report.json.apis import api_run_to_json
+
+        return api_run_to_json(record)
     if form == "json" and isinstance(record, Measurement | BlockMeasurement | Checkup):
         from joulediff.report.json.measurement import to_json
 
@@ -91,7 +96,7 @@ def _render_other(record: object, form: str, width: int, top: int | None) -> str
         raise JoulediffError(
             f"there is no Markdown of a {type(record).__name__}", fix="choose 'terminal' or 'json', or render a Diff"
         )
-    return _print(record, width, top=top)
+    return _print(record, width, top=top, every=every)
 
 
 def _to_terminal(diff: Diff, layout: Layout) -> str:

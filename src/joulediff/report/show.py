@@ -11,6 +11,7 @@ from rich.console import Console
 
 from joulediff.archive.container import is_recording
 from joulediff.archive.reader import load
+from joulediff.model.apis.api_run import ApiRun
 from joulediff.model.diff import Diff
 from joulediff.model.display import record_of
 from joulediff.model.errors import ArchiveError, WrongType
@@ -24,7 +25,8 @@ from joulediff.report.views.run.rows import By
 def show(result: object, *, by: By = "op", top: int | None = None, every: bool = False) -> None:
     """Print a result, or the one in a file, as the commands do; in a notebook it is displayed as HTML.
 
-    A result is a Run, Diff, Measurement, Checkup, or a measured block; a file is a .jd recording or a diff in JSON.
+    A result is a Run, ApiRun, Diff, Measurement, Checkup, or a measured block; a file is a .jd recording, or a diff in
+    JSON.
     `by` groups the operators of a run: `op`, `module`, `line`, `kernel` or `region`. `top` is the number of rows of a
     run, or of findings of a diff; `every` shows all findings with all evidence.
     """
@@ -58,6 +60,10 @@ def print_result(
         from joulediff.report.terminal.run import print_run
 
         print_run(record, console, by=by, top=TOP_ROWS if top is None else top, path=path)
+    elif isinstance(record, ApiRun):
+        from joulediff.report.terminal.apis import print_api_run
+
+        print_api_run(record, console, top=TOP_ROWS if top is None else top, every=every, path=path)
     elif isinstance(record, Measurement):
         from joulediff.report.terminal.measurement import print_measurement
 
@@ -73,7 +79,7 @@ def print_result(
     else:
         raise WrongType(
             f"there is no report of an object of type {type(record).__name__}",
-            fix="give a Run, Diff, Measurement or Checkup, a measured block, or the path of a .jd file",
+            fix="give a Run, ApiRun, Diff, Measurement or Checkup, a measured block, or the path of a .jd file",
         )
 
 

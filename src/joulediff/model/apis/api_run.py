@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from joulediff.model.display import Displayed
-from joulediff.model.energy import Energy, Source
+from joulediff.model.energy import Energy, Source, add, joules_of
 from joulediff.model.measurement import Condition, IdlePower, Kind
 from joulediff.model.run import SourceText
 
@@ -119,6 +119,9 @@ class ApiDomain:
     note: str | None = None
 
 
+PARTS = ("metered", "calls", "between", "idle", "children", "measuring", "unexplained")
+
+
 @dataclass(frozen=True, slots=True)
 class ApiAccount:
     """The books of one domain: the parts sum to `metered`. A part is None if it is not known."""
@@ -142,9 +145,22 @@ class ApiAccount:
     def closure(self) -> float | None:
         """Return the sum of all parts but the unexplained one, as a share of the metered energy."""
         parts = (self.calls, self.between, self.idle, self.children, self.measuring)
-        if self.metered is None or not self.metered.joules > 0:
+        if self.metered is None or not self.metered.joules > 0 or self.calls is None:
             return None
-        return sum(part.joules for part in parts if part is not None) / self.metered.joules
+        return sum(map(joules_of, parts)) / self.metered.joules
+
+
+def add_accounts(accounts: Mapping[str, ApiAccount]) -> ApiAccount | None:
+    """Return the sum of the accounts of the domains in the total; None without one. A part is None if none has it."""
+    counted = {name: account for name, account in accounts.items() if account.counted}
+    if not counted:
+        return None
+
+    def total(part: str) -> Energy | None:
+        known = ((name, getattr(account, part)) for name, account in counted.items())
+        return add((name, energy) for name, energy in known if energy is not None)
+
+    return ApiAccount(**{part: total(part) for part in PARTS}, counted=True)
 
 
 @dataclass(frozen=True, slots=True)

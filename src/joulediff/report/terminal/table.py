@@ -38,11 +38,11 @@ def fit_columns(columns: Sequence[Column], width: int, *, least_text: int = LEAS
     left = list(columns)
     if text_room(left, width, wrap=False) < 0:
         left = [column if column.short_head is None else replace(column, head=column.short_head) for column in left]
-    for column in sorted((each for each in left if each.spare is not None), key=lambda each: each.spare or 0):
+    for spare in sorted({each.spare for each in left if each.spare is not None}):
         need = sum(_width(each) for each in left if each.cut is not None)
         if text_room(left, width) >= min(need, least_text):
             break
-        left = [each for each in left if each is not column]
+        left = [each for each in left if each.spare != spare]
     return _cut_texts(left, text_room(left, width))
 
 

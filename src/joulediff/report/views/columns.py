@@ -18,7 +18,7 @@ class Column:
     cells: Sequence[str]
     is_right: bool = False
     spare: int | None = None
-    """The order in which a narrow terminal leaves columns out, 0 first; a column without a number stays."""
+    """The order in which a narrow terminal leaves columns out, 0 first, those of one number together; None stays."""
     cut: Cut | None = None
     """The part of a long text that is cut off to fit; `line` keeps `file.py:12` at the end. None is never cut."""
     wraps: bool = False
