@@ -20,6 +20,7 @@ from joulediff.model.errors import JoulediffError, full_disk
 from joulediff.version import __version__
 
 COMMANDS = {
+    "apis": "Show the energy per library call of a script, which runs as it is.",
     "cases": "Run known cases of wasted energy, and check that they are found.",
     "diff": "Compare two programs: which one wastes energy, where, and why.",
     "doctor": "Check which meters work here, and whether the machine is quiet.",

@@ -207,16 +207,20 @@ class CallRecorder:
                     self._threads.remove(thread)
         return taken
 
+    def stop(self) -> None:
+        """Note the end of the program: the main thread's open gap has no call after it."""
+        now_s, cpu_s = self._now_s(), self._cpu_s()
+        for thread in list(self._threads):
+            if thread.is_main and thread.current[0] == BETWEEN:
+                self._close(thread, now_s, cpu_s, before=None)
+                thread.current = (BETWEEN, now_s, cpu_s)
+
     def gap_began_s(self) -> float | None:
         """Return when the main thread's open gap began; None while it is in a call."""
         for thread in list(self._threads):
             if thread.is_main and thread.current[0] == BETWEEN:
                 return thread.current[1]
         return None
-
-    def forget_fork(self) -> None:
-        """Drop what other threads had, in a forked process."""
-        self._lock = threading.Lock()
 
     def _close(self, thread: _Thread, now_s: float, cpu_s: float, *, before: SourceSite | None) -> None:
         """End the open segment; `before` is the site of the call that begins."""

@@ -165,6 +165,7 @@ class ApiSession:
         self._sampler.after_beat = None
         self._sampler.edge()
         end_s = self._clock.now()
+        self._recorder.stop()
         cpu, states = self._read_cpu_use(), self._sampler.states()
         self._sampler.check()
         self._sampler.catch_up(end_s)

@@ -1,0 +1,169 @@
+"""Segments of a thread never overlap, and cover its time from the begin to the end."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+from instrument_builders import FakeCall, FakeProgram
+
+from joulediff.instrument.calls import Api, SourceSite
+from joulediff.instrument.recorder import BETWEEN, MOST_DEPTH, CallRecorder
+
+
+def test_calls_and_gaps_cover_the_time_of_the_program():
+    program = FakeProgram()
+    program.run(1.0)
+    program.call("torch.relu", 3, 0.5)
+    program.run(0.25)
+    program.call("torch.relu", 4, 0.5)
+    program.run(2.0)
+    program.recorder.stop()
+    taken = program.recorder.take().ended
+    assert [each.end_s - each.start_s for each in taken] == [1.0, 0.5, 0.25, 0.5, 2.0]
+    assert all(a.end_s == b.start_s for a, b in zip(taken, taken[1:], strict=False))
+
+
+def test_a_gap_is_named_by_the_calls_around_it():
+    program = FakeProgram()
+    for _ in range(3):
+        program.call("torch.relu", 3, 0.5)
+        program.run(0.1)
+        program.call("torch.relu", 8, 0.5)
+        program.run(0.2)
+    program.recorder.stop()
+    gaps = {
+        (node.after and node.after.line, node.site and node.site.line): node.calls
+        for node in program.recorder.nodes
+        if node.is_gap
+    }
+    assert gaps == {(None, 3): 1, (3, 8): 3, (8, 3): 2, (8, None): 1}
+
+
+def test_a_call_inside_a_call_is_a_child_and_not_the_self_time_of_its_parent():
+    program = FakeProgram()
+
+    def inside():
+        program.run(0.1)
+        program.call("torch.relu", 9, 0.4)
+        program.run(0.2)
+
+    program.call("torch.nn.Module.__call__", 3, inside)
+    outer, inner = program.recorder.call_nodes()
+    assert inner.parent == outer.id
+    assert outer.seconds == pytest.approx(0.7)
+    seconds = {outer.id: 0.0, inner.id: 0.0}
+    for each in program.recorder.take().ended:
+        if each.node in seconds:
+            seconds[each.node] += each.end_s - each.start_s
+    assert seconds[outer.id] == pytest.approx(0.3)
+    assert seconds[inner.id] == pytest.approx(0.4)
+
+
+def test_an_open_call_is_taken_up_to_now_and_comes_again_when_it_ends():
+    program = FakeProgram()
+    seen = []
+
+    def inside():
+        program.run(1.0)
+        seen.append(program.recorder.take())
+        program.run(2.0)
+
+    program.call("torch.relu", 3, inside)
+    (opened,) = seen[0].open
+    assert (opened.start_s, opened.end_s) == (10.0, 11.0)
+    (ended,) = [each for each in program.recorder.take().ended if each.node == opened.node]
+    assert (ended.start_s, ended.end_s) == (10.0, 13.0)
+
+
+def test_an_exception_ends_the_call():
+    program = FakeProgram()
+
+    def fails():
+        program.run(0.5)
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        program.call("torch.relu", 3, fails)
+    program.call("torch.relu", 4, 0.5)
+    assert [node.parent for node in program.recorder.call_nodes()] == [0, 0]
+
+
+def test_calls_that_end_out_of_order_are_counted_and_leave_nothing_open():
+    program = FakeProgram()
+    first = FakeCall(program.site(1), program.api("torch.relu"))
+    second = FakeCall(program.site(2), program.api("torch.relu"))
+    program.recorder.begin(first)
+    program.recorder.begin(second)
+    program.recorder.end(first)
+    program.recorder.end(second)
+    program.run(1.0)
+    assert program.recorder.out_of_order == 1
+    assert program.recorder.take().open[0].node == BETWEEN
+
+
+def test_a_deep_recursion_does_not_grow_the_tree_without_end():
+    program = FakeProgram()
+
+    def descend(depth):
+        if depth:
+            program.call("torch.relu", 3, lambda: descend(depth - 1))
+
+    descend(3 * MOST_DEPTH)
+    nodes = list(program.recorder.call_nodes())
+    assert len(nodes) <= MOST_DEPTH + 1
+    assert sum(node.calls for node in nodes) == 3 * MOST_DEPTH
+
+
+def test_another_thread_has_calls_but_no_gaps():
+    program = FakeProgram()
+
+    def work():
+        program.call("torch.relu", 7, 1.0)
+        program.run(5.0)
+        program.call("torch.relu", 8, 1.0)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    taken = program.recorder.take()
+    assert sorted(each.end_s - each.start_s for each in taken.ended) == [1.0, 1.0]
+    assert [each.node for each in taken.open] == [BETWEEN]
+    assert len(program.recorder.take().open) == 1
+
+
+def test_random_programs_keep_their_time():
+    for seed in range(50):
+        random_calls = random.Random(seed)
+        program = FakeProgram()
+
+        def act(depth, program=program, random_calls=random_calls):
+            for _ in range(random_calls.randrange(4)):
+                program.run(random_calls.random())
+                if depth < 4:
+                    name, line = random_calls.choice(["torch.a", "numpy.b"]), random_calls.randrange(5)
+                    program.call(name, line, lambda: act(depth + 1))
+
+        act(0)
+        program.run(0.5)
+        program.recorder.stop()
+        spans = sorted((each.start_s, each.end_s) for each in program.recorder.take().ended)
+        assert spans[0][0] == program.start_s
+        assert spans[-1][1] == program.clock.now()
+        assert all(a[1] == b[0] for a, b in zip(spans, spans[1:], strict=False))
+
+
+def test_devices_are_waited_for_before_the_time_is_taken():
+    order = []
+    recorder = CallRecorder(
+        wait=lambda: order.append("wait"), now_s=lambda: order.append("now") or 0.0, cpu_s=lambda: 0.0
+    )
+    recorder.start()
+    call = FakeCall(SourceSite("a.py", 1, 0, "f", "<module>"), Api("torch.relu", "torch"))
+    order.clear()
+    recorder.begin(call)
+    assert order == ["wait", "now"]
+    order.clear()
+    recorder.end(call)
+    assert order == ["wait", "now"]
