@@ -17,14 +17,12 @@ class FakeCall:
 class FakeProgram:
     """A program of one thread: calls advance the clock, and use CPU time at a rate of cores."""
 
-    def __init__(self, *, clock=None, cores=1.0, alone=None):
+    def __init__(self, *, clock=None, cores=1.0, alone=None, starts=True):
         self.clock = clock or FakeClock(10.0)
         self.cpu_s, self.cores = 0.0, cores
-        self.recorder = CallRecorder(
-            wait=None, now_s=self.clock.now, cpu_s=lambda: self.cpu_s, alone=alone
-        )
+        self.recorder = CallRecorder(wait=None, now_s=self.clock.now, cpu_s=lambda: self.cpu_s, alone=alone)
         self._sites, self._apis = {}, {}
-        self.start_s = self.recorder.start()
+        self.start_s = self.recorder.start() if starts else None
 
     def run(self, seconds, *, cores=None):
         """Let the program's own code, or the innermost call, run."""

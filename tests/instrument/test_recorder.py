@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import threading
+from itertools import pairwise
 
 import pytest
-from instrument_builders import FakeCall, FakeProgram
 
+from instrument_builders import FakeCall, FakeProgram
 from joulediff.instrument.calls import Api, SourceSite
 from joulediff.instrument.recorder import BETWEEN, MOST_DEPTH, CallRecorder
 
@@ -22,7 +23,7 @@ def test_calls_and_gaps_cover_the_time_of_the_program():
     program.recorder.stop()
     taken = program.recorder.take().ended
     assert [each.end_s - each.start_s for each in taken] == [1.0, 0.5, 0.25, 0.5, 2.0]
-    assert all(a.end_s == b.start_s for a, b in zip(taken, taken[1:], strict=False))
+    assert all(a.end_s == b.start_s for a, b in pairwise(taken))
 
 
 def test_a_gap_is_named_by_the_calls_around_it():
@@ -151,7 +152,7 @@ def test_random_programs_keep_their_time():
         spans = sorted((each.start_s, each.end_s) for each in program.recorder.take().ended)
         assert spans[0][0] == program.start_s
         assert spans[-1][1] == program.clock.now()
-        assert all(a[1] == b[0] for a, b in zip(spans, spans[1:], strict=False))
+        assert all(a[1] == b[0] for a, b in pairwise(spans))
 
 
 def test_devices_are_waited_for_before_the_time_is_taken():

@@ -144,7 +144,9 @@ def programs(draw):
             segments.append(segment(draw(st.sampled_from([A, B, INNER])), at_s, end_s))
             at_s = end_s
     segments.append(segment(GAP, 1.0, 20.0))
-    time_s = np.concatenate([[0.5], 1 + np.cumsum(draw(st.lists(st.floats(0.01, 2.0), min_size=2, max_size=30))), [21.0]])
+    time_s = np.concatenate(
+        [[0.5], 1 + np.cumsum(draw(st.lists(st.floats(0.01, 2.0), min_size=2, max_size=30))), [21.0]]
+    )
     time_s = np.unique(time_s)
     power_w = draw(st.lists(st.floats(0, 500), min_size=len(time_s) - 1, max_size=len(time_s) - 1))
     cpu_s = np.cumsum(draw(st.lists(st.floats(0, 2), min_size=len(time_s), max_size=len(time_s))))

@@ -16,7 +16,7 @@ from joulediff.instrument.recorder import BETWEEN, CALLS, FIRST_NODES, MEASURING
 from joulediff.instrument.tally import CallTally, DomainTally
 from joulediff.measuring.result import count_domains
 from joulediff.model.apis.api_run import ApiAccount, ApiCalls, ApiDomain, CallNode, CallSite, DomainCost, Gap
-from joulediff.model.energy import Energy, add_common, add_known, scale, share_of, to_energy
+from joulediff.model.energy import Energy, add_common, share_of, to_energy
 from joulediff.model.measurement import DomainEnergy
 from joulediff.model.stats import CONFIDENCE_SIGMAS
 
@@ -125,9 +125,7 @@ class _Sums:
         known_j = sum(each.joules for each in (calls, between, idle, measuring, children) if each is not None)
         rest = None
         if gross is not None:
-            rest = to_energy(
-                gross.joules - known_j, gross.low - known_j, gross.high - known_j, tally.domain.source
-            )
+            rest = to_energy(gross.joules - known_j, gross.low - known_j, gross.high - known_j, tally.domain.source)
         has_measuring = measuring is not None and not measuring.is_zero
         return ApiAccount(gross, calls, between, idle, children, measuring if has_measuring else None, rest, counted)
 
@@ -143,9 +141,7 @@ class _Sums:
                 self._total[at] += tail
                 at = nodes[at].parent
 
-    def _energies(
-        self, sums: np.ndarray, floor_s: np.ndarray, ids: list[int]
-    ) -> tuple[Energy | None, Energy | None]:
+    def _energies(self, sums: np.ndarray, floor_s: np.ndarray, ids: list[int]) -> tuple[Energy | None, Energy | None]:
         found, time_s = sums[ids].sum(axis=0), float(floor_s[ids].sum())
         gross = self._energy(found, time_s)
         return gross, self._net(found, time_s)
@@ -176,7 +172,9 @@ class _Sums:
             return None
         rest_j = idle.power_w * seconds
         error_j = (idle.high_w - idle.low_w) / 2 * seconds
-        return to_energy(gross.joules - rest_j, gross.low - rest_j - error_j, gross.high - rest_j + error_j, gross.source)
+        return to_energy(
+            gross.joules - rest_j, gross.low - rest_j - error_j, gross.high - rest_j + error_j, gross.source
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,9 +345,7 @@ def _gaps(recorder: CallRecorder, self_s: np.ndarray, costs: _Costs) -> tuple[Ga
     return tuple(found[:MOST_GAPS])
 
 
-def _tree(
-    recorder: CallRecorder, self_s: np.ndarray, costs: _Costs, apis: Sequence[ApiCalls]
-) -> tuple[CallNode, ...]:
+def _tree(recorder: CallRecorder, self_s: np.ndarray, costs: _Costs, apis: Sequence[ApiCalls]) -> tuple[CallNode, ...]:
     """Return the tree of calls of all threads, those with the most time if there are too many."""
     api_at = {(each.api, each.library): at for at, each in enumerate(apis)}
     site_at = [{(site.file, site.line, site.column): at for at, site in enumerate(each.sites)} for each in apis]

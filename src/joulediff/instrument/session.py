@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import platform
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 # The record so far is kept after this time, and then less often, so that it takes little time from the program.
-FIRST_KEEP_S = 5.0
+FIRST_KEEP_S = 1.0
 KEEP_SHARE = 0.005
 # A file of the program with more is left out of the record.
 MOST_SOURCE_BYTES = 2_000_000
@@ -148,8 +147,8 @@ class ApiSession:
     def start(self) -> None:
         """Begin: the program runs next, in this thread."""
         self._sampler.check()
-        self._sampler.edge()
         states, cpu = self._sampler.states(), self._read_cpu_use()
+        self._sampler.edge()
         start_s = self._recorder.start()
         self._begin = _Begin(start_s, cpu, states, cpu.own_s)
         idle = {} if self._quiet is None else self._quiet.idle
@@ -163,9 +162,9 @@ class ApiSession:
         assert self._tally is not None and self._begin is not None
         self.watcher.stop()
         self._sampler.after_beat = None
-        self._sampler.edge()
-        end_s = self._clock.now()
         self._recorder.stop()
+        end_s = self._clock.now()
+        self._sampler.edge()
         cpu, states = self._read_cpu_use(), self._sampler.states()
         self._sampler.check()
         self._sampler.catch_up(end_s)
@@ -274,5 +273,3 @@ def _versions(libraries: Sequence[str]) -> dict[str, str]:
             except metadata.PackageNotFoundError:
                 continue
     return found
-
-

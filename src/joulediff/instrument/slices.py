@@ -109,10 +109,11 @@ def divide(
     energy_j = np.diff(points.energy_j[first : last + 1]) - floor_w * np.diff(known_s)
     error_j = points.error_j[first + 1 : last + 1]
     table = np.array(segments, dtype=float).reshape(-1, 5)
-    begin, end = np.clip(table[:, 1], start_s, end_s), np.clip(table[:, 2], start_s, end_s)
+    here_s = np.clip(program_s, start_s, end_s)
+    begin, end = np.clip(table[:, 1], *here_s), np.clip(table[:, 2], *here_s)
     used = end > begin
     owner, begin, end = table[used, 0].astype(int), begin[used], end[used]
-    edges = np.unique(np.concatenate([known_s, begin, end, np.clip(program_s, start_s, end_s)]))
+    edges = np.unique(np.concatenate([known_s, begin, end, here_s]))
     width_s = np.diff(edges)
     interval = np.clip(np.searchsorted(known_s, edges[:-1] + width_s / 2) - 1, 0, len(known_s) - 2)
 

@@ -242,7 +242,9 @@ def _with_point(points: Points, time_s: float) -> Points:
         return points
     energy_j = float(np.interp(time_s, points.time_s, points.energy_j))
     return Points(
-        np.insert(points.time_s, at, time_s), np.insert(points.energy_j, at, energy_j), np.insert(points.error_j, at, 0.0)
+        np.insert(points.time_s, at, time_s),
+        np.insert(points.energy_j, at, energy_j),
+        np.insert(points.error_j, at, 0.0),
     )
 
 

@@ -13,6 +13,7 @@ import os
 import select
 import signal
 import struct
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -110,6 +111,8 @@ class Sender:
         self._pid = os.getpid()
         self._pipe = _identity(fd)
         self._shown: tuple[str, float] = ("", -math.inf)
+        # Frames of two threads must not mix.
+        self._writing = threading.RLock()
         os.register_at_fork(after_in_child=self._close_in_fork)
 
     def stage(self, text: str, share: float | None = None, pass_name: PassName | None = None) -> None:
@@ -122,8 +125,9 @@ class Sender:
         frame = _frame(_STAGE, _to_json({"text": text[:_STAGE_CHARS], "share": shown, "pass_name": pass_name}))
         self._check()
         # A write of up to PIPE_BUF bytes is atomic, so an interrupt cannot split it.
-        if len(frame) <= select.PIPE_BUF and select.select([], [self._fd], [], 0)[1]:
-            self._write(frame)
+        with self._writing:
+            if len(frame) <= select.PIPE_BUF and select.select([], [self._fd], [], 0)[1]:
+                self._write(frame)
 
     def run(self, wire: bytes) -> None:
         """Send a recording in its wire form."""
@@ -150,7 +154,7 @@ class Sender:
 
     def _send(self, kind: int, body: bytes) -> None:
         self._check()
-        with _interrupts_deferred():
+        with _interrupts_deferred(), self._writing:
             self._write(_frame(kind, body))
 
     def _write(self, frame: bytes) -> None:
@@ -313,6 +317,9 @@ def _identity(fd: int) -> tuple[int, int] | None:
 def _interrupts_deferred() -> Iterator[None]:
     """Defer Ctrl-C until a frame is written, and handle it then."""
     came = False
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python handles signals in the main thread
+        return
 
     def note(_: int, __: FrameType | None) -> None:
         nonlocal came
