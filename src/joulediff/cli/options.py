@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from joulediff.model.energy import Scale
-from joulediff.model.options import DiffOptions, MeasureOptions, RecordOptions
+from joulediff.model.options import ApisOptions, DiffOptions, MeasureOptions, RecordOptions
 from joulediff.model.units import format_share, parse_price, parse_share
 
 # Whether to show tracebacks: `-vv` anywhere on the command line.
@@ -42,7 +42,7 @@ def share_option(flag: str, default: float | None, text: str) -> _Option:
     return click.option(flag, type=read_share, default=shown, metavar="SHARE", help=f"{text}  [{shown}]")
 
 
-def gather(name: str, defaults: MeasureOptions | DiffOptions, **options: _Option) -> Callable[[_F], _F]:
+def gather(name: str, defaults: MeasureOptions | DiffOptions | ApisOptions, **options: _Option) -> Callable[[_F], _F]:
     """Add options, each under the field of `defaults` that it changes; the command gets them as one record, `name`."""
 
     def add(command: _F) -> _F:

@@ -264,7 +264,7 @@ def _apis(
     found = []
     for (name, library), nodes in by_api.items():
         ids = [node.id for node in nodes]
-        outermost = _outermost(nodes, recorder.nodes, lambda a, b: a.api is not None and a.api.name == b.api.name)
+        outermost = _outermost(nodes, recorder.nodes, _is_same_api)
         own, own_net = costs.own(ids)
         total, total_net = costs.total(outermost)
         found.append(
@@ -300,7 +300,7 @@ def _sites(nodes: Sequence[Node], recorder: CallRecorder, self_s: np.ndarray, co
     found = []
     for (file, line, column), here in by_place.items():
         ids = [node.id for node in here]
-        outermost = _outermost(here, recorder.nodes, lambda a, b: a.site is b.site and a.api is b.api)
+        outermost = _outermost(here, recorder.nodes, lambda a, b: a.site is b.site and _is_same_api(a, b))
         own, own_net = costs.own(ids)
         total, total_net = costs.total(outermost)
         site = here[0].site
@@ -379,6 +379,10 @@ def _tree(recorder: CallRecorder, self_s: np.ndarray, costs: _Costs, apis: Seque
         )
         for (parent, api, site), at in merged.items()
     )
+
+
+def _is_same_api(a: Node, b: Node) -> bool:
+    return a.api is not None and b.api is not None and a.api.name == b.api.name
 
 
 def _outermost(nodes: Sequence[Node], tree: Sequence[Node], is_same: Callable[[Node, Node], bool]) -> list[int]:

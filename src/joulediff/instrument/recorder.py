@@ -266,12 +266,12 @@ class CallRecorder:
     def _add_call(self, around: Node, call: Call) -> Node:
         if around.depth >= MOST_DEPTH or len(self.nodes) >= MOST_NODES:
             same = [each for each in around.children.values() if each.api is call.api]
-            return same[0] if same else self._folded(around, call)
+            return same[0] if same else self._folded(call)
         node = self._add(Node(-1, around.id, site=call.site, api=call.api, depth=around.depth + 1))
         around.children[id(call.site), id(call.api)] = node
         return node
 
-    def _folded(self, around: Node, call: Call) -> Node:
+    def _folded(self, call: Call) -> Node:
         """Return the node that stands for a call on a path that is too long: the first of its site and API."""
         for node in self.nodes:
             if node.api is call.api and node.site is call.site:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from joulediff.measuring.sampler import Sampler
 from joulediff.model.errors import JoulediffError
 from joulediff.model.measurement import Domain, IdlePower
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 # Segments are joined after this time, or when there are this many.
 JOIN_S = 2.0
 MOST_SEGMENTS = 50_000
@@ -28,7 +32,7 @@ MOST_SEGMENTS = 50_000
 LONGEST_GAP_S = 60.0
 # A counter that has not changed for this many periods stands still.
 STILL_PERIODS = 4
-# Readings are kept for this long after they were used: what a counter did before tells how well its next change is known.
+# Readings are kept for this long after they were used: a counter's earlier ones tell how well its next change is known.
 KEPT_S = 1.0
 _FIELDS = 5
 _CPU_DOMAINS = ("cpu", "dram", "psys")
@@ -62,6 +66,10 @@ class WorkSampler(Sampler):
         """Note the CPU time now."""
         all_s, own_s = self._all_s(), self._own_s()
         self.ticks.append((self._clock.now(), own_s, max(0.0, all_s - own_s)))
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        return self
 
     def edge(self) -> None:
         """Poll every meter now."""

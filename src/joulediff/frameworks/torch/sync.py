@@ -38,7 +38,7 @@ def wait_for_all() -> None:
 def _has_mps() -> bool:
     import torch
 
-    return torch.backends.mps.is_available()
+    return bool(torch.backends.mps.is_available())
 
 
 def synchronise() -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from joulediff.archive.codec import to_plain
 from joulediff.model.errors import JoulediffError
+from joulediff.model.progress import ProgressListener
 from joulediff.process.protocol import Commands, Disconnected, Failure, Sender
 from joulediff.process.request import PACKAGES
 from joulediff.process.scripts.request import ScriptRequest, from_text
@@ -67,7 +68,7 @@ def _run(request: ScriptRequest, sender: Sender) -> int | str | None:
     def compile_script(content: bytes, file: str) -> CodeType:
         return compile_rewritten(content, file, session.watcher)
 
-    session.rest(sender)
+    session.rest(_Stages(sender))
     finish = _Finish(session, sender, Outcome())
     atexit.register(finish)
     sender.stage("running the program")
@@ -80,12 +81,20 @@ def _run(request: ScriptRequest, sender: Sender) -> int | str | None:
             number = code if isinstance(code, int) else 0 if code is None else 1
             finish.outcome = Outcome("exit", number)
             return code
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - its end is the program's, as Python would report it
             is_stop = isinstance(error, KeyboardInterrupt)
             finish.outcome = Outcome("stopped" if is_stop else "exception", 130 if is_stop else 1, describe(error))
             sys.excepthook(type(error), error, _without_ours(error.__traceback__))
             return 130 if is_stop else 1
     return 0
+
+
+class _Stages(ProgressListener):
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+
+    def stage(self, text: str, share: float | None = None) -> None:
+        self._sender.stage(text, share)
 
 
 class _Finish:

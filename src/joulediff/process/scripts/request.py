@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from joulediff.model.options import ApisOptions
 from joulediff.model.run import Setting
@@ -36,5 +37,5 @@ def from_text(text: str) -> ScriptRequest:
     """Return the request that `to_text` wrote."""
     fields = json.loads(text)
     options = ApisOptions(**fields.pop("options"))
-    lists = {name: tuple(fields.pop(name)) for name in ("arguments", "libraries", "include")}
+    lists: dict[str, Any] = {name: tuple(fields.pop(name)) for name in ("arguments", "libraries", "include")}
     return ScriptRequest(options=options, **lists, **fields)
