@@ -35,6 +35,7 @@ class JaxSync:
 FRAMEWORK = Framework(
     name="jax",
     libraries=("jax", "jaxlib"),
+    apis={"jax": ("jax", "jaxlib")},
     packages={"flax": "flax", "jax": "jax", "jaxlib": "jaxlib"},
     variables=frozenset(
         """
