@@ -119,6 +119,10 @@ class Framework:
     switches: Switches | None = None
     libraries: tuple[str, ...] = ()
     """Packages whose files are the framework's code, not the code that chose an operator."""
+    apis: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Libraries whose calls can be measured, by the name that programs import, each with the packages it consists of."""
+    array_sizes: Mapping[str, Callable[[Any], int | None]] = field(default_factory=dict)
+    """Classes of arrays and data sets, by module and name, each with a function that returns the bytes of an object."""
     packages: Mapping[str, str] = field(default_factory=dict)
     """Distributions whose versions are recorded, each with a module that a program using it has imported."""
     variables: frozenset[str] = frozenset()

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from joulediff.instrument.calls import Api
+from joulediff.instrument.iteration import IterationApis
 from joulediff.instrument.type_table import TypeTable
 
 _FUNCTION = types.FunctionType
@@ -46,12 +47,13 @@ class Callees:
         self._functions: dict[tuple[str, str], Api] = {}
         self._methods: TypeTable[dict[tuple[str, str], Api | None]] = TypeTable()
         self._others: dict[tuple[Any, ...], Api | None] = {}
+        self._iterations: TypeTable[IterationApis | None] = TypeTable()
 
     def stop(self) -> None:
         """Let no callable be watched any more."""
         self._every = False
         self._library_of_package = {}
-        for cache in (self._modules, self._types, self._functions, self._methods, self._others):
+        for cache in (self._modules, self._types, self._functions, self._methods, self._others, self._iterations):
             cache.clear()  # type: ignore[attr-defined]
 
     def api_of(self, callee: Any) -> Api | None:
@@ -63,6 +65,46 @@ class Callees:
         if found is None and self._every:
             return _every_api(callee)
         return found
+
+    def iteration_of(self, iterable: Any) -> IterationApis | None:
+        """Return the names of what a library does while an object is iterated; None if it does nothing.
+
+        These are generators of a library's functions, and objects whose class takes `__iter__` from a library and is
+        not indexed: iterating an array or a list of layers only hands out what is there.
+        """
+        kind = type(iterable)
+        if kind is types.GeneratorType:
+            return self._of_generator(iterable) if self._library_of_package or self._every else None
+        found = self._iterations.get(kind, _UNKNOWN)
+        if found is _UNKNOWN:
+            try:
+                found = self._find_iteration(kind)
+            except Exception:  # noqa: BLE001 - an object that cannot be classified is not watched
+                found = None
+            self._iterations.put(kind, found)
+        return found
+
+    def _of_generator(self, generator: types.GeneratorType[Any, Any, Any]) -> IterationApis | None:
+        frame = generator.gi_frame
+        module = None if frame is None else frame.f_globals.get("__name__")
+        library = self._library_of(module) if type(module) is str else None
+        if library is None:
+            return _EVERY_ITERATION if self._every else None
+        api = Api(f"{_public_path(module)}.{generator.__qualname__}.__next__", library)
+        return IterationApis(api, api)
+
+    def _find_iteration(self, kind: type) -> IterationApis | None:
+        definer = _definer(kind, "__iter__")
+        library = None if definer is None else self._library_of_type(definer)
+        if definer is None or get_type_dict(definer)["__iter__"] is None:
+            return None
+        if self._every:
+            return _EVERY_ITERATION
+        if library is None or _definer(kind, "__getitem__") is not None:
+            return None
+        own = self._library_of_type(kind)
+        name = self._name_type(definer if own is None else kind, library)
+        return IterationApis(Api(f"{name}.__iter__", library), Api(f"{name}.__next__", library))
 
     def _find(self, callee: Any, depth: int = 0) -> Api | None:
         kind = type(callee)
@@ -323,6 +365,9 @@ def _own_text(thing: Any, name: str) -> str | None:
     except AttributeError:
         return None
     return found if type(found) is str else None
+
+
+_EVERY_ITERATION = IterationApis(Api("every.__iter__", "every"), Api("every.__next__", "every"))
 
 
 def _every_api(callee: Any) -> Api | None:

@@ -8,6 +8,7 @@ frees the `Call` when `f` has returned or raised, which notes the end. No Python
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -47,18 +48,25 @@ class Listener(Protocol):
 class Gate:
     """The listener of all calls of a watcher. After `close` no call is noted any more, and no end of an open one."""
 
-    __slots__ = ("listener", "preparing")
+    __slots__ = ("at_close", "is_closed", "listener", "preparing")
 
     def __init__(self, listener: Listener) -> None:
         self.listener: Listener = listener
+        self.is_closed = False
+        self.at_close: list[Callable[[], None]] = []
         self.preparing: dict[tuple[int, int], int | None] = {}
         """The bytes passed so far to each watched call whose arguments are being evaluated, by site and frame."""
 
     def close(self) -> None:
-        self.listener = _Silent()
+        self.listener = Silent()
+        self.is_closed = True
+        while self.at_close:
+            self.at_close.pop()()
 
 
-class _Silent:
+class Silent:
+    """A listener that notes nothing."""
+
     def begin(self, call: Call) -> None:
         pass
 
@@ -74,16 +82,24 @@ class Call:
 
     __slots__ = ("__weakref__", "api", "callee", "gate", "has_begun", "input_bytes", "key", "mark", "site")
 
-    def __init__(self, callee: Any, site: SourceSite, api: Api, gate: Gate, key: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        callee: Any,
+        site: SourceSite,
+        api: Api,
+        gate: Gate,
+        input_bytes: int | None = None,
+        key: tuple[int, int] | None = None,
+    ) -> None:
         self.callee = callee
         self.site = site
         self.api = api
         self.gate = gate
+        self.input_bytes = input_bytes
+        """The bytes of the arrays that are passed, with those of a method's object, known at the begin."""
         self.key = key
-        """Where `gate.preparing` counts its bytes; None if no argument of the call can be an array."""
+        """Where `gate.preparing` counts the bytes; None if no argument of the call can be an array."""
         self.has_begun = False
-        self.input_bytes: int | None = None
-        """The bytes of the arrays that are passed, known at the begin."""
         self.mark: Any = None
         """The listener's own note; None until the call begins."""
 

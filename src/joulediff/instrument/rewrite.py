@@ -7,87 +7,261 @@ objects get the site in place of the placeholder, so no namespace has a name of 
 from __future__ import annotations
 
 import ast
+import builtins
+import io
 import secrets
+import sys
+import tokenize
 import types
-import warnings
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import Any
 
 from joulediff.instrument.calls import SourceSite
-from joulediff.instrument.sites import Watcher
+from joulediff.instrument.plain_code import PlainSource
+from joulediff.instrument.sites import BUILTIN_ITERATORS, Site, Watcher
 
-Source = str | bytes
+_BUILTIN_NAMES = frozenset(dir(builtins))
+_LONGEST_TEXT = 200
+# `CO_FUTURE_ANNOTATIONS`: annotations are kept as text that is made from the tree.
 _FUTURE_ANNOTATIONS = 0x1000000
-"""`CO_FUTURE_ANNOTATIONS`: annotations are kept as text, made from the tree."""
+# From this version on, annotations are functions whose tree programs can ask for as text.
+_LAZY_ANNOTATIONS = sys.version_info >= (3, 14)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+# Expressions that are no array and hold none.
+_NO_ARRAYS = (ast.Constant, ast.JoinedStr, ast.Lambda, ast.Compare, ast.GeneratorExp, ast.Set, ast.SetComp)
+# Expressions that make an object of a builtin type, whose iteration no library works for.
+_PLAIN_ITERABLES = (
+    *_NO_ARRAYS,
+    ast.List,
+    ast.Tuple,
+    ast.Dict,
+    ast.ListComp,
+    ast.DictComp,
+)
+_REWRITTEN = (ast.Call, ast.For, ast.comprehension, *_FUNCTIONS, ast.ClassDef)
+_MOST_LINES = 10
+# `STACK_USE_GUIDELINE` in CPython's `compile.c`.
+_MOST_METHOD_ARGUMENTS = 30
 
 
 def compile_rewritten(
-    source: Source, filename: str, watcher: Watcher, *, flags: int = 0, dont_inherit: bool = True
+    source: str | bytes, filename: str, watcher: Watcher, *, flags: int = 0, dont_inherit: bool = True
 ) -> types.CodeType:
     """Return the code of a module whose calls the watcher notices; syntax errors are those of `compile`.
 
-    Code that can only be compiled plain is compiled plain, and `watcher.warnings` says so.
+    A file of which only the plain source can be compiled, because its expressions are nested so deeply, is not
+    rewritten, and `watcher.warnings` says so.
     """
     tree = compile(source, filename, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit)
-    rewriter = _Rewriter(watcher, filename)
-    rewriter.rewrite(tree)
-    with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", r"'bytes' object is not callable; perhaps you missed a comma\?", SyntaxWarning
-        )
+    plain = PlainSource(source, filename, flags, dont_inherit)
+    rewriter = _Rewriter(watcher, plain, as_text(source))
+    rewriter.rewrite(tree, is_future=bool(flags & _FUTURE_ANNOTATIONS) or _imports_annotations(tree))
+    try:
         code = compile(tree, filename, "exec", flags, dont_inherit)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the plain source decides
+        code = plain.compile()
+        watcher.warnings.append(
+            f"{filename} is not rewritten, and its calls are not measured: the compiler refuses it with calls that "
+            f"are nested one level deeper ({type(error).__name__})"
+        )
+        return code
     return rewriter.put_sites(code)
 
 
-class _Rewriter:
-    def __init__(self, watcher: Watcher, filename: str) -> None:
-        self._watcher = watcher
-        self._filename = filename
-        self._token = secrets.token_bytes(12)
-        self._sites: dict[bytes, Any] = {}
+def as_text(source: str | bytes) -> str:
+    """Return source as text; empty if it cannot be decoded, which only the names of sites are made from."""
+    if isinstance(source, str):
+        return source
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+        return source.decode(encoding)
+    except (SyntaxError, UnicodeDecodeError):
+        return ""
 
-    def rewrite(self, tree: ast.AST) -> None:
+
+class _Rewriter:
+    def __init__(self, watcher: Watcher, plain: PlainSource, text: str) -> None:
+        self._watcher = watcher
+        self._plain = plain
+        # The lines of the parser: other characters that end a line for `str.splitlines` do not count.
+        self._lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        self._token = secrets.token_bytes(12)
+        self._replacements: dict[bytes, Any] = {}
+
+    def rewrite(self, tree: ast.AST, *, is_future: bool) -> None:
+        """Put placeholders into a tree, without recursion: trees of programs are deep."""
+        skips_annotations = is_future or _LAZY_ANNOTATIONS
+        bound: set[str] = set()
+        found: list[tuple[ast.AST, str]] = []
         waiting: list[tuple[ast.AST, str]] = [(tree, "")]
         while waiting:
             node, function = waiting.pop()
-            inner = function
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                inner = f"{function}.{node.name}" if function else node.name
-            for child in ast.iter_child_nodes(node):
-                waiting.append((child, inner))
+            bound.update(_names_bound(node))
+            waiting.extend(_children(node, function, skips_annotations=skips_annotations))
+            if isinstance(node, _REWRITTEN):
+                found.append((node, function or "<module>"))
+        # Calls come last: a parent takes the place of its child before a method call is moved to its method's line.
+        for node, function in found:
+            if isinstance(node, ast.For | ast.comprehension):
+                self._rewrite_loop(node, function)
+            elif isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+                self._rewrite_decorators(node, function)
+        for node, function in found:
             if isinstance(node, ast.Call):
-                self._rewrite_call(node, function or "<module>")
+                self._rewrite_call(node, function, bound)
 
-    def _rewrite_call(self, node: ast.Call, function: str) -> None:
+    def _rewrite_call(self, node: ast.Call, function: str, bound: set[str]) -> None:
         callee = node.func
-        place = SourceSite(self._filename, node.lineno, node.col_offset, ast.unparse(callee), function)
-        site = self._watcher.site(place, counts_bytes=False)
+        name = callee.id if isinstance(callee, ast.Name) else None
+        # The compiler knows this name, and it is no library's.
+        if name == "super":
+            return
         if isinstance(callee, ast.Attribute):
             _move_to_attribute(node, callee)
+        site = self._make_site(node, callee, function)
+        if name in BUILTIN_ITERATORS and name not in bound:
+            for index, argument in enumerate(node.args):
+                if index < BUILTIN_ITERATORS[name] and not isinstance(argument, (*_PLAIN_ITERABLES, ast.Starred)):
+                    node.args[index] = self._call(site.builtin_argument, argument)
+        elif name is None or name not in _BUILTIN_NAMES or name in bound:
+            self._wrap_arguments(node, site)
         node.func = self._call(site.callee, callee)
 
+    def _wrap_arguments(self, node: ast.Call, site: Site) -> None:
+        for index, argument in enumerate(node.args):
+            if isinstance(argument, ast.Starred):
+                if _may_be_array(argument.value):
+                    argument.value = self._call(site.argument, argument.value)
+                    site.counts_bytes = True
+            elif _may_be_array(argument):
+                node.args[index] = self._call(site.argument, argument)
+                site.counts_bytes = True
+        for keyword in node.keywords:
+            if _may_be_array(keyword.value):
+                keyword.value = self._call(site.argument, keyword.value)
+                site.counts_bytes = True
+
+    def _rewrite_decorators(
+        self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, function: str
+    ) -> None:
+        for index, decorator in enumerate(node.decorator_list):
+            site = self._make_site(decorator, decorator, function)
+            node.decorator_list[index] = self._call(site.callee, decorator)
+
+    def _rewrite_loop(self, node: ast.For | ast.comprehension, function: str) -> None:
+        if not isinstance(node.iter, _PLAIN_ITERABLES):
+            site = self._make_site(node.iter, node.iter, function)
+            node.iter = self._call(site.iterate, node.iter)
+
+    def _make_site(self, node: ast.expr, named: ast.expr, function: str) -> Site:
+        line, column = node.lineno, node.col_offset
+        if line <= len(self._lines):
+            column = len(self._lines[line - 1].encode()[:column].decode(errors="replace"))
+        place = SourceSite(self._plain.filename, line, column, self._text_of(named), function)
+        return self._watcher.site(place, self._plain)
+
+    def _text_of(self, node: ast.expr) -> str:
+        """Return the source of an expression on one line, cut where it is long."""
+        end_line = node.end_lineno or node.lineno
+        if end_line > len(self._lines):
+            return ""
+        lines = self._lines[node.lineno - 1 : end_line]
+        if len(lines) == 1:
+            text = lines[0].encode()[node.col_offset : node.end_col_offset].decode(errors="replace")
+        else:
+            first = lines[0].encode()[node.col_offset :].decode(errors="replace")
+            last = lines[-1].encode()[: node.end_col_offset].decode(errors="replace")
+            text = "".join(line.strip() for line in (first, *lines[1:-1][:_MOST_LINES], last))
+        return text if len(text) <= _LONGEST_TEXT else f"...{text[3 - _LONGEST_TEXT :]}"
+
     def _call(self, what: Any, argument: ast.expr) -> ast.Call:
-        placeholder = self._token + len(self._sites).to_bytes(4, "little")
-        self._sites[placeholder] = what
-        constant = ast.copy_location(ast.Constant(placeholder), argument)
+        placeholder = self._token + len(self._replacements).to_bytes(4, "little")
+        self._replacements[placeholder] = what
+        # The compiler warns of the call of a constant, and not of this, which makes the same code.
+        constant = ast.IfExp(ast.Constant(True), ast.Constant(placeholder), ast.Constant(placeholder))  # noqa: FBT003
+        for each in (constant, constant.test, constant.body, constant.orelse):
+            ast.copy_location(each, argument)
         return ast.copy_location(ast.Call(func=constant, args=[argument], keywords=[]), argument)
 
     def put_sites(self, code: types.CodeType) -> types.CodeType:
         """Return code with the sites in place of their placeholders, in functions inside too."""
-        constants = tuple(map(self._replace, code.co_consts))
-        return code.replace(co_consts=constants)
+        return code.replace(co_consts=tuple(map(self._replace, code.co_consts)))
 
     def _replace(self, constant: Any) -> Any:
         if isinstance(constant, types.CodeType):
             return self.put_sites(constant)
         if type(constant) is bytes:
-            return self._sites.get(constant, constant)
+            return self._replacements.get(constant, constant)
         return constant
 
 
+def _children(node: ast.AST, function: str, *, skips_annotations: bool) -> Iterator[tuple[ast.AST, str]]:
+    """Yield the parts of a node, each with the function that it runs in."""
+    inner = function
+    if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+        inner = f"{function}.{node.name}" if function else node.name
+    for name, value in ast.iter_fields(node):
+        if skips_annotations and name in ("annotation", "returns"):
+            continue
+        place = inner if name == "body" else function
+        if isinstance(value, ast.AST):
+            yield value, place
+        elif isinstance(value, list):
+            yield from ((each, place) for each in value if isinstance(each, ast.AST))
+
+
+def _names_bound(node: ast.AST) -> Iterator[str]:
+    """Yield the names that a node may give a value to; of `import *`, all of them."""
+    if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+        yield node.id
+    elif isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+        yield node.name
+    elif isinstance(node, ast.arg):
+        yield node.arg
+    elif isinstance(node, ast.alias):
+        if node.name == "*":
+            yield from BUILTIN_ITERATORS
+        yield (node.asname or node.name).partition(".")[0]
+    elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name is not None:
+        yield node.name
+    elif isinstance(node, ast.MatchMapping) and node.rest is not None:
+        yield node.rest
+
+
+def _imports_annotations(tree: ast.AST) -> bool:
+    return any(
+        isinstance(each, ast.ImportFrom)
+        and each.module == "__future__"
+        and any(alias.name == "annotations" for alias in each.names)
+        for each in getattr(tree, "body", ())
+    )
+
+
+def _may_be_array(node: ast.expr) -> bool:
+    if isinstance(node, ast.UnaryOp):
+        return not isinstance(node.op, ast.Not) and not isinstance(node.operand, ast.Constant)
+    return not isinstance(node, _NO_ARRAYS)
+
+
 def _move_to_attribute(node: ast.Call, callee: ast.Attribute) -> None:
-    """Give a call the place that the compiler gives to a method call: the line of the method's name."""
-    if callee.end_lineno is None or callee.end_col_offset is None or callee.end_lineno == node.lineno:
+    """Give a call the place that the compiler gives to the call of an attribute: that of the attribute's name.
+
+    As `update_start_location_to_match_attr` in CPython's `compile.c`.
+    """
+    end_line, end_column = callee.end_lineno, callee.end_col_offset
+    if end_line is None or end_column is None or end_line == node.lineno or not _is_method_call(node):
         return
-    node.lineno = callee.end_lineno
-    node.col_offset = max(0, callee.end_col_offset - len(callee.attr))
+    length = len(callee.attr)
+    node.lineno = end_line
+    node.end_lineno = max(end_line, node.end_lineno or end_line)
+    if length <= end_column:
+        node.col_offset, node.end_col_offset = end_column - length, end_column
+    else:
+        node.col_offset = node.end_col_offset = -1
+
+
+def _is_method_call(node: ast.Call) -> bool:
+    """Return whether the compiler makes a method call of the call of an attribute."""
+    if any(isinstance(each, ast.Starred) for each in node.args) or any(each.arg is None for each in node.keywords):
+        return False
+    return len(node.args) + len(node.keywords) + bool(node.keywords) < _MOST_METHOD_ARGUMENTS

@@ -1,4 +1,4 @@
-"""The objects that rewritten code calls in place of a callee, around an argument, and around what a loop iterates.
+"""The objects that rewritten code calls around a callee, an argument, and the expression that a loop iterates.
 
 They are constants of the code objects, so no namespace of the program has a name of ours. After `Watcher.stop` all of
 them return what they are given, unchanged.
@@ -6,75 +6,109 @@ them return what they are given, unchanged.
 
 from __future__ import annotations
 
-import itertools
+import builtins
 import os
 import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from types import BuiltinFunctionType, MethodType
+from typing import TYPE_CHECKING, Any
 
 from joulediff.instrument.array_bytes import count_bytes
 from joulediff.instrument.callee import Callees
-from joulediff.instrument.calls import Api, Call, Gate, Listener, SourceSite
+from joulediff.instrument.calls import Call, Gate, Listener, Silent, SourceSite
+from joulediff.instrument.iteration import WatchedIterable, WatchedIterator
+from joulediff.instrument.libraries import packages_of
+from joulediff.instrument.signals import pass_signals_on
+
+if TYPE_CHECKING:
+    from joulediff.instrument.plain_code import PlainSource
+
+BUILTIN_ITERATORS: Mapping[str, int] = {"enumerate": 1, "iter": 1, "list": 1, "next": 1, "tuple": 1, "zip": sys.maxsize}
+"""Functions that iterate their first arguments in C, and how many of them: a program never sees what they iterate."""
+_ORIGINAL = {name: getattr(builtins, name) for name in BUILTIN_ITERATORS}
+_frame_of_caller = sys._getframe  # noqa: SLF001
 
 
 class Watcher:
     """Tells a listener of the calls of libraries that rewritten code makes."""
 
-    def __init__(
-        self, libraries: Sequence[str] | Mapping[str, Sequence[str]], listener: Listener, *, every: bool = False
-    ) -> None:
-        """Watch libraries by the names of their packages. With `every`, watch every callable: for tests."""
-        packages = libraries if isinstance(libraries, Mapping) else {name: (name,) for name in libraries}
-        self.callees = Callees(packages, every=every)
+    def __init__(self, libraries: Sequence[str], listener: Listener, *, every: bool = False) -> None:
+        """Watch libraries by the names that programs import. With `every`, watch all callables: for tests."""
+        self.callees = Callees(packages_of(libraries), every=every)
         self.gate = Gate(listener)
         self.warnings: list[str] = []
+        """What was left out, in sentences."""
         _stop_in_children(self)
+        pass_signals_on(self.gate)
 
     def stop(self) -> None:
         """Notice no call any more, and not the end of one that has begun."""
         self.gate.close()
         self.callees.stop()
 
-    def site(self, place: SourceSite, *, counts_bytes: bool) -> Site:
-        """Return what stands in rewritten code for one call expression."""
-        return Site(place, self.callees.api_of, self.gate, counts_bytes=counts_bytes)
+    def site(self, place: SourceSite, plain: PlainSource | None) -> Site:
+        """Return the site of one expression in the source."""
+        return Site(place, self.callees, self.gate, plain)
 
 
 class Site:
-    """One call expression or loop of rewritten code."""
+    """One call expression or loop of rewritten code. Its methods stand in the code."""
 
-    __slots__ = ("_api_of", "_counts_bytes", "_gate", "place")
+    __slots__ = ("_api_of", "_callees", "_gate", "counts_bytes", "place", "plain")
 
-    def __init__(
-        self, place: SourceSite, api_of: Callable[[Any], Api | None], gate: Gate, *, counts_bytes: bool
-    ) -> None:
+    def __init__(self, place: SourceSite, callees: Callees, gate: Gate, plain: PlainSource | None = None) -> None:
         self.place = place
-        self._api_of = api_of
+        self.plain = plain
+        self.counts_bytes = False
+        """Whether `argument` stands around an argument of the call."""
+        self._callees = callees
+        self._api_of = callees.api_of
         self._gate = gate
-        self._counts_bytes = counts_bytes
 
     def callee(self, callee: Any) -> Any:
         """Return the callee, or the `Call` of it if it is watched."""
         api = self._api_of(callee)
         if api is None:
             return callee
-        if not self._counts_bytes:
-            return Call(callee, self.place, api, self._gate)
-        key = (id(self), id(sys._getframe(1)))
-        self._gate.preparing[key] = None
-        return Call(callee, self.place, api, self._gate, key)
+        kind = type(callee)
+        size_bytes = count_bytes(callee.__self__) if kind is MethodType or kind is BuiltinFunctionType else None
+        if not self.counts_bytes:
+            return Call(callee, self.place, api, self._gate, size_bytes)
+        key = (id(self), id(_frame_of_caller(1)))
+        self._gate.preparing[key] = size_bytes
+        return Call(callee, self.place, api, self._gate, size_bytes, key)
 
     def argument(self, value: Any) -> Any:
         """Return an argument; its bytes are added to the watched call that is being prepared."""
         preparing = self._gate.preparing
         if preparing:
-            key = (id(self), id(sys._getframe(1)))
+            key = (id(self), id(_frame_of_caller(1)))
             if key in preparing:
                 size_bytes = count_bytes(value)
                 if size_bytes is not None:
                     preparing[key] = (preparing[key] or 0) + size_bytes
         return value
+
+    def iterate(self, iterable: Any) -> Any:
+        """Return what a loop iterates, or a stand-in if a watched library works while it is iterated."""
+        apis = self._callees.iteration_of(iterable)
+        if apis is None:
+            return iterable
+        return WatchedIterable(iterable, self.place, apis, self._gate)
+
+    def builtin_argument(self, value: Any) -> Any:
+        """Return the argument of a builtin function that iterates it, or a stand-in as for a loop."""
+        apis = self._callees.iteration_of(value)
+        if apis is None:
+            return value
+        name = self.place.text
+        frame = _frame_of_caller(1)
+        if name in frame.f_globals or frame.f_builtins.get(name) is not _ORIGINAL[name]:
+            return value
+        if name == "next":
+            return WatchedIterator(value, self.place, apis, self._gate)
+        return WatchedIterable(value, self.place, apis, self._gate, is_kept=name == "iter")
 
     def __reduce__(self) -> tuple[Callable[[], Site], tuple[()]]:
         """Pickle as a site that watches nothing: code that moves to another process is not measured there."""
@@ -86,23 +120,11 @@ def unwatched_site() -> Site:
     return _UNWATCHED
 
 
-def _watch_none(_callee: Any) -> None:
-    return None
-
-
-class _NoListener:
-    def begin(self, call: Call) -> None:
-        pass
-
-    def end(self, call: Call) -> None:
-        pass
-
-
-_UNWATCHED = Site(SourceSite("", 0, 0, "", ""), _watch_none, Gate(_NoListener()), counts_bytes=False)
+_UNWATCHED = Site(SourceSite("", 0, 0, "", ""), Callees({}), Gate(Silent()))
 
 
 def _stop_in_children(watcher: Watcher) -> None:
-    """Let a process that the program forks not be measured: its clock and its listener are the parent's."""
+    """Let a process that the program forks not be measured: its listener and its clock are the parent's."""
     if hasattr(os, "register_at_fork"):
         reference = weakref.ref(watcher)
 

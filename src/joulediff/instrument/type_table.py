@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 Value = TypeVar("Value")
 
@@ -16,9 +16,9 @@ class TypeTable(Generic[Value]):
     def __init__(self) -> None:
         self._values: dict[int, tuple[weakref.ref[type], Value]] = {}
 
-    def get(self, kind: type) -> Value | None:
+    def get(self, kind: type, default: Any = None) -> Any:
         found = self._values.get(id(kind))
-        return None if found is None else found[1]
+        return default if found is None else found[1]
 
     def put(self, kind: type, value: Value) -> Value:
         values, key = self._values, id(kind)

@@ -43,6 +43,7 @@ def wait_for_all() -> None:
 FRAMEWORK = Framework(
     name="jax",
     libraries=("jax", "jaxlib"),
+    apis={"jax": ("jax", "jaxlib")},
     packages={"flax": "flax", "jax": "jax", "jaxlib": "jaxlib"},
     variables=frozenset(
         """

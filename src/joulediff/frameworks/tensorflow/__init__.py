@@ -46,6 +46,8 @@ class _DeviceSync:
 FRAMEWORK = Framework(
     name="tensorflow",
     libraries=("tensorflow", "keras"),
+    # The library that a program imports by this name has the other one inside.
+    apis={"tensorflow": ("tensorflow", "keras"), "keras": ("keras",)},
     packages={"keras": "keras", "tensorflow": "tensorflow"},
     variables=frozenset(
         """

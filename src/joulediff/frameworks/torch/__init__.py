@@ -89,6 +89,7 @@ FRAMEWORK = Framework(
         acts_on=acts_on,
     ),
     libraries=("torch", "torchvision", "functorch", "triton"),
+    apis={"torch": ("torch",)},
     packages={
         "pytorch-lightning": "pytorch_lightning",
         "torch": "torch",
