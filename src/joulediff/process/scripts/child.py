@@ -59,7 +59,7 @@ def _run(request: ScriptRequest, sender: Sender) -> int | str | None:
         request.options,
         program=request.script,
         label=request.label,
-        libraries=request.libraries,
+        libraries=_libraries(request),
         arguments=request.arguments,
         keep=lambda run: _send(sender, run),
     )
@@ -87,6 +87,15 @@ def _run(request: ScriptRequest, sender: Sender) -> int | str | None:
             sys.excepthook(type(error), error, _without_ours(error.__traceback__))
             return 130 if is_stop else 1
     return 0
+
+
+def _libraries(request: ScriptRequest) -> tuple[str, ...]:
+    """Return the libraries to watch: by default those that the script imports, all known ones with other modules."""
+    from joulediff.instrument.libraries import default_libraries, imported_libraries
+
+    if request.libraries:
+        return request.libraries
+    return default_libraries() if request.include else imported_libraries(Path(request.script).read_bytes())
 
 
 class _Stages(ProgressListener):
