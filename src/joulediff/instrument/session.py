@@ -101,6 +101,8 @@ class ApiSession:
         self._begin: _Begin | None = None
         self._tally: CallTally | None = None
         self._remarks: tuple[str, ...] = ()
+        self.faults: list[str] = []
+        """Faults of joulediff itself while the program ran."""
 
     def __enter__(self) -> Self:
         meters = self._stack.enter_context(
@@ -180,12 +182,22 @@ class ApiSession:
         assert self._tally is not None
         if not self._tally.is_due or not self.is_own_process:
             return
-        self._tally.join()
+        try:
+            self._tally.join()
+            self._keep()
+        except JoulediffError:
+            return  # no meter has readings of the program yet, or the parent is gone
+        except Exception as error:  # noqa: BLE001 - a fault must not end the thread that reads the meters
+            self.faults.append(f"{type(error).__name__}: {error}")
+            self._sampler.after_beat = None
+
+    def _keep(self) -> None:
         keeping, now_s = self._keeping, self._clock.now()
-        if keeping is not None and now_s >= keeping.due_s:
-            keeping.keep(self._to_run(Outcome("killed", 1, None), now_s, self._read_cpu_use().own_s, ()))
-            took_s = self._clock.now() - now_s
-            keeping.due_s = now_s + max(FIRST_KEEP_S, took_s / KEEP_SHARE)
+        if keeping is None or now_s < keeping.due_s:
+            return
+        keeping.keep(self._to_run(Outcome("killed", 1, None), now_s, self._read_cpu_use().own_s, ()))
+        took_s = self._clock.now() - now_s
+        keeping.due_s = now_s + max(FIRST_KEEP_S, took_s / KEEP_SHARE)
 
     def _to_run(self, outcome: Outcome, end_s: float, cpu_s: float, conditions: Sequence[Condition]) -> ApiRun:
         assert self._tally is not None and self._begin is not None
@@ -232,6 +244,7 @@ class ApiSession:
         found = [each.advice or each.value for each in conditions if not each.ok]
         if quiet is not None and not quiet.quiet:
             found += [f"before the program, {text}" for text in quiet.advice]
+        found += [f"a fault in joulediff itself while the program ran: {each}" for each in self.faults]
         found += [f"meter {name}: {error.what}" for name, error in self._sampler.failures.items()]
         return found
 
