@@ -45,6 +45,7 @@ def divided(segments, known, cpu, *, floor_w=0.0, by_cpu=False, is_exact=False, 
         end_s=ends[1],
         program_s=program_s or ends,
         floor_w=floor_w,
+        most_w=1000.0,
         by_cpu=by_cpu,
         is_exact=is_exact,
     )

@@ -94,12 +94,14 @@ def divide(
     end_s: float,
     program_s: tuple[float, float],
     floor_w: float,
+    most_w: float,
     by_cpu: bool,
     is_exact: bool,
 ) -> Divided:
     """Return what each node used from `start_s` to `end_s`, which are moments of points.
 
-    The program ran in `program_s`. `is_exact` says that energy is CPU time times watts, as an estimate is.
+    The program ran in `program_s`. No part of the time has more than `most_w` above the floor. `is_exact` says that
+    energy is CPU time times watts, as an estimate is.
     """
     count = len(nodes)
     parents = np.array([node.parent for node in nodes])
@@ -138,7 +140,7 @@ def divide(
 
     inside = (edges[:-1] >= program_s[0] - _TINY_S) & (edges[1:] <= program_s[1] + _TINY_S)
     ratio = 1.0 if is_exact else CPU_POWER_RATIO if by_cpu else np.inf
-    price = _Price(energy_j, error_j, ratio)
+    price = _Price(energy_j, error_j, np.diff(known_s) * most_w, ratio)
     own = _pair_shares(each, interval[at], own_s[at] * weight / all_s[interval[at]], count)
     total = _with_ancestors(own, parents, count)
     children = _pair_shares(
@@ -187,23 +189,29 @@ def _with_ancestors(
 
 @dataclass(frozen=True, slots=True)
 class _Price:
-    """The energy between each two readings, and how much the watts of two parts of it may differ."""
+    """The energy between each two readings, and how much two parts of it may differ.
+
+    With a finite ratio they differ by that factor for the same share; else each part has between nothing and its share
+    of `most_j`.
+    """
 
     energy_j: np.ndarray
     error_j: np.ndarray
+    most_j: np.ndarray
     ratio: float
 
     def of(self, node: np.ndarray, interval: np.ndarray, share: np.ndarray) -> Shares:
         energy_j = self.energy_j[interval]
         share = np.clip(share, 0.0, 1.0)
         rest = 1.0 - share
-        if np.isinf(self.ratio):
-            least, most = np.where(rest > 1e-9, 0.0, 1.0), np.where(share > 1e-12, 1.0, 0.0)
-        else:
-            least = share / np.maximum(share + self.ratio * rest, _TINY_S)
-            most = share / np.maximum(share + rest / self.ratio, _TINY_S)
         joules = energy_j * share
-        ends = np.sort(np.stack([energy_j * least, energy_j * most]), axis=0)
+        if np.isinf(self.ratio):
+            most_j = self.most_j[interval]
+            low_j, high_j = np.maximum(0.0, energy_j - rest * most_j), np.minimum(energy_j, share * most_j)
+        else:
+            low_j = energy_j * share / np.maximum(share + self.ratio * rest, _TINY_S)
+            high_j = energy_j * share / np.maximum(share + rest / self.ratio, _TINY_S)
+        ends = np.sort(np.stack([low_j, high_j]), axis=0)
         return Shares(
             node=node,
             joules=joules,

@@ -9,13 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from joulediff.instrument.recorder import CallRecorder, Segment
 from joulediff.instrument.slices import Divided, Points, Work, divide
-from joulediff.measuring.energy_curve import curve_from_start
+from joulediff.measuring.blocks.stretch_energy import MOST_POWER
+from joulediff.measuring.energy_curve import GAP_PERIODS, TICK_JITTER, curve_from_start
 from joulediff.measuring.meters.estimated import ProcessTime
 from joulediff.measuring.meters.meter import Clock, Meter
 from joulediff.measuring.sampler import Sampler
@@ -34,6 +36,8 @@ LONGEST_GAP_S = 60.0
 STILL_PERIODS = 4
 # Readings are kept for this long after they were used: a counter's earlier ones tell how well its next change is known.
 KEPT_S = 1.0
+# At least as many as a poll may bring.
+KEPT_SAMPLES = 500
 _FIELDS = 5
 _CPU_DOMAINS = ("cpu", "dram", "psys")
 
@@ -53,14 +57,33 @@ class WorkSampler(Sampler):
         self._own_s = own_s
         self._all_s = all_s or ProcessTime(clock=clock)
         self.ticks: list[tuple[float, float, float]] = []
+        self.kept_from_s = float("inf")
+        """Readings from this moment on are kept."""
+        self._gap_s: dict[str, float] = {}
         self.after_beat: Callable[[], None] | None = None
 
     def _beat(self) -> float:
         pause_s = super()._beat()
         self.tick()
+        self._check_after_gaps()
         if self.after_beat is not None:
             self.after_beat()
         return pause_s
+
+    def _check_after_gaps(self) -> None:
+        """Read the second sensors after samples were lost: what they counted meanwhile closes the gap.
+
+        A program that keeps the interpreter's lock for seconds, as an import of large libraries does, delays the polls.
+        """
+        for domain in self.check_domains():
+            first = next((each for each in self.primary_domains() if each.name == domain.name), None)
+            if first is None or first.kind != "power":
+                continue
+            stamps_s = [each.time_s for each in self.readings(first)[-KEPT_SAMPLES:]]
+            new = [b for a, b in pairwise(stamps_s) if b - a > GAP_PERIODS * first.period_s]
+            if new and new[-1] > self._gap_s.get(first.name, float("-inf")):
+                self._gap_s[first.name] = new[-1]
+                self.check()
 
     def tick(self) -> None:
         """Note the CPU time now."""
@@ -93,6 +116,7 @@ class DomainTally:
     metered_j: float = 0.0
     """From readings alone: the energy from the begin of the program to `until_s`, or its end."""
     metered_variance_j2: float = 0.0
+    highest_w: float = 0.0
     failure: str | None = None
     """Why it is not known."""
 
@@ -105,6 +129,13 @@ class DomainTally:
     def is_of_cpu(self) -> bool:
         """Whether its energy follows the CPU time of the program."""
         return self.domain.name.startswith(_CPU_DOMAINS)
+
+    def most_w(self, points: Points) -> float:
+        """Return the most power above the floor that a part of the time can have, from the highest seen so far."""
+        step_s, step_j = np.diff(points.time_s), np.diff(points.energy_j)
+        usual = step_s > 0.5 * np.median(step_s)
+        self.highest_w = max(self.highest_w, float((step_j[usual] / step_s[usual]).max()))
+        return max(0.0, MOST_POWER * self.highest_w - self.floor_w)
 
     def add(self, found: Divided, points: Points, until_s: float, program_s: tuple[float, float]) -> None:
         """Add what was joined from `until_s` so far to a later moment."""
@@ -183,6 +214,7 @@ class CallTally:
             end_s=until_s,
             program_s=program_s,
             floor_w=tally.floor_w,
+            most_w=tally.most_w(points),
             by_cpu=tally.is_of_cpu,
             is_exact=tally.domain.source == "estimated",
         )
@@ -210,7 +242,7 @@ class CallTally:
         self._segments = [each for each in self._segments if each.end_s > oldest_s]
         if oldest_s == float("-inf"):
             return
-        self._sampler.forget(oldest_s - KEPT_S)
+        self._sampler.forget(min(oldest_s - KEPT_S, self._sampler.kept_from_s))
         ticks = self._sampler.ticks
         kept = next((at for at, tick in enumerate(ticks) if tick[0] > oldest_s), len(ticks))
         del ticks[: max(0, kept - 2)]
@@ -222,6 +254,8 @@ def _points(domain: Domain, sampler: Sampler, end_s: float) -> Points:
     curve = curve_from_start(domain, readings)
     time_s, energy_j, error_j = curve.time_s, curve.energy_j, curve.error_j
     last_s = readings[-1].time_s
+    if domain.kind == "power":
+        energy_j, error_j = _close_gaps(domain, sampler, time_s, energy_j, error_j)
     if domain.kind == "counter" and last_s - time_s[-1] > STILL_PERIODS * domain.period_s:
         time_s, energy_j, error_j = np.append(time_s, last_s), np.append(energy_j, energy_j[-1]), np.append(error_j, 0)
     if end_s < float("inf") and time_s[-1] < end_s and len(time_s) > 1:
@@ -231,6 +265,36 @@ def _points(domain: Domain, sampler: Sampler, end_s: float) -> Points:
         time_s, energy_j = np.append(time_s, end_s), np.append(energy_j, energy_j[-1] + missing_j)
         error_j = np.append(error_j, missing_j)
     return Points(time_s, energy_j, error_j)
+
+
+def _close_gaps(
+    domain: Domain, sampler: Sampler, time_s: np.ndarray, energy_j: np.ndarray, error_j: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Give gaps between samples the energy that a counter of the same device saw meanwhile, where it was read."""
+    counter = next((each for each in sampler.check_domains() if each.name == domain.name), None)
+    gaps = np.flatnonzero(np.diff(time_s) > GAP_PERIODS * domain.period_s)
+    if counter is None or not len(gaps):
+        return energy_j, error_j
+    checks = sampler.readings(counter)
+    energy_j, error_j = energy_j.copy(), error_j.copy()
+    for at in gaps:
+        before = [each for each in checks if each.time_s <= time_s[at]]
+        after = [each for each in checks if each.time_s >= time_s[at + 1]]
+        if not before or not after:
+            continue
+        first, last = before[-1], after[0]
+        inside = (time_s[gaps] >= first.time_s) & (time_s[gaps + 1] <= last.time_s)
+        if inside.sum() != 1:
+            continue
+        tick_s = TICK_JITTER * counter.period_s
+        ends_s = np.array([first.time_s, last.time_s]) - tick_s / 2
+        around_j = np.interp([ends_s[0], time_s[at], time_s[at + 1], ends_s[1]], time_s, energy_j)
+        found_j = max(0.0, last.value - first.value - (around_j[1] - around_j[0]) - (around_j[3] - around_j[2]))
+        power_w = found_j / (time_s[at + 1] - time_s[at])
+        energy_j[at + 1 :] += found_j - (energy_j[at + 1] - energy_j[at])
+        # Each end of the counter is known to within one of its ticks.
+        error_j[at + 1] = power_w * tick_s / np.sqrt(6)
+    return energy_j, error_j
 
 
 def _last_point(points: Points, limit_s: float) -> float:
