@@ -56,16 +56,25 @@ def compile_rewritten(
     plain = PlainSource(source, filename, flags, dont_inherit)
     rewriter = _Rewriter(watcher, plain, as_text(source))
     rewriter.rewrite(tree, is_future=bool(flags & _FUTURE_ANNOTATIONS) or _imports_annotations(tree))
+    code, reason = _try_compile(tree, filename, flags, dont_inherit=dont_inherit)
+    if code is not None:
+        return rewriter.put_sites(code)
+    code = plain.compile()
+    watcher.warnings.append(
+        f"{filename} is not rewritten, and its calls are not measured: the compiler refuses it with calls that are "
+        f"nested one level deeper ({reason})"
+    )
+    return code
+
+
+def _try_compile(
+    tree: Any, filename: str, flags: int, *, dont_inherit: bool
+) -> tuple[types.CodeType | None, str]:
+    """Return the code of a tree, or why there is none: whether that is an error of the program, its source decides."""
     try:
-        code = compile(tree, filename, "exec", flags, dont_inherit)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the plain source decides
-        code = plain.compile()
-        watcher.warnings.append(
-            f"{filename} is not rewritten, and its calls are not measured: the compiler refuses it with calls that "
-            f"are nested one level deeper ({type(error).__name__})"
-        )
-        return code
-    return rewriter.put_sites(code)
+        return compile(tree, filename, "exec", flags, dont_inherit), ""
+    except Exception as error:  # noqa: BLE001 - as above
+        return None, type(error).__name__
 
 
 def as_text(source: str | bytes) -> str:
@@ -113,8 +122,8 @@ class _Rewriter:
     def _rewrite_call(self, node: ast.Call, function: str, bound: set[str]) -> None:
         callee = node.func
         name = callee.id if isinstance(callee, ast.Name) else None
-        # The compiler knows this name, and it is no library's.
-        if name == "super":
+        # The compiler knows this name, and it is no library's. It warns of the call of a constant or a list.
+        if name == "super" or isinstance(callee, _PLAIN_ITERABLES):
             return
         if isinstance(callee, ast.Attribute):
             _move_to_attribute(node, callee)
@@ -254,10 +263,9 @@ def _move_to_attribute(node: ast.Call, callee: ast.Attribute) -> None:
     length = len(callee.attr)
     node.lineno = end_line
     node.end_lineno = max(end_line, node.end_lineno or end_line)
-    if length <= end_column:
-        node.col_offset, node.end_col_offset = end_column - length, end_column
-    else:
-        node.col_offset = node.end_col_offset = -1
+    node.col_offset = max(0, end_column - length)
+    if node.end_lineno == end_line:
+        node.end_col_offset = max(end_column, node.end_col_offset or 0)
 
 
 def _is_method_call(node: ast.Call) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from joulediff.frameworks.framework import Framework
+from joulediff.frameworks.tensorflow.array_sizes import ARRAY_SIZES
 
 if TYPE_CHECKING:
     from joulediff.frameworks.sync import Sync
@@ -32,6 +33,7 @@ FRAMEWORK = Framework(
     libraries=("tensorflow", "keras"),
     # The library that a program imports by this name has the other one inside.
     apis={"tensorflow": ("tensorflow", "keras"), "keras": ("keras",)},
+    array_sizes=ARRAY_SIZES,
     packages={"keras": "keras", "tensorflow": "tensorflow"},
     variables=frozenset(
         """
