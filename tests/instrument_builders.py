@@ -49,11 +49,18 @@ class Recorder:
                 call.api.name, call.api.library, site.text, site.line, site.function, len(self.open), call.input_bytes
             )
         )
-        call.mark = len(self.calls)
-        self.open.append(call.mark)
+        mark = len(self.calls)
+        self.open.append(mark)
+        call.mark = mark
 
     def end(self, call: Call) -> None:
-        self.in_order &= self.open.pop() == call.mark
+        if call.mark is None:
+            return  # the limit of recursion, in `begin`
+        if call.mark not in self.open:
+            self.in_order = False
+            return
+        # Calls inside of it that did not end could not, at the limit of recursion.
+        del self.open[self.open.index(call.mark) :]
 
     @property
     def names(self) -> list[str]:
