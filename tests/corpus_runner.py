@@ -69,7 +69,9 @@ class _Outcomes(unittest.TestResult):
     def addUnexpectedSuccess(self, test: Any) -> None:
         self._note(test, "unexpected success")
 
-    def addSubTest(self, test: Any, subtest: Any, err: tuple[type[BaseException], BaseException, TracebackType] | None) -> None:
+    def addSubTest(
+        self, test: Any, subtest: Any, err: tuple[type[BaseException], BaseException, TracebackType] | None
+    ) -> None:
         super().addSubTest(test, subtest, err)
         if err is not None:
             self._note(test, "subtest failed", err)
@@ -115,7 +117,17 @@ def run_pytest(place: str) -> tuple[dict[str, list[str]], list[str]]:
     assert spec is not None and spec.origin is not None
     folder = Path(spec.origin).parents[1] / place
     plugin = _Plugin()
-    options = ["-q", "--tb=short", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", "--assert=plain", "-c", os.devnull]
+    options = [
+        "-q",
+        "--tb=short",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:hypothesispytest",
+        "--assert=plain",
+        "-c",
+        os.devnull,
+    ]
     pytest.main([*options, "--rootdir", str(folder), str(folder)], plugins=[plugin])
     return plugin.outcomes, []
 

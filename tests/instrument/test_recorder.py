@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from instrument_builders import FakeCall, FakeProgram
+from call_builders import FakeCall, FakeProgram
 from joulediff.instrument.calls import Api, SourceSite
 from joulediff.instrument.recorder import BETWEEN, MOST_DEPTH, CallRecorder
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fakes import GPU, DeviceMeter, FakeDevice
-from instrument_builders import FakeProgram
+from call_builders import FakeProgram
 from joulediff.instrument.build import build
 from joulediff.instrument.tally import CallTally, WorkSampler
 from joulediff.measuring.meters.scripted import FakeClock

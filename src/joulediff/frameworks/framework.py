@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Literal
 
 from joulediff.frameworks.references import Reference
@@ -137,6 +138,10 @@ class Framework:
     """As in `FrameworkHints`."""
     watch: Callable[[], None] | None = None
     """Called before the program is loaded, to follow what it does while it is built; does not import the framework."""
+    read_plain_code: Callable[[Callable[[CodeType], CodeType]], Callable[[], None]] | None = None
+    """Lets a compiler of the framework read, for the code of a function, the code that the argument returns for it.
+
+    Returns a function that ends it; does not import the framework."""
     open_recorder: OpenRecorder | None = None
     open_sync: Callable[[], Sync | None] | None = None
     wait_for_all: Callable[[], None] | None = None

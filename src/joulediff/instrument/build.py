@@ -16,7 +16,7 @@ from joulediff.instrument.recorder import BETWEEN, CALLS, FIRST_NODES, MEASURING
 from joulediff.instrument.tally import CallTally, DomainTally
 from joulediff.measuring.result import count_domains
 from joulediff.model.apis.api_run import ApiAccount, ApiCalls, ApiDomain, CallNode, CallSite, DomainCost, Gap
-from joulediff.model.energy import Energy, add_common, share_of, to_energy
+from joulediff.model.energy import Energy, add_common, add_independent, scale, share_of, to_energy
 from joulediff.model.measurement import DomainEnergy
 from joulediff.model.stats import CONFIDENCE_SIGMAS
 
@@ -79,7 +79,6 @@ class _Sums:
         for node in reversed(nodes[FIRST_NODES:]):
             if node.parent >= 0:
                 self._total_floor_s[node.parent] += self._total_floor_s[node.id]
-        self._add_tails(nodes)
 
     def own(self, ids: Iterable[int]) -> tuple[Energy | None, Energy | None]:
         """Return the gross and the net energy of nodes, without that of the calls inside."""
@@ -128,18 +127,6 @@ class _Sums:
             rest = to_energy(gross.joules - known_j, gross.low - known_j, gross.high - known_j, tally.domain.source)
         has_measuring = measuring is not None and not measuring.is_zero
         return ApiAccount(gross, calls, between, idle, children, measuring if has_measuring else None, rest, counted)
-
-    def _add_tails(self, nodes: Sequence[Node]) -> None:
-        """Count the time after a call that was measured alone as part of the call and of those around it."""
-        for node in nodes:
-            if node.tail_of is None:
-                continue
-            tail = self._own[node.id]
-            self._own[node.tail_of] += tail
-            at = node.tail_of
-            while at >= FIRST_NODES:
-                self._total[at] += tail
-                at = nodes[at].parent
 
     def _energies(self, sums: np.ndarray, floor_s: np.ndarray, ids: list[int]) -> tuple[Energy | None, Energy | None]:
         found, time_s = sums[ids].sum(axis=0), float(floor_s[ids].sum())
@@ -287,9 +274,18 @@ def _apis(
                 sites=_sites(nodes, recorder, self_s, costs),
                 too_short=costs.is_too_short(ids),
                 isolated_calls=sum(node.isolated for node in nodes),
+                isolated_energy=_mean_alone(nodes, costs.counted),
             )
         )
     return tuple(sorted(found, key=lambda each: _rank(each.self_energy, each.self_seconds), reverse=True))
+
+
+def _mean_alone(nodes: Sequence[Node], counted: Sequence[str]) -> Energy | None:
+    """Return the mean energy of the calls that were measured alone, in the counted domains."""
+    calls = [each for node in nodes for each in node.alone_j]
+    sums = [add_common(each[name] for name in counted if name in each) for each in calls]
+    known = [each for each in sums if each is not None]
+    return scale(add_independent(known), 1 / len(known)) if known else None
 
 
 def _sites(nodes: Sequence[Node], recorder: CallRecorder, self_s: np.ndarray, costs: _Costs) -> tuple[CallSite, ...]:

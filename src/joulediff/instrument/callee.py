@@ -60,6 +60,8 @@ class Callees:
         """Return the API that calling `callee` calls; None if it is of no watched library."""
         try:
             found = self._find(callee)
+        except RecursionError:
+            raise
         except Exception:  # noqa: BLE001 - an object that cannot be classified is not watched
             found = None
         if found is None and self._every:
@@ -79,6 +81,8 @@ class Callees:
         if found is _UNKNOWN:
             try:
                 found = self._find_iteration(kind)
+            except RecursionError:
+                raise
             except Exception:  # noqa: BLE001 - an object that cannot be classified is not watched
                 found = None
             self._iterations.put(kind, found)
@@ -90,7 +94,7 @@ class Callees:
         library = self._library_of(module) if type(module) is str else None
         if library is None:
             return _EVERY_ITERATION if self._every else None
-        api = Api(f"{_public_path(module)}.{generator.__qualname__}.__next__", library)
+        api = Api(f"{self._public_name(None, module, generator.__qualname__, library)}.__next__", library)
         return IterationApis(api, api)
 
     def _find_iteration(self, kind: type) -> IterationApis | None:
@@ -251,7 +255,7 @@ class Callees:
         if key not in self._others:
             public = self._module_attribute(callee, name, library)
             if public is None and module and self._library_of(module) is not None:
-                public = f"{_public_path(module)}.{name}"
+                public = f"{module}.{name}"
             self._others[key] = None if public is None else Api(public, library)
         return self._others[key]
 
@@ -298,13 +302,12 @@ class Callees:
         return self._public_name(kind, module, get_type_qualname(kind), library)
 
     def _public_name(self, thing: Any, module: str, qualname: str, library: str) -> str:
+        """Return the public name of a function or class, or of a function or class inside of one."""
         qualname = qualname.replace("<locals>.", "")
         outer, dot, rest = qualname.partition(".")
-        top = dict.get(vars(sys.modules[module]), outer) if dot and module in sys.modules else thing
-        public = self._module_attribute(top, outer, library, module) if top is not None else None
-        if public is None:
-            return f"{_public_path(module)}.{qualname}"
-        return f"{public}{dot}{rest}"
+        top = dict.get(_names_in(module), outer) if dot or thing is None else thing
+        public = None if top is None else self._module_attribute(top, outer, library, module)
+        return f"{module}.{qualname}" if public is None else f"{public}{dot}{rest}"
 
     def _module_attribute(self, thing: Any, name: str, library: str, module: str = "") -> str | None:
         """Return the shortest public path at which a loaded module of the library has `thing`."""
@@ -312,8 +315,12 @@ class Callees:
         for end in range(1, len(parts) + 1):
             if _has(".".join(parts[:end]), name, thing):
                 return ".".join([*parts[:end], name])
-        paths = [path for path in self._public_modules(library) if _has(path, name, thing)]
-        return f"{min(paths, key=lambda path: (path.count('.'), len(path), path))}.{name}" if paths else None
+        public = list(self._public_modules(library))
+        found = [f"{path}.{name}" for path in public if _has(path, name, thing)]
+        if not found and type(thing) is _BUILTIN:
+            # A C function may be offered by another name.
+            found = [f"{path}.{key}" for path in public for key, value in _items(path) if value is thing]
+        return min(found, key=lambda path: (path.count("."), len(path), path)) if found else None
 
     def _public_modules(self, library: str) -> Iterator[str]:
         for path in list(sys.modules):
@@ -321,20 +328,25 @@ class Callees:
                 yield path
 
 
-def _has(path: str, name: str, thing: Any) -> bool:
+def _names_in(path: str) -> dict[str, Any]:
+    """Return what a loaded module has, without the attribute hooks of a lazy module."""
     module = sys.modules.get(path)
     if module is None or not issubclass(type(module), types.ModuleType):
-        return False
-    return dict.get(types.ModuleType.__getattribute__(module, "__dict__"), name) is thing
+        return {}
+    names: dict[str, Any] = types.ModuleType.__getattribute__(module, "__dict__")
+    return names
+
+
+def _has(path: str, name: str, thing: Any) -> bool:
+    return dict.get(_names_in(path), name) is thing
+
+
+def _items(path: str) -> list[tuple[str, Any]]:
+    return [(name, value) for name, value in dict.copy(_names_in(path)).items() if not name.startswith("_")]
 
 
 def _is_private(segment: str) -> bool:
     return segment.startswith("_") or segment in _PRIVATE_SEGMENTS
-
-
-def _public_path(module: str) -> str:
-    parts = [part for part in module.split(".") if not _is_private(part)]
-    return ".".join(parts) or module
 
 
 def _definer(kind: type, name: str) -> type | None:

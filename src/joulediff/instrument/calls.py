@@ -35,7 +35,8 @@ class Api:
 class Listener(Protocol):
     """Is told of each watched call, in the thread of the call. Must not raise, and must be quick.
 
-    A signal handler of the program may raise in `begin`, and `end` is called all the same.
+    It must not keep a call: the call ends when it is freed. A signal handler of the program, or the limit of recursion,
+    may raise in `begin`, and `end` is called all the same.
     """
 
     def begin(self, call: Call) -> None:
@@ -109,7 +110,11 @@ class Call:
         if self.key is not None:
             self.input_bytes = self.gate.preparing.pop(self.key, None)
         self.has_begun = True
-        self.gate.listener.begin(self)
+        # At the limit of recursion the callee is called without notice, so that it raises and not the listener.
+        try:
+            self.gate.listener.begin(self)
+        except RecursionError:
+            pass
         return self.callee
 
     def __del__(self) -> None:

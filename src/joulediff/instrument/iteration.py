@@ -6,11 +6,17 @@ interpreter as in the plain program, without a Python frame of ours between.
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
 from dataclasses import dataclass
 from typing import Any
 
 from joulediff.instrument.calls import Api, Call, Gate, SourceSite
+
+
+# As `list` takes it for an iterable that gives no hint.
+_DEFAULT_LENGTH_HINT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,11 @@ class WatchedIterable:
             # `next` of this calls `make`, and then `_wrap` with its result, from C.
             make = map(self._wrap, itertools.starmap(make, ((),))).__next__
         return Call(make, self._place, self._apis.begin, self._gate)
+
+    @property
+    def __length_hint__(self) -> Any:
+        """Ask the iterable itself: `list` does, before it iterates."""
+        return functools.partial(operator.length_hint, self._iterable, _DEFAULT_LENGTH_HINT)
 
     def _wrap(self, iterator: Any) -> Any:
         if not hasattr(type(iterator), "__next__"):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from joulediff.instrument.calls import Api, Call, SourceSite
+from joulediff.model.energy import Energy
 
 # A recursion that is deeper adds to its call at this depth, which bounds the tree.
 MOST_DEPTH = 60
@@ -45,8 +46,6 @@ class Node:
     api: Api | None = None
     after: SourceSite | None = None
     """Of a gap: the call before it; None at the begin of the program."""
-    tail_of: int | None = None
-    """Of the time after a call that was measured alone: the node of the call."""
     depth: int = 0
     calls: int = 0
     seconds: float = 0.0
@@ -54,6 +53,8 @@ class Node:
     longest_s: float = 0.0
     input_bytes: int | None = None
     isolated: int = 0
+    alone_j: list[dict[str, Energy]] = field(default_factory=list)
+    """Of each call that was measured alone: its energy above idle, by domain."""
     children: dict[tuple[int, int], Node] = field(default_factory=dict)
 
     @property
@@ -106,8 +107,8 @@ class Alone:
     def wait_before(self) -> None:
         """Wait until the machine rests."""
 
-    def wait_after(self) -> None:
-        """Wait until the machine rests again."""
+    def wait_after(self, node: Node) -> None:
+        """Wait until the machine rests again, and note the energy of the call of `node` that has just ended."""
 
 
 class CallRecorder:
@@ -129,7 +130,6 @@ class CallRecorder:
         self._threads: list[_Thread] = []
         self.nodes = [Node(CALLS, -1), Node(BETWEEN, -1), Node(MEASURING, -1)]
         self._gaps: dict[tuple[int, int], Node] = {}
-        self._tails: dict[int, Node] = {}
         self.out_of_order = 0
         """Calls that ended before a call inside of them, as greenlets do."""
         self._local = threading.local()
@@ -245,10 +245,8 @@ class CallRecorder:
     def _wait_after(self, thread: _Thread, node: Node) -> None:
         assert self._alone is not None
         after = thread.current
-        tail = self._tails.get(node.id) or self._add(Node(-1, CALLS, tail_of=node.id))
-        self._tails[node.id] = tail
-        thread.current = (tail.id, after[1], after[2])
-        self._alone.wait_after()
+        thread.current = (MEASURING, after[1], after[2])
+        self._alone.wait_after(node)
         cpu_s, now_s = self._cpu_s(), self._now_s()
         self._close(thread, now_s, cpu_s, before=None)
         thread.current = (after[0], now_s, cpu_s)

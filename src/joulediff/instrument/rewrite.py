@@ -39,6 +39,12 @@ _PLAIN_ITERABLES = (
     ast.DictComp,
 )
 _REWRITTEN = (ast.Call, ast.For, ast.comprehension, *_FUNCTIONS, ast.ClassDef)
+# Nodes whose code has the place of one of their parts: what tests a truth value, or enters a block.
+_PLACE_READERS: tuple[type[ast.AST], ...] = (
+    (ast.If, ast.While, ast.Assert, ast.IfExp, ast.BoolOp, ast.UnaryOp, ast.withitem, ast.comprehension, ast.match_case)
+    if sys.version_info >= (3, 12)
+    else ()
+)
 _MOST_LINES = 10
 # `STACK_USE_GUIDELINE` in CPython's `compile.c`.
 _MOST_METHOD_ARGUMENTS = 30
@@ -56,16 +62,25 @@ def compile_rewritten(
     plain = PlainSource(source, filename, flags, dont_inherit)
     rewriter = _Rewriter(watcher, plain, as_text(source))
     rewriter.rewrite(tree, is_future=bool(flags & _FUTURE_ANNOTATIONS) or _imports_annotations(tree))
+    code, reason = _try_compile(tree, filename, flags, dont_inherit=dont_inherit)
+    if code is not None:
+        return rewriter.put_sites(code)
+    code = plain.compile()
+    watcher.warnings.append(
+        f"{filename} is not rewritten, and its calls are not measured: the compiler refuses it with calls that are "
+        f"nested one level deeper ({reason})"
+    )
+    return code
+
+
+def _try_compile(
+    tree: Any, filename: str, flags: int, *, dont_inherit: bool
+) -> tuple[types.CodeType | None, str]:
+    """Return the code of a tree, or why there is none: whether that is an error of the program, its source decides."""
     try:
-        code = compile(tree, filename, "exec", flags, dont_inherit)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the plain source decides
-        code = plain.compile()
-        watcher.warnings.append(
-            f"{filename} is not rewritten, and its calls are not measured: the compiler refuses it with calls that "
-            f"are nested one level deeper ({type(error).__name__})"
-        )
-        return code
-    return rewriter.put_sites(code)
+        return compile(tree, filename, "exec", flags, dont_inherit), ""
+    except Exception as error:  # noqa: BLE001 - as above
+        return None, type(error).__name__
 
 
 def as_text(source: str | bytes) -> str:
@@ -98,10 +113,12 @@ class _Rewriter:
             node, function = waiting.pop()
             bound.update(_names_bound(node))
             waiting.extend(_children(node, function, skips_annotations=skips_annotations))
-            if isinstance(node, _REWRITTEN):
+            if isinstance(node, (*_REWRITTEN, *_PLACE_READERS)):
                 found.append((node, function or "<module>"))
         # Calls come last: a parent takes the place of its child before a method call is moved to its method's line.
         for node, function in found:
+            if isinstance(node, _PLACE_READERS):
+                self._keep_place_of_parts(node, function)
             if isinstance(node, ast.For | ast.comprehension):
                 self._rewrite_loop(node, function)
             elif isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
@@ -113,8 +130,8 @@ class _Rewriter:
     def _rewrite_call(self, node: ast.Call, function: str, bound: set[str]) -> None:
         callee = node.func
         name = callee.id if isinstance(callee, ast.Name) else None
-        # The compiler knows this name, and it is no library's.
-        if name == "super":
+        # The compiler knows this name, and it is no library's. It warns of the call of a constant or a list.
+        if name == "super" or isinstance(callee, _PLAIN_ITERABLES):
             return
         if isinstance(callee, ast.Attribute):
             _move_to_attribute(node, callee)
@@ -140,6 +157,16 @@ class _Rewriter:
             if _may_be_array(keyword.value):
                 keyword.value = self._call(site.argument, keyword.value)
                 site.counts_bytes = True
+
+    def _keep_place_of_parts(self, node: ast.AST, function: str) -> None:
+        """Put a site at the place of a call that is moved, for a parent that reads the place of that call."""
+        for name, value in ast.iter_fields(node):
+            if name in ("test", "guard", "context_expr", "operand") and _is_moved(value):
+                setattr(node, name, self._call(self._make_site(value, value, function).unchanged, value))
+            elif name in ("values", "ifs"):
+                for index, each in enumerate(value):
+                    if _is_moved(each):
+                        value[index] = self._call(self._make_site(each, each, function).unchanged, each)
 
     def _rewrite_decorators(
         self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, function: str
@@ -243,6 +270,11 @@ def _may_be_array(node: ast.expr) -> bool:
     return not isinstance(node, _NO_ARRAYS)
 
 
+def _is_moved(node: Any) -> bool:
+    """Return whether an expression is a call that `_move_to_attribute` moves."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.end_lineno != node.lineno
+
+
 def _move_to_attribute(node: ast.Call, callee: ast.Attribute) -> None:
     """Give a call the place that the compiler gives to the call of an attribute: that of the attribute's name.
 
@@ -254,14 +286,15 @@ def _move_to_attribute(node: ast.Call, callee: ast.Attribute) -> None:
     length = len(callee.attr)
     node.lineno = end_line
     node.end_lineno = max(end_line, node.end_lineno or end_line)
-    if length <= end_column:
-        node.col_offset, node.end_col_offset = end_column - length, end_column
-    else:
-        node.col_offset = node.end_col_offset = -1
+    node.col_offset = max(0, end_column - length)
+    if node.end_lineno == end_line:
+        node.end_col_offset = max(end_column, node.end_col_offset or 0)
 
 
 def _is_method_call(node: ast.Call) -> bool:
     """Return whether the compiler makes a method call of the call of an attribute."""
     if any(isinstance(each, ast.Starred) for each in node.args) or any(each.arg is None for each in node.keywords):
         return False
+    if sys.version_info < (3, 11):
+        return not node.keywords
     return len(node.args) + len(node.keywords) + bool(node.keywords) < _MOST_METHOD_ARGUMENTS

@@ -117,7 +117,7 @@ class ApiSession:
         self._remarks = tuple(meters.remarks)
         self._sampler = self._stack.enter_context(WorkSampler(meters.meters, clock=self._clock))
         self._read_cpu_use = CpuWatch(clock=self._clock)
-        alone = Isolation(self._sampler, clock=self._clock, calls=self._options.isolated, wait_s=self._options.wait_s)
+        self._alone = alone = Isolation(self._sampler, clock=self._clock, calls=self._options.isolated, wait_s=self._options.wait_s)
         self._recorder = CallRecorder(
             wait=wait_for_queued_work if self._options.synchronise else None,
             now_s=self._clock.now,
@@ -256,6 +256,9 @@ class ApiSession:
                 found.append(f"{name} is estimated, not measured ({domain.note}){left_out}")
             elif domain.note:
                 found.append(f"{name}: {domain.note}")
+        if self._alone.restless:
+            count = self._alone.restless
+            found.append(f"the machine did not come to rest before {count:,} calls that were to be measured alone")
         if self._recorder.out_of_order:
             count = self._recorder.out_of_order
             found.append(f"{count:,} calls ended before calls inside of them: their self energies are not exact")

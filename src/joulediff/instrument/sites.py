@@ -12,17 +12,16 @@ import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import BuiltinFunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from joulediff.frameworks.framework import frameworks
 from joulediff.instrument.array_bytes import count_bytes
 from joulediff.instrument.callee import Callees
-from joulediff.instrument.calls import Call, Gate, Listener, Silent, SourceSite
+from joulediff.instrument.calls import Api, Call, Gate, Listener, Silent, SourceSite
 from joulediff.instrument.iteration import WatchedIterable, WatchedIterator
 from joulediff.instrument.libraries import packages_of
+from joulediff.instrument.plain_code import PlainSource, plain_code
 from joulediff.instrument.signals import pass_signals_on
-
-if TYPE_CHECKING:
-    from joulediff.instrument.plain_code import PlainSource
 
 BUILTIN_ITERATORS: Mapping[str, int] = {"enumerate": 1, "iter": 1, "list": 1, "next": 1, "tuple": 1, "zip": sys.maxsize}
 """Functions that iterate their first arguments in C, and how many of them: a program never sees what they iterate."""
@@ -41,6 +40,9 @@ class Watcher:
         """What was left out, in sentences."""
         _stop_in_children(self)
         pass_signals_on(self.gate)
+        for framework in frameworks():
+            if framework.read_plain_code is not None:
+                self.gate.at_close.append(framework.read_plain_code(plain_code))
 
     def stop(self) -> None:
         """Notice no call any more, and not the end of one that has begun."""
@@ -66,18 +68,25 @@ class Site:
         self._api_of = callees.api_of
         self._gate = gate
 
+    # At the limit of recursion these return what they were given, so that the program raises at its own line.
+
     def callee(self, callee: Any) -> Any:
         """Return the callee, or the `Call` of it if it is watched."""
-        api = self._api_of(callee)
-        if api is None:
+        try:
+            api = self._api_of(callee)
+            return callee if api is None else self._watch(callee, api, id(_frame_of_caller(1)))
+        except RecursionError:
             return callee
+
+    def _watch(self, callee: Any, api: Api, frame: int) -> Call:
         kind = type(callee)
         size_bytes = count_bytes(callee.__self__) if kind is MethodType or kind is BuiltinFunctionType else None
         if not self.counts_bytes:
             return Call(callee, self.place, api, self._gate, size_bytes)
-        key = (id(self), id(_frame_of_caller(1)))
+        key = (id(self), frame)
+        call = Call(callee, self.place, api, self._gate, size_bytes, key)
         self._gate.preparing[key] = size_bytes
-        return Call(callee, self.place, api, self._gate, size_bytes, key)
+        return call
 
     def argument(self, value: Any) -> Any:
         """Return an argument; its bytes are added to the watched call that is being prepared."""
@@ -85,30 +94,43 @@ class Site:
         if preparing:
             key = (id(self), id(_frame_of_caller(1)))
             if key in preparing:
-                size_bytes = count_bytes(value)
+                try:
+                    size_bytes = count_bytes(value)
+                except RecursionError:
+                    return value
                 if size_bytes is not None:
                     preparing[key] = (preparing[key] or 0) + size_bytes
         return value
 
+    def unchanged(self, value: Any) -> Any:
+        """Return the value: the call of this has the place in the source that a part of the code needs."""
+        return value
+
     def iterate(self, iterable: Any) -> Any:
         """Return what a loop iterates, or a stand-in if a watched library works while it is iterated."""
-        apis = self._callees.iteration_of(iterable)
-        if apis is None:
+        try:
+            apis = self._callees.iteration_of(iterable)
+            if apis is None:
+                return iterable
+            return WatchedIterable(iterable, self.place, apis, self._gate)
+        except RecursionError:
             return iterable
-        return WatchedIterable(iterable, self.place, apis, self._gate)
 
     def builtin_argument(self, value: Any) -> Any:
         """Return the argument of a builtin function that iterates it, or a stand-in as for a loop."""
-        apis = self._callees.iteration_of(value)
-        if apis is None:
+        try:
+            apis = self._callees.iteration_of(value)
+            if apis is None:
+                return value
+            name = self.place.text
+            frame = _frame_of_caller(1)
+            if name in frame.f_globals or frame.f_builtins.get(name) is not _ORIGINAL[name]:
+                return value
+            if name == "next":
+                return WatchedIterator(value, self.place, apis, self._gate)
+            return WatchedIterable(value, self.place, apis, self._gate, is_kept=name == "iter")
+        except RecursionError:
             return value
-        name = self.place.text
-        frame = _frame_of_caller(1)
-        if name in frame.f_globals or frame.f_builtins.get(name) is not _ORIGINAL[name]:
-            return value
-        if name == "next":
-            return WatchedIterator(value, self.place, apis, self._gate)
-        return WatchedIterable(value, self.place, apis, self._gate, is_kept=name == "iter")
 
     def __reduce__(self) -> tuple[Callable[[], Site], tuple[()]]:
         """Pickle as a site that watches nothing: code that moves to another process is not measured there."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from joulediff.frameworks.framework import Framework
 
@@ -40,10 +41,23 @@ def wait_for_all() -> None:
         jax.block_until_ready([each for each in jax.live_arrays() if not each.is_deleted()])
 
 
+def _array_bytes(array: Any) -> int:
+    return int(array.nbytes)
+
+
+def _traced_bytes(tracer: Any) -> int:
+    return int(tracer.aval.size) * int(tracer.aval.dtype.itemsize)
+
+
 FRAMEWORK = Framework(
     name="jax",
     libraries=("jax", "jaxlib"),
     apis={"jax": ("jax", "jaxlib")},
+    array_sizes={
+        "jaxlib._jax.ArrayImpl": _array_bytes,
+        "jaxlib.xla_extension.ArrayImpl": _array_bytes,
+        "jax._src.core.Tracer": _traced_bytes,
+    },
     packages={"flax": "flax", "jax": "jax", "jaxlib": "jaxlib"},
     variables=frozenset(
         """

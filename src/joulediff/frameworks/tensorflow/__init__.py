@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from joulediff.frameworks.framework import Framework
+from joulediff.frameworks.tensorflow.array_sizes import ARRAY_SIZES
 
 if TYPE_CHECKING:
     from joulediff.frameworks.sync import Sync
@@ -48,6 +49,7 @@ FRAMEWORK = Framework(
     libraries=("tensorflow", "keras"),
     # The library that a program imports by this name has the other one inside.
     apis={"tensorflow": ("tensorflow", "keras"), "keras": ("keras",)},
+    array_sizes=ARRAY_SIZES,
     packages={"keras": "keras", "tensorflow": "tensorflow"},
     variables=frozenset(
         """

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import CodeType
 from typing import TYPE_CHECKING
 
 from joulediff.frameworks.framework import Framework, Switches
 from joulediff.frameworks.references import Reference
 from joulediff.frameworks.torch import source_hints
+from joulediff.frameworks.torch.array_sizes import ARRAY_SIZES
 from joulediff.frameworks.torch.operators import OPERATORS
 from joulediff.frameworks.torch.switches import table
 from joulediff.frameworks.torch.switches.table import acts_on, group_aliases
@@ -30,6 +32,12 @@ def _watch() -> None:
     from joulediff.frameworks.torch.graphs.watch import watch_graphs
 
     watch_graphs()
+
+
+def _read_plain_code(plain_code: Callable[[CodeType], CodeType]) -> Callable[[], None]:
+    from joulediff.frameworks.torch.compiled_source import read_plain_code
+
+    return read_plain_code(plain_code)
 
 
 def _open_recorder(step: Step, *, names: object, root: Path, source: bool, cpp: bool) -> Recorder:
@@ -90,6 +98,7 @@ FRAMEWORK = Framework(
     ),
     libraries=("torch", "torchvision", "functorch", "triton"),
     apis={"torch": ("torch",)},
+    array_sizes=ARRAY_SIZES,
     packages={
         "pytorch-lightning": "pytorch_lightning",
         "torch": "torch",
@@ -108,6 +117,7 @@ FRAMEWORK = Framework(
     describe_value=source_hints.describe_value,
     is_predicate=source_hints.is_predicate,
     watch=_watch,
+    read_plain_code=_read_plain_code,
     open_recorder=_open_recorder,
     open_sync=_open_sync,
     wait_for_all=_wait_for_all,

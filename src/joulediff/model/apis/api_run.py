@@ -82,7 +82,10 @@ class ApiCalls:
     """Most of its energy is a share of what the meter saw of several calls: its calls are shorter than the meter's
     period. The energy is an upper bound or a share by time, and its interval says how much of it is certain."""
     isolated_calls: int = 0
-    """How many of the calls were measured alone, from rest to rest; `energy` is extrapolated from them to all calls."""
+    """How many of the calls were measured alone, from rest to rest."""
+    isolated_energy: Energy | None = None
+    """The mean of those calls in the counted domains, above the idle power just before, with the time after the call
+    until the device rested again."""
 
 
 @dataclass(frozen=True, slots=True)

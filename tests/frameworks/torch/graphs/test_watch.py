@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from joulediff.frameworks.torch.after_import import ImportedFinder
 from joulediff.frameworks.torch.graphs import watch
 
 SOURCE = """
@@ -34,7 +35,7 @@ def test_a_module_is_watched_when_it_is_imported(module_name):
     module = importlib.import_module(module_name)
     assert hasattr(module.CUDAGraph.replay, "__wrapped__")
     assert module.CUDAGraph().replay() == "replayed"
-    assert not any(isinstance(each, watch._Finder) for each in sys.meta_path)
+    assert not any(isinstance(each, ImportedFinder) for each in sys.meta_path)
 
 
 def test_a_module_that_was_imported_before_is_watched_at_once(module_name):

@@ -10,12 +10,12 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib.machinery import ModuleSpec, PathFinder
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from joulediff.frameworks.torch.after_import import call_after_import
 from joulediff.frameworks.torch.graphs.nodes import CountNodes, NodeCounter
 
 if TYPE_CHECKING:
@@ -130,32 +130,7 @@ WATCH = GraphWatch()
 
 def watch_graphs() -> None:
     """Watch from now on, or as soon as the program imports PyTorch; a second call changes nothing."""
-    module = sys.modules.get(_MODULE)
-    if module is not None:
-        _wrap(module)
-    elif not any(isinstance(each, _Finder) for each in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
-
-
-class _Finder:
-    """Wraps the class of graphs when its module is imported, and finds nothing else."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname != _MODULE:
-            return None
-        sys.meta_path.remove(self)
-        spec = PathFinder.find_spec(fullname, path, target)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def run(module: ModuleType) -> None:
-                execute(module)
-                _wrap(module)
-
-            spec.loader.exec_module = run  # type: ignore[method-assign]
-        return spec
+    call_after_import(_MODULE, _wrap)
 
 
 def _wrap(module: ModuleType) -> None:
