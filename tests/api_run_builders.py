@@ -61,6 +61,10 @@ class Calls:
         return self.file, self.line, self.column, self.api
 
 
+NET = "/home/ada/net.py"
+RELU = Calls("torch.relu", 21, "torch.relu", 32, 0.5, {"gpu0": 60.0, "cpu": 4.0}, function="Net.run", file=NET)
+
+
 @dataclass(frozen=True)
 class Between:
     """Code between two calls: energy above idle."""
@@ -88,7 +92,7 @@ class Program:
                 16,
                 1.25,
                 {"gpu0": 310.0, "cpu": 41.5},
-                inside=(Calls("torch.relu", 21, "torch.relu", 32, 0.5, {"gpu0": 60.0, "cpu": 4.0}, function="run"),),
+                inside=(RELU,),
                 input_bytes=16 * 256 * 64 * 4,
             ),
             Calls("torch.tensor", 13, "torch.tensor", 16, 0.75, {"gpu0": 3.0, "cpu": 30.0}, column=21),

@@ -45,7 +45,7 @@ def render(
     """Return a result as text without colours, and write it to `path` if one is given.
 
     `form` is `terminal`, `json` or `markdown`; without it the suffix of `path` chooses, else it is `terminal`. `width`
-    applies to the terminal report; the JSON is always complete. Markdown is there for a Diff.
+    applies to the terminal report; the JSON is always complete. Markdown is there for a Diff, a Run and an ApiRun.
     """
     form = form or form_of(None if path is None else str(path))
     if form not in REPORTS:
@@ -80,6 +80,10 @@ def _render_other(record: object, form: str, width: int, top: int | None, *, eve
         from joulediff.report.json.run import run_to_json
 
         return run_to_json(record)
+    if form == "markdown" and isinstance(record, ApiRun):
+        from joulediff.report.apis_markdown import api_run_to_markdown
+
+        return api_run_to_markdown(record, top=TOP_ROWS if top is None else top, every=every)
     if form == "json" and isinstance(record, ApiRun):
         from joulediff.report.json.apis import api_run_to_json
 

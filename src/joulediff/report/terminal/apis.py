@@ -25,6 +25,7 @@ from joulediff.report.views.apis.sentences import (
     next_text,
     parts_text,
     size_text,
+    titles,
     warning_texts,
 )
 from joulediff.report.views.apis.table import api_table, short_note
@@ -34,10 +35,6 @@ from joulediff.report.views.warnings import NOT_TRUSTWORTHY
 # More warnings than this are counted instead, so that the numbers stay on the screen.
 MAX_WARNINGS = 5
 _REST = "--json - has them"
-APIS_TITLE = "energy by API, without the calls inside; net is above idle power"
-APIS_TIME_TITLE = "time by API, without the calls inside: the energy is not known"
-LINES_TITLE = "energy by line: calls, and the code between them"
-LINES_TIME_TITLE = "time by line: calls, and the code between them"
 
 
 def print_api_run(
@@ -80,16 +77,14 @@ def _header(run: ApiRun) -> Iterator[RenderableType]:
 
 
 def _apis(run: ApiRun, width: int, top: int, *, every: bool) -> Iterator[RenderableType]:
-    title = APIS_TITLE if run.energy is not None else APIS_TIME_TITLE
-    yield from _table(api_table(run, top=top, every=every), width, title)
+    yield from _table(api_table(run, top=top, every=every), width, titles(run)[0])
     note = short_note(run)
     if note is not None:
         yield Text(note, style="dim")
 
 
 def _lines(run: ApiRun, width: int, top: int, *, every: bool) -> Iterable[RenderableType]:
-    title = LINES_TITLE if run.energy is not None else LINES_TIME_TITLE
-    return _table(line_table(run, top=min(top, TOP_LINES), every=every), width, title)
+    return _table(line_table(run, top=min(top, TOP_LINES), every=every), width, titles(run)[1])
 
 
 def _table(table: TextTable | None, width: int, title: str | None = None) -> Iterator[RenderableType]:

@@ -87,11 +87,16 @@ def cost_cells(costs: Costs, scale: Scale, names: Sequence[str]) -> list[str]:
     An item that is less than half a unit of the last place shows that it is not 0.
     """
     units = cost_units(costs, scale, names)
-    cells = [format_places(each, scale.places) for each in units]
-    for at, energy in enumerate(costs.items):
-        if units[at] == 0 and energy is not None and energy.joules > 0:
-            cells[at] = f"<{format_places(1, scale.places)}"
+    items = [amount_cell(each, energy, scale) for each, energy in zip(units, costs.items, strict=False)]
+    cells = [*items, *(format_places(each, scale.places) for each in units[len(items) :])]
     return _without_missing(cells, costs, names, NONE)
+
+
+def amount_cell(units: int | None, energy: Energy | None, scale: Scale) -> str:
+    """Return a number of units of the last place; one that is less than half of one is `<0.1`, not 0."""
+    if units == 0 and energy is not None and energy.joules > 0:
+        return f"<{format_places(1, scale.places)}"
+    return format_places(units, scale.places)
 
 
 def cost_units(costs: Costs, scale: Scale, names: Sequence[str]) -> list[int | None]:

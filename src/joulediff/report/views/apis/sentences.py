@@ -62,6 +62,15 @@ def parts_text(run: ApiRun) -> str | None:
     return f"{' + '.join(shown)} = {share_text(round(whole))} of the whole program{above}"
 
 
+def titles(run: ApiRun) -> tuple[str, str]:
+    """Return the titles of the tables of APIs and of lines."""
+    lines = "by line: calls, and the code between them"
+    if run.energy is None:
+        return "time by API, without the calls inside: the energy is not known", f"time {lines}"
+    net = "" if run.net_energy is None else "; net is above idle"
+    return f"energy by API without the calls inside, idle power included{net}", f"energy {lines}"
+
+
 def warning_texts(run: ApiRun) -> list[str]:
     """Return a sentence for each reason to doubt the numbers: those of the recording, then how it ended."""
     found = list(run.warnings)

@@ -17,8 +17,10 @@ from joulediff.report.views.apis.costs import (
     BETWEEN,
     PROGRAM,
     Costs,
+    amount_cell,
     choose_scale,
     cost_cells,
+    cost_units,
     emphases,
     gross_costs,
     net_costs,
@@ -88,7 +90,7 @@ def api_table(run: ApiRun, *, top: int, every: bool = False) -> TextTable | None
 
 def short_note(run: ApiRun) -> str | None:
     """Return the note under the table that explains its mark; None if no row has it."""
-    if not any(api.too_short for api in run.apis):
+    if run.energy is None or not any(api.too_short for api in run.apis):
         return None
     return (
         f"{SHORT_MARK} its calls are shorter than the meter's period: the energy is a share by time of all that the "
@@ -117,9 +119,9 @@ def _energy_columns(
     if net.is_known:
         yield _number("net", cost_cells(net, scale, parts))
     if any(api.energy is not None and api.energy != api.self_energy for api in run.apis):
-        totals = [scale.units_of(row.total_energy) for row in rows]
-        cells = ["" if each is None else format_places(round(each), scale.places) for each in totals]
-        yield _number("total", [*cells, *below, ""])
+        selves = cost_units(gross, scale, parts)
+        totals = [_total_cell(row, units, scale) for row, units in zip(rows, selves, strict=False)]
+        yield _number("total", [*totals, *below, ""])
 
 
 def _domain_columns(
@@ -136,7 +138,7 @@ def _spare_columns(run: ApiRun, rows: Sequence[ApiRow], below: Sequence[str]) ->
         yield _number("input", [*sizes, *below])
     if run.isolated:
         yield _number("alone", [*(f"{row.isolated_calls:,}" if row.isolated_calls else "-" for row in rows), *below])
-    if any(row.too_short for row in rows):
+    if run.energy is not None and any(row.too_short for row in rows):
         yield Column("", [*(SHORT_MARK if row.too_short else "" for row in rows), *below])
 
 
@@ -194,6 +196,14 @@ def _shown_domains(run: ApiRun) -> list[str]:
         if any((cost := cost_of(api, name)) is not None and cost.self_energy is not None for api in run.apis)
     ]
     return found if len(found) > 1 else []
+
+
+def _total_cell(row: ApiRow, self_units: int | None, scale: Scale) -> str:
+    """Return the energy with the calls inside: what these add is rounded, so that it is never below its own part."""
+    if row.total_energy is None or row.self_energy is None or self_units is None:
+        return ""
+    inside = round((row.total_energy.joules - row.self_energy.joules) * scale.per_joule)
+    return amount_cell(self_units + inside, row.total_energy, scale)
 
 
 def _per_call(row: ApiRow) -> str:
