@@ -73,9 +73,7 @@ def compile_rewritten(
     return code
 
 
-def _try_compile(
-    tree: Any, filename: str, flags: int, *, dont_inherit: bool
-) -> tuple[types.CodeType | None, str]:
+def _try_compile(tree: Any, filename: str, flags: int, *, dont_inherit: bool) -> tuple[types.CodeType | None, str]:
     """Return the code of a tree, or why there is none: whether that is an error of the program, its source decides."""
     try:
         return compile(tree, filename, "exec", flags, dont_inherit), ""
@@ -168,9 +166,7 @@ class _Rewriter:
                     if _is_moved(each):
                         value[index] = self._call(self._make_site(each, each, function).unchanged, each)
 
-    def _rewrite_decorators(
-        self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, function: str
-    ) -> None:
+    def _rewrite_decorators(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, function: str) -> None:
         for index, decorator in enumerate(node.decorator_list):
             site = self._make_site(decorator, decorator, function)
             node.decorator_list[index] = self._call(site.callee, decorator)

@@ -117,7 +117,9 @@ class ApiSession:
         self._remarks = tuple(meters.remarks)
         self._sampler = self._stack.enter_context(WorkSampler(meters.meters, clock=self._clock))
         self._read_cpu_use = CpuWatch(clock=self._clock)
-        self._alone = alone = Isolation(self._sampler, clock=self._clock, calls=self._options.isolated, wait_s=self._options.wait_s)
+        self._alone = alone = Isolation(
+            self._sampler, clock=self._clock, calls=self._options.isolated, wait_s=self._options.wait_s
+        )
         self._recorder = CallRecorder(
             wait=wait_for_queued_work if self._options.synchronise else None,
             now_s=self._clock.now,

@@ -31,7 +31,7 @@ from joulediff.report.views.apis.costs import (
 )
 from joulediff.report.views.columns import Column, TextTable
 from joulediff.report.views.run.ledger import Scale
-from joulediff.report.views.short_texts import count_text, energy_text, format_places, pick_unit
+from joulediff.report.views.short_texts import count_text, energy_text, format_interval, format_places, pick_unit
 
 # Stands beside an API whose calls are shorter than the meter's period.
 SHORT_MARK = "*"
@@ -53,7 +53,7 @@ class ApiRow:
     self_seconds: float
     input_bytes: int | None
     too_short: bool = False
-    isolated_calls: int = 0
+    isolated_energy: Energy | None = None
 
 
 def api_rows(run: ApiRun, *, top: int, every: bool) -> list[ApiRow]:
@@ -137,7 +137,8 @@ def _spare_columns(run: ApiRun, rows: Sequence[ApiRow], below: Sequence[str]) ->
         sizes = ["" if row.input_bytes is None else format_si(row.input_bytes, "B", digits=3) for row in rows]
         yield _number("input", [*sizes, *below])
     if run.isolated:
-        yield _number("alone", [*(f"{row.isolated_calls:,}" if row.isolated_calls else "-" for row in rows), *below])
+        texts = ["-" if row.isolated_energy is None else format_interval(row.isolated_energy) for row in rows]
+        yield _number("a call alone", [*texts, *below])
     if run.energy is not None and any(row.too_short for row in rows):
         yield Column("", [*(SHORT_MARK if row.too_short else "" for row in rows), *below])
 
@@ -153,7 +154,7 @@ def _row(api: ApiCalls) -> ApiRow:
         api.self_seconds,
         api.input_bytes,
         api.too_short,
-        api.isolated_calls,
+        api.isolated_energy,
     )
 
 
@@ -171,7 +172,7 @@ def _fold(rows: Sequence[ApiRow]) -> ApiRow:
         math.fsum(row.self_seconds for row in rows),
         sum(sizes) if sizes else None,
         any(row.too_short for row in rows),
-        sum(row.isolated_calls for row in rows),
+        None,
     )
 
 
