@@ -17,8 +17,9 @@ from joulediff.model.errors import JoulediffError
 from joulediff.model.measurement import Domain, Quiet
 from joulediff.model.stats import CONFIDENCE_SIGMAS
 
-# The power of an H200 is that of the resting device within this time after a kernel.
-TAIL_S = 1.0
+# The power of an H200 is that of the resting device within this time after a kernel. A longer tail adds the noise of
+# the idle power.
+TAIL_S = 0.4
 
 
 class Isolation(Alone):

@@ -115,11 +115,11 @@ class _Sums:
         gross, _ = self.whole()
         calls, calls_net = self.total([CALLS])
         between, between_net = self.total([BETWEEN])
-        measuring, measuring_net = self.total([MEASURING])
+        measuring, _ = self.total([MEASURING])
         idle = None
         if self._has_net and tally.idle is not None:
-            idle = tally.idle.over(tally.inside_s, tally.domain.source)
-            calls, between, measuring = calls_net, between_net, measuring_net
+            idle = tally.idle.over(tally.inside_s - float(self._floor_s[MEASURING]), tally.domain.source)
+            calls, between = calls_net, between_net
         children = self._energy(tally.children[0], 0.0) if tally.children[0, _JOULES] else None
         known_j = sum(each.joules for each in (calls, between, idle, measuring, children) if each is not None)
         rest = None

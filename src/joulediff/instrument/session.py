@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from joulediff.frameworks.sync import wait_for_queued_work
 from joulediff.instrument.alone import Isolation
 from joulediff.instrument.build import Built, build
-from joulediff.instrument.recorder import CallRecorder
+from joulediff.instrument.recorder import MEASURING, CallRecorder
 from joulediff.instrument.sites import Watcher
 from joulediff.instrument.tally import CallTally, WorkSampler
 from joulediff.measuring.conditions import judge_devices
@@ -204,7 +204,7 @@ class ApiSession:
     def _to_run(self, outcome: Outcome, end_s: float, cpu_s: float, conditions: Sequence[Condition]) -> ApiRun:
         assert self._tally is not None and self._begin is not None
         quiet = self._quiet
-        seconds = end_s - self._begin.time_s
+        seconds = end_s - self._begin.time_s - float(self._tally.self_s[MEASURING : MEASURING + 1].sum())
         built = build(self._recorder, self._tally, net=quiet is not None and quiet.quiet, seconds=seconds)
         problems = [*built.warnings, *self._problems(quiet, conditions)]
         if not built.domains:

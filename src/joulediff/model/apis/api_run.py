@@ -136,11 +136,11 @@ class ApiAccount:
     between: Energy | None
     """Of the code between calls, above idle; gross if idle is not known."""
     idle: Energy | None
-    """Idle power over the time of the program."""
+    """Idle power over the time of the program, without inserted waits."""
     children: Energy | None
     """Of other processes that the program started, such as workers that load data; None if there were none."""
     measuring: Energy | None
-    """Of waits that were inserted between calls to measure them alone; None without."""
+    """Of waits that were inserted around calls to measure them alone, gross; None without."""
     unexplained: Energy | None
     counted: bool = True
 
