@@ -84,7 +84,8 @@ def _run(request: ScriptRequest, sender: Sender) -> int | str | None:
         except BaseException as error:  # noqa: BLE001 - its end is the program's, as Python would report it
             is_stop = isinstance(error, KeyboardInterrupt)
             finish.outcome = Outcome("stopped" if is_stop else "exception", 130 if is_stop else 1, describe(error))
-            sys.excepthook(type(error), error, _without_ours(error.__traceback__))
+            error.__traceback__ = _without_ours(error.__traceback__)
+            sys.excepthook(type(error), error, error.__traceback__)
             return 130 if is_stop else 1
     return 0
 
