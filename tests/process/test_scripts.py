@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import textwrap
@@ -224,7 +223,7 @@ def test_modules_of_the_program_are_measured_if_they_are_included(tmp_path):
     path = write(tmp_path, "from helpers.arrays import make\nmake()\n")
     assert run(path).apis == ()
     (ones,) = run(path, include=("helpers",)).apis
-    assert (ones.api, os.path.basename(ones.sites[0].file), ones.sites[0].line) == ("numpy.ones", "arrays.py", 3)
+    assert (ones.api, Path(ones.sites[0].file).name, ones.sites[0].line) == ("numpy.ones", "arrays.py", 3)
 
 
 def test_by_default_the_libraries_that_the_script_imports_are_watched(tmp_path):

@@ -118,7 +118,7 @@ def command(
     The script (.py or .ipynb) runs as under python, from its first line to its end, with its calls rewritten in
     memory. Options that are not listed here are its own, and so are all words after --.
     """
-    from joulediff.cli.output import ReportFiles, StageLines, open_console, refuse_output, stdout_kept_clean
+    from joulediff.cli.output import ReportFiles, StageLines, form_of, open_console, refuse_output, stdout_kept_clean
     from joulediff.process.interpreter import find_interpreter
     from joulediff.process.scripts.parent import run_script
     from joulediff.process.scripts.request import ScriptRequest
@@ -130,6 +130,8 @@ def command(
     files.refuse()
     if output is not None and _is_archive(output):
         refuse_output(output, script)
+    elif output not in (None, "-"):
+        form_of(output)
     request = ScriptRequest(
         script=script,
         label=label or Path(script).stem,

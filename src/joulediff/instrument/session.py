@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from joulediff.frameworks.sync import wait_for_queued_work
 from joulediff.instrument.alone import Isolation
 from joulediff.instrument.build import Built, build
+from joulediff.instrument.libraries import default_libraries, packages_of
 from joulediff.instrument.recorder import MEASURING, CallRecorder
 from joulediff.instrument.sites import Watcher
 from joulediff.instrument.tally import CallTally, WorkSampler
@@ -258,6 +259,14 @@ class ApiSession:
                 found.append(f"{name} is estimated, not measured ({domain.note}){left_out}")
             elif domain.note:
                 found.append(f"{name}: {domain.note}")
+        found += [
+            f"the program did not import {name}: no call of it was measured"
+            for name, packages in packages_of(self._libraries).items()
+            if sys.modules.keys().isdisjoint(packages)
+        ]
+        if not self._libraries:
+            known = ", ".join(default_libraries())
+            found.append(f"the program imports none of {known}: name the library to measure with --library")
         if self._alone.restless:
             count = self._alone.restless
             found.append(f"the machine did not come to rest before {count:,} calls that were to be measured alone")

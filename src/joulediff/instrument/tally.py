@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 # Segments are joined after this time, or when there are this many.
-JOIN_S = 2.0
+JOIN_S = 1.0
 MOST_SEGMENTS = 50_000
 # The code between two calls is joined once it has ended, so that its next call is known, but not later than this.
 LONGEST_GAP_S = 60.0
