@@ -12,6 +12,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from joulediff.frameworks.framework import frameworks
 from joulediff.instrument.calls import Api
 from joulediff.instrument.iteration import IterationApis
 from joulediff.instrument.type_table import TypeTable
@@ -22,6 +23,9 @@ _BUILTIN = types.BuiltinFunctionType
 _WRAPPER = types.MethodWrapperType
 _DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 _PARTIAL = functools.partial
+# Compiled extensions have functions of types of their own, with the attributes of Python functions.
+_CYTHON_FUNCTIONS = frozenset({"cython_function_or_method", "fused_cython_function"})
+_BOUND_METHODS = frozenset({"nb_bound_method"})
 _UNKNOWN: Any = object()
 # A partial may hold a partial that holds itself.
 _DEEPEST_PARTIAL = 10
@@ -40,6 +44,7 @@ class Callees:
     def __init__(self, libraries: Mapping[str, Sequence[str]], *, every: bool = False) -> None:
         """Watch libraries, each with the packages that belong to it. With `every`, watch every callable."""
         self._every = every
+        self._aliases = {name: better for each in frameworks() for name, better in each.api_names.items()}
         self._library_of_package = {package: name for name, packages in libraries.items() for package in packages}
         self._library_of_package |= {name: name for name in libraries}
         self._modules: dict[str, str | None] = {}
@@ -106,9 +111,8 @@ class Callees:
             return _EVERY_ITERATION
         if library is None or _definer(kind, "__getitem__") is not None:
             return None
-        own = self._library_of_type(kind)
-        name = self._name_type(definer if own is None else kind, library)
-        return IterationApis(Api(f"{name}.__iter__", library), Api(f"{name}.__next__", library))
+        begin = self._api_by_class(kind, definer, library, ".__iter__")
+        return IterationApis(begin, self._api_by_class(kind, definer, library, ".__next__"))
 
     def _find(self, callee: Any, depth: int = 0) -> Api | None:
         kind = type(callee)
@@ -126,10 +130,18 @@ class Callees:
             return None if depth > _DEEPEST_PARTIAL else self._find(callee.func, depth + 1)
         if kind is type or issubclass(kind, type):
             return self._of_type(callee)[0]
+        if get_type_name(kind) in _CYTHON_FUNCTIONS:
+            return self._of_function(callee)
+        if get_type_name(kind) in _BOUND_METHODS:
+            receiver, name = object.__getattribute__(callee, "__self__"), _own_text(callee, "__name__")
+            return None if name is None else self._of_named_method(type(receiver), name, None)
         return self._of_instance(callee, kind)
 
-    def _of_function(self, function: types.FunctionType) -> Api | None:
-        module = dict.get(function.__globals__, "__name__")
+    def _of_function(self, function: Any) -> Api | None:
+        if type(function) is _FUNCTION:
+            module = dict.get(function.__globals__, "__name__")
+        else:
+            module = _own_text(function, "__module__")
         if type(module) is not str:
             return None
         library = self._modules.get(module, _UNKNOWN)
@@ -144,9 +156,12 @@ class Callees:
         return api
 
     def _of_method(self, function: Any, receiver: Any, depth: int) -> Api | None:
-        if type(function) is not _FUNCTION:
+        if type(function) is _FUNCTION:
+            module = dict.get(function.__globals__, "__name__")
+        elif get_type_name(type(function)) in _CYTHON_FUNCTIONS:
+            module = _own_text(function, "__module__")
+        else:
             return None if depth > _DEEPEST_PARTIAL else self._find(function, depth + 1)
-        module = dict.get(function.__globals__, "__name__")
         if type(module) is not str:
             return None
         library = self._modules.get(module, _UNKNOWN)
@@ -159,10 +174,9 @@ class Callees:
         key = (module, function.__qualname__)
         api = known.get(key)
         if api is None:
-            name = self._name_method(owner, function.__name__, library)
-            if name is None:
-                name = self._name_function(function, module, library)
-            api = known[key] = Api(name, library)
+            name = _name_in_class(owner, function) or function.__name__
+            api = self._name_method(owner, name, library) or self._of_function(function)
+            known[key] = api
         return api
 
     def _of_builtin(self, builtin: Any) -> Api | None:
@@ -199,8 +213,9 @@ class Callees:
             return None
         # Functions that a library keeps as methods of a hidden object, and offers in a module.
         public = self._module_attribute(builtin, name, library) if type(builtin) is _BUILTIN else None
-        public = public or self._name_method(owner, name, library)
-        return Api(public or f"{self._name_type(definer, library)}.{name}", library)
+        if public is not None:
+            return Api(public, library)
+        return self._name_method(owner, name, library) or Api(f"{self._name_type(definer, library)}.{name}", library)
 
     def _of_type(self, kind: type) -> tuple[Api | None, Api | None]:
         """Return the API of making an object of a class, and that of calling such an object."""
@@ -230,16 +245,14 @@ class Callees:
             each = kind
         if library is None:
             return None
-        own = self._library_of_type(kind)
-        return Api(self._name_type(each if own is None else kind, library), library)
+        return self._api_by_class(kind, each, library, "")
 
     def _find_calling(self, kind: type) -> Api | None:
         definer = _definer(kind, "__call__")
         library = None if definer is None else self._library_of_type(definer)
         if definer is None or library is None:
             return None
-        own = self._library_of_type(kind)
-        return Api(f"{self._name_type(definer if own is None else kind, library)}.__call__", library)
+        return self._api_by_class(kind, definer, library, ".__call__")
 
     def _named_instance(self, callee: Any, kind: type, library: str) -> Api | None:
         """Return the API of an object that stands for a function, such as a ufunc: it has a name of its own."""
@@ -253,7 +266,7 @@ class Callees:
         module = _own_text(callee, "__module__") or ""
         key = (library, module, name)
         if key not in self._others:
-            public = self._module_attribute(callee, name, library)
+            public = self._module_attribute(callee, name, library, module)
             if public is None and module and self._library_of(module) is not None:
                 public = f"{module}.{name}"
             self._others[key] = None if public is None else Api(public, library)
@@ -280,26 +293,39 @@ class Callees:
         found: str | None = self._modules.get(module, _UNKNOWN)
         return self._library_of(module) if found is _UNKNOWN else found
 
-    def _name_function(self, function: types.FunctionType, module: str, library: str) -> str:
+    def _name_function(self, function: Any, module: str, library: str) -> str:
         stated = function.__module__
         qualname = function.__qualname__
+        if type(function) is not _FUNCTION:
+            return self._public_name(function, module, qualname, library)
         if type(stated) is not str or self._library_of(stated) is None:
             # A wrapper that took the name of a function of the program.
             code = function.__code__
             stated, qualname = module, getattr(code, "co_qualname", code.co_name)
         return self._public_name(function, stated, qualname, library)
 
-    def _name_method(self, owner: type, name: str, library: str) -> str | None:
-        """Return the name of a method by the class of the object, or by the library's class that defines it."""
+    def _name_method(self, owner: type, name: str, library: str) -> Api | None:
         definer = _definer(owner, name)
         if definer is None or self._library_of_type(definer) is None:
             return None
-        own = self._library_of_type(owner)
-        return f"{self._name_type(definer if own is None else owner, library)}.{name}"
+        return self._api_by_class(owner, definer, library, f".{name}")
+
+    def _api_by_class(self, kind: type, definer: type, library: str, rest: str) -> Api:
+        """Return an API by the class of an object, or by the library's class that defines it for a user's class."""
+        own = self._library_of_type(kind)
+        if own is None:
+            return Api(f"{self._name_type(definer, library)}{rest}", library)
+        return Api(f"{self._name_type(kind, own)}{rest}", own)
 
     def _name_type(self, kind: type, library: str) -> str:
-        module = _module_of_type(kind) or ""
-        return self._public_name(kind, module, get_type_qualname(kind), library)
+        """Return the public name of a class; of a private class, that of the first public class that it extends."""
+        for each in get_mro(kind):
+            if self._library_of_type(each) == library:
+                module = _module_of_type(each) or ""
+                name = self._public_name(each, module, get_type_qualname(each), library)
+                if not any(map(_is_private, name.split("."))):
+                    return name
+        return self._public_name(kind, _module_of_type(kind) or "", get_type_qualname(kind), library)
 
     def _public_name(self, thing: Any, module: str, qualname: str, library: str) -> str:
         """Return the public name of a function or class, or of a function or class inside of one."""
@@ -307,7 +333,8 @@ class Callees:
         outer, dot, rest = qualname.partition(".")
         top = dict.get(_names_in(module), outer) if dot or thing is None else thing
         public = None if top is None else self._module_attribute(top, outer, library, module)
-        return f"{module}.{qualname}" if public is None else f"{public}{dot}{rest}"
+        name = f"{module}.{qualname}" if public is None else f"{public}{dot}{rest}"
+        return self._aliases.get(name, name)
 
     def _module_attribute(self, thing: Any, name: str, library: str, module: str = "") -> str | None:
         """Return the shortest public path at which a loaded module of the library has `thing`."""
@@ -315,17 +342,23 @@ class Callees:
         for end in range(1, len(parts) + 1):
             if _has(".".join(parts[:end]), name, thing):
                 return ".".join([*parts[:end], name])
-        public = list(self._public_modules(library))
-        found = [f"{path}.{name}" for path in public if _has(path, name, thing)]
-        if not found and type(thing) is _BUILTIN:
-            # A C function may be offered by another name.
-            found = [f"{path}.{key}" for path in public for key, value in _items(path) if value is thing]
+        modules = list(self._public_modules(library))
+        found = [f"{public}.{name}" for path, public in modules if _has(path, name, thing)]
+        if not found and (type(thing) is _BUILTIN or issubclass(type(thing), type)):
+            # It may be offered by another name than its own.
+            found = [f"{public}.{key}" for path, public in modules for key, value in _items(path) if value is thing]
         return min(found, key=lambda path: (path.count("."), len(path), path)) if found else None
 
-    def _public_modules(self, library: str) -> Iterator[str]:
+    def _public_modules(self, library: str) -> Iterator[tuple[str, str]]:
+        """Yield the path of each loaded module of a library that programs may use, and its public path."""
         for path in list(sys.modules):
-            if self._library_of(path) == library and not any(map(_is_private, path.split("."))):
-                yield path
+            if self._library_of(path) == library:
+                public = path
+                for prefix, better in self._aliases.items():
+                    if path == prefix or path.startswith(f"{prefix}."):
+                        public = f"{better}{path[len(prefix) :]}"
+                if not any(map(_is_private, public.split("."))):
+                    yield path, public
 
 
 def _names_in(path: str) -> dict[str, Any]:
@@ -338,7 +371,16 @@ def _names_in(path: str) -> dict[str, Any]:
 
 
 def _has(path: str, name: str, thing: Any) -> bool:
-    return dict.get(_names_in(path), name) is thing
+    names = _names_in(path)
+    if name in names:
+        return names[name] is thing
+    # A lazy module keeps where each of its names is defined, and has the name when it is asked for it.
+    places = names.get("_class_to_module")
+    place = places.get(name) if type(places) is dict else None
+    if type(place) is not str:
+        return False
+    module = _module_of_type(thing) if issubclass(type(thing), type) else _own_text(thing, "__module__")
+    return module is not None and f"{module}.".startswith(f"{path}.{place}.")
 
 
 def _items(path: str) -> list[tuple[str, Any]]:
@@ -355,6 +397,16 @@ def _definer(kind: type, name: str) -> type | None:
         if name in get_type_dict(each):
             found: type = each
             return found
+    return None
+
+
+def _name_in_class(kind: type, function: Any) -> str | None:
+    """Return the name by which a class has a function as a method."""
+    for each in get_mro(kind):
+        for name, value in get_type_dict(each).copy().items():
+            if value is function:
+                found: str = name
+                return found
     return None
 
 

@@ -53,6 +53,14 @@ FRAMEWORK = Framework(
     name="jax",
     libraries=("jax", "jaxlib"),
     apis={"jax": ("jax", "jaxlib")},
+    api_names={
+        "jaxlib._jax.ArrayImpl": "jax.Array",
+        "jaxlib.xla_client.ArrayImpl": "jax.Array",
+        "jaxlib.xla_extension.ArrayImpl": "jax.Array",
+        "jaxlib._jax.PjitFunction": "jax.jit",
+        "jaxlib.xla_extension.PjitFunction": "jax.jit",
+        "jax._src.numpy.array_methods._IndexUpdateRef": "jax.Array.at",
+    },
     array_sizes={
         "jaxlib._jax.ArrayImpl": _array_bytes,
         "jaxlib.xla_extension.ArrayImpl": _array_bytes,

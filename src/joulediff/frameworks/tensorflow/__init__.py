@@ -49,6 +49,10 @@ FRAMEWORK = Framework(
     libraries=("tensorflow", "keras"),
     # The library that a program imports by this name has the other one inside.
     apis={"tensorflow": ("tensorflow", "keras"), "keras": ("keras",)},
+    api_names={
+        "tensorflow._api.v2": "tensorflow",
+        "tensorflow.python.eager.polymorphic_function.polymorphic_function.Function": "tensorflow.function",
+    },
     array_sizes=ARRAY_SIZES,
     packages={"keras": "keras", "tensorflow": "tensorflow"},
     variables=frozenset(

@@ -98,6 +98,12 @@ FRAMEWORK = Framework(
     ),
     libraries=("torch", "torchvision", "functorch", "triton"),
     apis={"torch": ("torch",)},
+    api_names={
+        "torch.TensorBase": "torch.Tensor",
+        "torch._C.TensorBase": "torch.Tensor",
+        "torch._dynamo.eval_frame._TorchDynamoContext.__call__.compile_wrapper": "torch.compile.__call__",
+        "torch._dynamo.eval_frame.OptimizedModule": "torch.compile",
+    },
     array_sizes=ARRAY_SIZES,
     packages={
         "pytorch-lightning": "pytorch_lightning",
