@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -31,6 +33,7 @@ def main() -> None:
 
 main()
 '''
+NUMBER = re.compile(r"^[+-]?[\d,]+(\.\d+)?$")
 FILE = "/home/ada/train.py"
 IDLE_W = {"gpu0": 80.0, "cpu": 20.0, "dram": 3.0}
 # Half widths of the intervals: of an energy, and of the idle power.
@@ -111,6 +114,32 @@ class Program:
     unexplained_j: Mapping[str, float] = field(default_factory=lambda: {"gpu0": 1.25})
     children_j: Mapping[str, float] = field(default_factory=dict)
     measuring_j: Mapping[str, float] = field(default_factory=dict)
+
+
+def many_apis(count: int, seed: int = 0) -> Program:
+    """Return a program with random calls, some of them inside of others, and code between them."""
+    rng = random.Random(seed)
+
+    def cost() -> dict[str, float]:
+        return {"gpu0": rng.choice([0.0, 10 ** rng.uniform(-3, 2)]), "cpu": 10 ** rng.uniform(-3, 1)}
+
+    def call(at: int, *inside: Calls) -> Calls:
+        name = f"lib.api{at % (count // 2 + 1)}"
+        return Calls(name, at + 1, name, rng.randrange(1, 9), rng.uniform(1e-6, 0.4), cost(), inside=inside)
+
+    calls = [call(2 * at, *([call(2 * at + 1)] if rng.random() < 0.5 else [])) for at in range(count)]
+    between = [Between(at, at + 1, 3, rng.uniform(0, 0.1), cost()) for at in range(rng.randrange(1, 9))]
+    unexplained = {"gpu0": rng.uniform(-3, 3), "cpu": rng.choice([0.0, 0.2])}
+    others = {"cpu": 4.5} if rng.random() < 0.5 else {}
+    return Program(calls, between, "x\n" * 40, unexplained, others, others)
+
+
+def read_number(cell: str) -> float | None:
+    """Return the number in a cell; None for a blank one, 0 for one that is less than half of its last place."""
+    if cell in ("", "-") or cell.startswith("<"):
+        return 0.0
+    assert NUMBER.match(cell), cell
+    return float(cell.replace(",", ""))
 
 
 def make_api_run(

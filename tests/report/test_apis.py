@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import io
-import random
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-from api_run_builders import FILE, Between, Calls, Program, make_api_run
+from api_run_builders import FILE, Between, Program, make_api_run, many_apis, read_number
 from golden_files import check_golden
 from joulediff.model.apis.api_run import ApiAccount, ApiRun, Ending, add_accounts
 from joulediff.model.energy import Energy
@@ -22,31 +20,11 @@ from joulediff.report.views.apis.lines import api_lines, line_table
 from joulediff.report.views.apis.table import api_rows, api_table
 from joulediff.report.views.columns import TextTable
 
-NUMBER = re.compile(r"^-?[\d,]+(\.\d+)?$")
-
 
 def shown(run: ApiRun, width: int, **options: object) -> str:
     file = io.StringIO()
     print_api_run(run, Console(file=file, width=width), path="run.jd", **options)  # type: ignore[arg-type]
     return file.getvalue()
-
-
-def many_apis(count: int, seed: int = 0) -> Program:
-    """Return a program with random calls, some of them inside of others, and code between them."""
-    rng = random.Random(seed)
-
-    def cost() -> dict[str, float]:
-        return {"gpu0": rng.choice([0.0, 10 ** rng.uniform(-3, 2)]), "cpu": 10 ** rng.uniform(-3, 1)}
-
-    def call(at: int, *inside: Calls) -> Calls:
-        name = f"lib.api{at % (count // 2 + 1)}"
-        return Calls(name, at + 1, name, rng.randrange(1, 9), rng.uniform(1e-6, 0.4), cost(), inside=inside)
-
-    calls = [call(2 * at, *([call(2 * at + 1)] if rng.random() < 0.5 else [])) for at in range(count)]
-    between = [Between(at, at + 1, 3, rng.uniform(0, 0.1), cost()) for at in range(rng.randrange(1, 9))]
-    unexplained = {"gpu0": rng.uniform(-3, 3), "cpu": rng.choice([0.0, 0.2])}
-    others = {"cpu": 4.5} if rng.random() < 0.5 else {}
-    return Program(calls, between, "x\n" * 40, unexplained, others, others)
 
 
 RUNS = {
@@ -87,16 +65,8 @@ def test_golden(name: str, width: int, pytestconfig: pytest.Config) -> None:
     check_golden(f"apis/{name}_{width}.txt", text, pytestconfig)
 
 
-def number(cell: str) -> float | None:
-    """Return the number in a cell; None for a blank one, 0 for one that is less than half of its last place."""
-    if cell in ("", "-") or cell.startswith("<"):
-        return 0.0
-    assert NUMBER.match(cell), cell
-    return float(cell.replace(",", ""))
-
-
 def sums_to_last(cells: Sequence[str]) -> bool:
-    numbers = [number(cell) for cell in cells]
+    numbers = [read_number(cell) for cell in cells]
     assert None not in numbers
     *parts, whole = (round(1000 * (each or 0.0)) for each in numbers)
     return sum(parts) == whole
@@ -128,7 +98,7 @@ def test_the_ledger_sums_across_and_down(seed: int) -> None:
     for row in range(3):
         assert sums_to_last([column.cells[row] for column in numbers])
     for cells in (numbers[-1].cells,):
-        parts = [number(cell) or 0.0 for cell in cells]
+        parts = [read_number(cell) or 0.0 for cell in cells]
         assert parts[2] == pytest.approx(parts[0] + parts[1], abs=0.11)
     closures = table.columns[at + 2]
     assert closures.head == "closure"

@@ -52,7 +52,7 @@ def is_manifest(manifest: Any) -> bool:
 def to_entries(run: ApiRun) -> dict[str, bytes]:
     """Return the entries of the file of a run; raises ArchiveError if it contradicts itself."""
     plain = to_plain(run)
-    _check_values(plain)
+    check_values(plain)
     _check_references(run)
     record = json.dumps(plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
     if len(record) > MAX_RECORD_BYTES:
@@ -93,7 +93,7 @@ def from_json(data: bytes) -> ApiRun:
         raise ArchiveError(f"it has {len(data):,} bytes; {MAX_RECORD_BYTES:,} are allowed", fix=_NAME_ONE)
     plain = read_json(data)
     check_schema(plain, SCHEMA, "record of API calls", _NAME_ONE)
-    _check_values(plain)
+    check_values(plain)
     run: ApiRun = from_plain(ApiRun, plain, "apis", _RECORD)
     _check_references(run)
     return run
@@ -111,7 +111,7 @@ def check_schema(plain: Any, schema: str, what: str, fix: str) -> None:
     raise ArchiveError(f"it is a {shown(found)}, no {schema}", fix=fix)
 
 
-def _check_values(plain: Any) -> None:
+def check_values(plain: Any) -> None:
     """Raise ArchiveError for a number that is not finite, too large, or negative where it counts or times."""
     for key, value in _numbers(plain):
         if isinstance(value, float) and not math.isfinite(value):

@@ -54,12 +54,16 @@ def load(path: str | os.PathLike[str]) -> Run | ApiRun:
 
 def load_run(path: str | os.PathLike[str]) -> Run:
     """Return the run of a program's step in a file, for what is there for such runs alone."""
-    found = load(path)
+    return require_run(load(path), path)
+
+
+def require_run(found: Run | ApiRun, path: str | os.PathLike[str]) -> Run:
+    """Return the recording of `path` if it is the run of a program's step; raises ArchiveError for the other kind."""
     if isinstance(found, Run):
         return found
     raise ArchiveError(
         f"{path} has the API calls of a script, and no step of a program",
-        fix="joulediff show and joulediff diff read such files; record a step: joulediff record FILE.py",
+        fix="`joulediff show` reads it, and `joulediff diff` compares two such files; record a step: joulediff record",
     )
 
 

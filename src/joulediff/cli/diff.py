@@ -31,14 +31,17 @@ from joulediff.cli.options import (
 )
 from joulediff.model.energy import Scale
 from joulediff.model.options import DiffOptions, RecordOptions
+from joulediff.model.pair import SideName, other_side
 from joulediff.report.limits import TOP_FINDINGS
 
 if TYPE_CHECKING:
     from joulediff.archive.snapshot import Snapshot
     from joulediff.cli.output import ReportFiles
     from joulediff.diagnosis.interleaved_recording import Program
+    from joulediff.model.apis.api_diff import ApiDiff
+    from joulediff.model.apis.api_run import ApiRun
     from joulediff.model.diff import Diff, GateVerdict
-    from joulediff.model.pair import SideName
+    from joulediff.model.pair import Pair
     from joulediff.model.progress import ProgressListener
     from joulediff.model.run import Run
 
@@ -129,7 +132,7 @@ def command(
 
     A and B are .jd files, or programs: FILE.py[:name] or module:name. Programs are recorded first, each in a separate
     process. Then the fix of each finding is applied and measured. Words after -- are the sys.argv of both, and --step
-    is for both.
+    is for both. Two .jd files of `joulediff apis` are compared API by API and line by line.
     """
     from joulediff.cli.output import ReportFiles, StageLines, open_console, print_timings, stdout_kept_clean
     from joulediff.model.diff import scale_diff
@@ -142,6 +145,10 @@ def command(
         "a": _Side("a", first, label_a, python_a, quiet=quiet),
         "b": _Side("b", second, label_b, python_b, quiet=quiet),
     }
+    calls = _load_calls(sides)
+    if calls is not None:
+        _refuse_step_options(calls, scale)
+        return _compare_calls(calls, sides, how, files, top=top, every=every)
     times = StageTimes(StageLines())
     with stdout_kept_clean(files.takes_stdout):
         diff = _compare(sides, how, options, program_arguments(ctx), keep, times)
@@ -168,6 +175,7 @@ class _Side:
     folder: Path | None = None
     recording: Snapshot | None = None
     """The recording so far; also in the folder, if there is one."""
+    loaded: Run | ApiRun | None = None
 
     @property
     def is_archive(self) -> bool:
@@ -176,11 +184,19 @@ class _Side:
 
         return is_recording(self.target)
 
-    def load(self) -> Run:
-        from joulediff.archive.reader import load_run
+    def read(self) -> Run | ApiRun:
+        """Return the recording in the file, which is read once."""
+        from joulediff.archive.reader import load
 
-        run = load_run(self.target)
-        return replace(run, label=self.label) if self.label else run
+        if self.loaded is None:
+            found = load(self.target)
+            self.loaded = replace(found, label=self.label) if self.label else found
+        return self.loaded
+
+    def load(self) -> Run:
+        from joulediff.archive.reader import require_run
+
+        return require_run(self.read(), self.target)
 
     def program(self, options: RecordOptions, arguments: tuple[str, ...], folder: Path | None) -> Program:
         from joulediff.diagnosis.interleaved_recording import Program
@@ -254,6 +270,55 @@ def _compare(
             raise
 
 
+def _load_calls(sides: dict[SideName, _Side]) -> Pair[ApiRun] | None:
+    """Return the runs of two scripts, or None; raises if one side is such a run and the other is not."""
+    from joulediff.model.apis.api_run import ApiRun
+    from joulediff.model.errors import JoulediffError
+    from joulediff.model.pair import Pair
+
+    archives = {name: side for name, side in sides.items() if side.is_archive}
+    calls = {name: found for name, side in archives.items() if isinstance(found := side.read(), ApiRun)}
+    if len(calls) == len(sides):
+        return Pair(calls["a"], calls["b"])
+    for name in calls:
+        script, step = sides[name].target, sides[other_side(name)].target
+        raise JoulediffError(
+            f"{script} (API calls of a script) and {step} (step of a program) cannot be compared",
+            fix="record both with `joulediff apis FILE.py -o FILE.jd`, or both with `joulediff record`",
+        )
+    return None
+
+
+def _refuse_step_options(calls: Pair[ApiRun], scale: Scale | None) -> None:
+    from joulediff.model.errors import JoulediffError
+
+    if scale is not None:
+        raise JoulediffError(
+            f"--times cannot be used for {calls.a.label} and {calls.b.label} (they are scripts, and have no step)",
+            fix="leave it out",
+        )
+
+
+def _compare_calls(
+    calls: Pair[ApiRun], sides: dict[SideName, _Side], how: DiffOptions, files: ReportFiles, *, top: int, every: bool
+) -> int:
+    """Compare two runs of scripts, report the result, and return the exit code."""
+    from joulediff.cli.output import open_console
+    from joulediff.diagnosis.api_runs.compare import compare_api_runs
+    from joulediff.report.terminal.apis_diff import print_api_diff
+
+    diff = compare_api_runs(calls.a, calls.b, threshold=how.threshold, fail_above=how.fail_above)
+    if not files.any:
+        names = " ".join(shlex.quote(side.target) for side in sides.values())
+        diff = replace(diff, next=f"joulediff diff {names} -o report.md")
+    if not files.takes_stdout:
+        print_api_diff(diff, open_console(), top=top, every=every)
+    _write(files, diff, top=top, every=every)
+    if diff.gate is not None:
+        return GATE_CODES[diff.gate.verdict]
+    return 0 if diff.comparable else 2
+
+
 def _rescue(sides: dict[SideName, _Side]) -> list[str]:
     """Keep the recordings that were made before an error, and return sentences that name their files."""
     from joulediff.model.errors import ArchiveError
@@ -299,7 +364,7 @@ def _refuse(files: ReportFiles, *inputs: str) -> None:
         form_of(files.files["-o"])
 
 
-def _write(files: ReportFiles, diff: Diff, *, top: int, every: bool) -> None:
+def _write(files: ReportFiles, diff: Diff | ApiDiff, *, top: int, every: bool) -> None:
     from joulediff.cli.output import form_of, write_text
     from joulediff.report.render import render
 

@@ -1,4 +1,4 @@
-"""`joulediff render`: write any report of a saved diff, on any machine."""
+"""`joulediff render`: write any report of a saved result, on any machine."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from joulediff.report.limits import TOP_FINDINGS
 from joulediff.report.render import REPORTS, render
 
 if TYPE_CHECKING:
+    from joulediff.model.apis.api_diff import ApiDiff
+    from joulediff.model.apis.api_run import ApiRun
     from joulediff.model.diff import Diff
 
 
@@ -49,35 +51,38 @@ if TYPE_CHECKING:
 @every_option
 @verbose_option
 def command(saved: str, output: str | None, form: str | None, top: int, every: bool) -> int:  # noqa: FBT001
-    """Show a diff that was saved as JSON, or write it as another report. - is standard input or output."""
+    """Show a diff that was saved as JSON, or write it as another report. - is standard input or output.
+
+    The JSON of `joulediff apis` is read too.
+    """
     from joulediff.cli.output import form_of
 
     place = None if output == "-" else output
     form = form or form_of(place)
     if place is not None:
         _refuse(place, saved)
-    diff = read_diff(saved)
+    result = read_result(saved)
     if place is None and form == "terminal":
         from joulediff.cli.output import open_console
-        from joulediff.report.terminal.diff import print_diff
+        from joulediff.report.show import print_result
 
-        print_diff(diff, open_console(), top=top, every=every)
+        print_result(result, open_console(), top=top, every=every)
         return 0
-    _write(render(diff, form, top=top, every=every), place)
+    _write(render(result, form, top=top, every=every), place)
     return 0
 
 
-def read_diff(saved: str) -> Diff:
-    """Return the diff in a JSON file, or on standard input for `-`."""
+def read_result(saved: str) -> Diff | ApiDiff | ApiRun:
+    """Return the result in a JSON file, or on standard input for `-`."""
     from joulediff.archive.container import BEGIN
-    from joulediff.report.json.diff import MAX_DIFF_BYTES, diff_from_json
+    from joulediff.report.json.saved import MAX_BYTES, result_from_json
 
     try:
         if saved == "-":
-            data = sys.stdin.buffer.read(MAX_DIFF_BYTES + 1)
+            data = sys.stdin.buffer.read(MAX_BYTES + 1)
         else:
             with Path(saved).open("rb") as file:
-                data = file.read(MAX_DIFF_BYTES + 1)
+                data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise JoulediffError(
@@ -86,7 +91,7 @@ def read_diff(saved: str) -> Diff:
     if data.startswith(BEGIN):
         raise JoulediffError(f"cannot read {saved} (it is a recording, no diff)", fix=f"joulediff show {saved}")
     try:
-        return diff_from_json(data)
+        return result_from_json(data)
     except JoulediffError as error:
         raise JoulediffError(f"cannot read {saved}: {error.what}", fix=error.fix) from error
 

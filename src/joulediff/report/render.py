@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from joulediff.model.apis.api_diff import ApiDiff
 from joulediff.model.apis.api_run import ApiRun
 from joulediff.model.diff import Diff
 from joulediff.model.display import record_of
@@ -45,7 +46,8 @@ def render(
     """Return a result as text without colours, and write it to `path` if one is given.
 
     `form` is `terminal`, `json` or `markdown`; without it the suffix of `path` chooses, else it is `terminal`. `width`
-    applies to the terminal report; the JSON is always complete. Markdown is there for a Diff, a Run and an ApiRun.
+    applies to the terminal report; the JSON is always complete. There is no Markdown of a
+    measurement.
     """
     form = form or form_of(None if path is None else str(path))
     if form not in REPORTS:
@@ -80,6 +82,14 @@ def _render_other(record: object, form: str, width: int, top: int | None, *, eve
         from joulediff.report.json.run import run_to_json
 
         return run_to_json(record)
+    if form == "markdown" and isinstance(record, ApiDiff):
+        from joulediff.report.apis_diff_markdown import api_diff_to_markdown
+
+        return api_diff_to_markdown(record, top=TOP_FINDINGS if top is None else top, every=every)
+    if form == "json" and isinstance(record, ApiDiff):
+        from joulediff.report.json.apis_diff import api_diff_to_json
+
+        return api_diff_to_json(record)
     if form == "markdown" and isinstance(record, ApiRun):
         from joulediff.report.apis_markdown import api_run_to_markdown
 

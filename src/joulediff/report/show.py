@@ -11,6 +11,7 @@ from rich.console import Console
 
 from joulediff.archive.container import is_recording
 from joulediff.archive.reader import load
+from joulediff.model.apis.api_diff import ApiDiff
 from joulediff.model.apis.api_run import ApiRun
 from joulediff.model.diff import Diff
 from joulediff.model.display import record_of
@@ -64,6 +65,10 @@ def print_result(
         from joulediff.report.terminal.apis import print_api_run
 
         print_api_run(record, console, top=TOP_ROWS if top is None else top, every=every, path=path)
+    elif isinstance(record, ApiDiff):
+        from joulediff.report.terminal.apis_diff import print_api_diff
+
+        print_api_diff(record, console, top=TOP_FINDINGS if top is None else top, every=every)
     elif isinstance(record, Measurement):
         from joulediff.report.terminal.measurement import print_measurement
 
@@ -86,10 +91,10 @@ def print_result(
 def _read(path: Path) -> object:
     if is_recording(path) or path.suffix != ".json":
         return load(path)
-    from joulediff.report.json.diff import diff_from_json
+    from joulediff.report.json.saved import result_from_json
 
     try:
-        return diff_from_json(path.read_bytes())
+        return result_from_json(path.read_bytes())
     except OSError as error:
         raise ArchiveError(f"cannot read {path} ({error.strerror})", fix="name a .jd file or a diff in JSON") from error
 

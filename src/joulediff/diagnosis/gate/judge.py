@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from joulediff.diagnosis.significance import RECORDING_SPREAD
-from joulediff.model.diff import Diff, Gate, GateReason
+from joulediff.model.apis.api_diff import ApiDiff
+from joulediff.model.diff import Diff, Gate, GateReason, GateVerdict
 from joulediff.model.energy import Energy, Ratio, Source, joules_of, ratio, weakest
 from joulediff.model.stats import CONFIDENCE_SIGMAS, half_width
 
@@ -52,12 +53,30 @@ def judge(diff: Diff, limit: float, rounds: Sequence[Round] = ()) -> Gate:
         return Gate("cannot tell", limit, None, "not measured", len(rounds), spent_s)
     if not rounds and (diff.a.unmet or diff.b.unmet):
         return Gate("cannot tell", limit, found, "disturbed")
-    if found.low > 1 + limit:
-        return Gate("failed", limit, found, None, len(rounds), spent_s)
-    if found.high <= 1 + limit:
-        return Gate("passed", limit, found, None, len(rounds), spent_s)
+    verdict = _verdict(found, limit)
+    if verdict != "cannot tell":
+        return Gate(verdict, limit, found, None, len(rounds), spent_s)
     reason, settles_s = _settling(found, limit, spent_s) if rounds else _settling_recordings(diff, found, limit)
     return Gate("cannot tell", limit, found, reason, len(rounds), spent_s, settles_s)
+
+
+def judge_scripts(diff: ApiDiff, limit: float) -> Gate:
+    """Return whether script B may use the energy that it uses: at most 1 + `limit` times that of A."""
+    if not diff.comparable:
+        return Gate("cannot tell", limit, None, "conditions")
+    if diff.ratio is None:
+        return Gate("cannot tell", limit, None, "not measured")
+    found = Ratio(1 / diff.ratio.value, 1 / diff.ratio.high, 1 / diff.ratio.low)
+    if diff.a.unmet or diff.b.unmet or not (diff.a.trustworthy and diff.b.trustworthy):
+        return Gate("cannot tell", limit, found, "disturbed")
+    verdict = _verdict(found, limit)
+    return Gate(verdict, limit, found, "recordings" if verdict == "cannot tell" else None)
+
+
+def _verdict(found: Ratio, limit: float) -> GateVerdict:
+    if found.low > 1 + limit:
+        return "failed"
+    return "passed" if found.high <= 1 + limit else "cannot tell"
 
 
 def round_ratio(rounds: Sequence[Round]) -> Ratio | None:

@@ -13,7 +13,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from joulediff.model.diff import Diff, GateVerdict
+from joulediff.model.diff import ConditionDifference, Diff, GateVerdict
 from joulediff.model.finding import Finding
 from joulediff.report.limits import TOP_FINDINGS
 from joulediff.report.sanitize import plain_record
@@ -65,7 +65,7 @@ _REST = "--all shows them"
 _LEAST_TEXT = 56
 _LEAST_REGION = 20
 _INDENT = 2
-_GATE_STYLES: Mapping[GateVerdict, str] = {"passed": "bold green", "failed": "bold red", "cannot tell": "bold yellow"}
+GATE_STYLES: Mapping[GateVerdict, str] = {"passed": "bold green", "failed": "bold red", "cannot tell": "bold yellow"}
 _STYLES: Mapping[Part, str] = {"noise": "dim", "total": "bold"}
 
 
@@ -104,16 +104,22 @@ def _sides(diff: Diff, width: int) -> Iterator[Text]:
 
 
 def _warnings(diff: Diff, *, every: bool) -> Iterator[RenderableType]:
-    serious = [condition_text(each) for each in diff.condition_differences if each.serious]
-    slight = [condition_text(each) for each in diff.condition_differences if not each.serious]
-    yield from (bullet("!", text, "bold red") for text in serious)
-    if not diff.comparable:
-        yield bullet("!", NOT_COMPARABLE, "bold red")
     most_warnings, most_notes = (None, None) if every else (_MAX_WARNINGS, _MAX_NOTES)
-    yield from bullets(slight, "!", "yellow", most=most_warnings, rest=_REST)
+    yield from condition_bullets(diff.condition_differences, comparable=diff.comparable, every=every)
     yield from bullets(difference_texts(diff), "!", "yellow")
     yield from bullets(warning_texts(diff), "!", "yellow", most=most_warnings, rest=_REST)
     yield from bullets(note_texts(diff), "-", "dim", most=most_notes, rest=_REST)
+
+
+def condition_bullets(
+    differences: Sequence[ConditionDifference], *, comparable: bool, every: bool
+) -> Iterator[RenderableType]:
+    """Yield the conditions that differ, serious ones first, and whether the energies can be compared."""
+    yield from (bullet("!", condition_text(each), "bold red") for each in differences if each.serious)
+    if not comparable:
+        yield bullet("!", NOT_COMPARABLE, "bold red")
+    slight = [condition_text(each) for each in differences if not each.serious]
+    yield from bullets(slight, "!", "yellow", most=None if every else _MAX_WARNINGS, rest=_REST)
 
 
 def _sentences(diff: Diff, width: int) -> Iterator[Text]:
@@ -128,7 +134,7 @@ def _gate(diff: Diff) -> Iterator[Text]:
     if diff.gate is None:
         return
     advice = gate_advice(diff, diff.gate)
-    yield Text(gate_text(diff.gate), style=_GATE_STYLES[diff.gate.verdict])
+    yield Text(gate_text(diff.gate), style=GATE_STYLES[diff.gate.verdict])
     if advice is not None:
         yield Text(advice, style="yellow")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 
 from joulediff.model.diff import ConditionDifference, Diff, DiffSide, Ledger, NamedDivergence, RowKind
@@ -66,7 +66,8 @@ def _energy_sentence(diff: Diff, ratio: Ratio) -> str:
         what = "A and B use the same energy" if is_near else _TOO_NOISY
         return f"{what} (ratio {value}, 95% CI {low} .. {high}).{'' if is_near else _how_long(diff, ratio)}"
     dear, cheap, times = ("A", "B", ratio.value) if ratio.value > 1.0 else ("B", "A", _inverse(ratio.value))
-    return f"{dear} uses {ratio_text(times)} the energy of {cheap}{_by_how_much(diff, dear)}."
+    how_much = by_how_much((diff.delta_j, diff.delta_low_j, diff.delta_high_j), dear)
+    return f"{dear} uses {ratio_text(times)} the energy of {cheap}{how_much}."
 
 
 def _how_long(diff: Diff, ratio: Ratio) -> str:
@@ -276,8 +277,8 @@ def _unmatched(letter: str, side: DiffSide) -> str | None:
     return f"{side.unmatched:,} of {count_text(side.ops, 'op')} of {letter} {verb} no counterpart{shown}{more}"
 
 
-def _by_how_much(diff: Diff, dear: str) -> str:
-    values = (diff.delta_j, diff.delta_low_j, diff.delta_high_j)
+def by_how_much(values: Iterable[float | None], dear: str) -> str:
+    """Return a difference of A and B with the ends of its interval: `: +118.2 J (95% CI 109.3 .. 127.1)`."""
     value, low, high = (math.nan if each is None else each for each in values)
     if not math.isfinite(value):
         return ""

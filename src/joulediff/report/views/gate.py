@@ -36,8 +36,9 @@ def gate_advice(diff: Diff, gate: Gate) -> str | None:
         return f"the interval holds the limit: {what}; {option} {_rounded_up(gate.settles_s)} would settle it"
     if gate.reason == "recordings":
         why = "two recordings of one program differ by as much, so longer ones do not help"
-        return f"{why}: {IN_ONE_JOB}{_other(gate)}"
-    return f"the ratio is so close to the limit that an hour would not settle it: choose another limit{_other(gate)}"
+        return f"{why}: {IN_ONE_JOB}{passing_limit(gate)}"
+    why = "the ratio is so close to the limit that an hour would not settle it"
+    return f"{why}: choose another limit{passing_limit(gate)}"
 
 
 def _disturbed(diff: Diff) -> str:
@@ -46,7 +47,7 @@ def _disturbed(diff: Diff) -> str:
     return f"a recording was disturbed ({names}): record it again on a quiet machine, or {IN_ONE_JOB}"
 
 
-def _other(gate: Gate) -> str:
+def passing_limit(gate: Gate) -> str:
     """Return the limit that this measurement would pass."""
     if gate.ratio is None or not math.isfinite(100 * gate.ratio.high):
         return ""

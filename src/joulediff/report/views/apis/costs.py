@@ -8,22 +8,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from joulediff.model.apis.api_run import ApiAccount, ApiRun, add_accounts
-from joulediff.model.energy import Energy, add_known, joules_of, remainder, shift
+from joulediff.model.apis.parts import BETWEEN, CHILDREN, MEASURING, UNEXPLAINED, gross_parts, rest_of
+from joulediff.model.energy import Energy, remainder
 from joulediff.model.units import format_share
 from joulediff.report.views.columns import Emphasis
 from joulediff.report.views.run.ledger import Scale
 from joulediff.report.views.short_texts import format_places, pick_unit, round_to_sum
 
-# The parts of the ledger, as its reports name them.
-BETWEEN = "code between calls"
 IDLE = "idle"
-CHILDREN = "other processes"
-MEASURING = "inserted waits"
-UNEXPLAINED = "unexplained"
 PROGRAM = "whole program"
-PARTS = (BETWEEN, IDLE, CHILDREN, MEASURING)
+_SHOWN = (BETWEEN, IDLE, CHILDREN, MEASURING)
 NONE = "-"
 # A larger half width says only that the energy is unknown.
 _WIDEST_SHARE = 9.99
@@ -34,7 +31,7 @@ class Costs:
     """The energy of each API or line, of the other parts that the column has, and of the whole program."""
 
     items: Sequence[Energy | None]
-    parts: Mapping[str, Energy | None]
+    parts: Mapping[Any, Energy | None]
     whole: Energy | None
 
     @property
@@ -57,9 +54,7 @@ def net_costs(items: Sequence[Energy | None], account: ApiAccount) -> Costs:
 
 def gross_costs(items: Sequence[Energy | None], account: ApiAccount, *, between: bool = True) -> Costs:
     """Return energy with the idle power meanwhile. Without `between` the code between calls is among the items."""
-    parts = {name: energy for name, energy in part_energies(account).items() if name not in (BETWEEN, IDLE)}
-    if between:
-        parts = {BETWEEN: _gross_between(items, account), **parts}
+    parts = {name: energy for name, energy in gross_parts(account, items).items() if between or name != BETWEEN}
     return Costs(items, parts, account.metered)
 
 
@@ -110,7 +105,7 @@ def cost_units(costs: Costs, scale: Scale, names: Sequence[str]) -> list[int | N
 
 def part_names(columns: Sequence[Costs], scale: Scale) -> list[str]:
     """Return the parts that are shown: those a column has, and the unexplained one if it is not zero."""
-    names = [name for name in PARTS if any(name in column.parts for column in columns)]
+    names = [name for name in _SHOWN if any(name in column.parts for column in columns)]
     lefts = [scale.units_of(_left(column)) for column in columns]
     return [*names, *([UNEXPLAINED] if any(left is not None and round(left) for left in lefts) else [])]
 
@@ -157,16 +152,6 @@ def _without_missing(cells: list[str], costs: Costs, names: Sequence[str], missi
     return cells
 
 
-def _gross_between(items: Sequence[Energy | None], account: ApiAccount) -> Energy | None:
-    """Return the code between calls with its share of the idle power: what the calls leave of the program's own."""
-    if account.calls is None or account.between is None:
-        return None
-    own = add_known((account.calls, account.between, account.idle))
-    return shift(account.between, joules_of(own) - math.fsum(map(joules_of, items)) - account.between.joules)
-
-
 def _left(costs: Costs) -> Energy | None:
     """Return the part of the whole that is neither an item nor a part."""
-    if costs.whole is None:
-        return None
-    return remainder(costs.whole, [*costs.items, *costs.parts.values()])
+    return rest_of(costs.whole, [*costs.items, *costs.parts.values()])

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from itertools import chain
 
 from joulediff.model.apis.api_run import ApiAccount, ApiRun
+from joulediff.model.apis.parts import BETWEEN, UNEXPLAINED
 from joulediff.model.energy import Energy
 from joulediff.report.views.apis.costs import (
-    BETWEEN,
     IDLE,
     PROGRAM,
-    UNEXPLAINED,
     choose_scale,
     cost_cells,
     ledger_costs,

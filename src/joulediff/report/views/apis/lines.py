@@ -62,17 +62,17 @@ def api_lines(run: ApiRun) -> list[ApiLine]:
     return sorted(found, key=lambda each: (-joules_of(each.energy), -each.seconds, each.file, each.line or 0))
 
 
-def between_text(line: ApiLine) -> str:
+def between_text(after_line: int | None, before_line: int | None) -> str:
     """Return what the code between two calls is called beside the line of the first: `code after it, to line 15`."""
-    if line.line is None:
-        return "code before the first call" if line.before_line is None else f"code before line {line.before_line}"
-    return f"code after it, to {'the end' if line.before_line is None else f'line {line.before_line}'}"
+    if after_line is None:
+        return "code before the first call" if before_line is None else f"code before line {before_line}"
+    return f"code after it, to {'the end' if before_line is None else f'line {before_line}'}"
 
 
 def line_text(line: ApiLine) -> str:
     """Return the callee of a line, and how many others it has."""
     if line.is_between:
-        return between_text(line)
+        return between_text(line.line, line.before_line)
     return line.text + (f" and {count_text(line.more, 'more call')}" if line.more else "")
 
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from joulediff.model.apis.api_run import ApiDomain, ApiRun
+from joulediff.model.apis.parts import UNEXPLAINED
 from joulediff.model.energy import joules_of, mean_power_w, share_of
 from joulediff.model.units import format_power, format_share, format_si, format_time
-from joulediff.report.views.apis.costs import UNEXPLAINED, part_energies, share_text, total_account
+from joulediff.report.views.apis.costs import part_energies, share_text, total_account
 from joulediff.report.views.run.sentences import created_text
 from joulediff.report.views.short_texts import count_text, format_interval, round_to_sum
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from joulediff.model.apis.api_run import ApiCalls, ApiRun, DomainCost
+from joulediff.model.apis.parts import BETWEEN
 from joulediff.model.energy import Energy, add_common
 from joulediff.model.energy import scale as scale_energy
 from joulediff.model.units import format_si
 from joulediff.report.views.apis.costs import (
-    BETWEEN,
     PROGRAM,
     Costs,
     amount_cell,

@@ -1,0 +1,1 @@
+"""Compares two runs of scripts whose API calls were measured."""
