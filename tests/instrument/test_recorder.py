@@ -10,7 +10,11 @@ import pytest
 
 from call_builders import FakeCall, FakeProgram
 from joulediff.instrument.calls import Api, SourceSite
-from joulediff.instrument.recorder import BETWEEN, MOST_DEPTH, CallRecorder
+from joulediff.instrument.recorder import BETWEEN, MOST_DEPTH, CallRecorder, Segment
+
+
+def rows(table):
+    return [Segment(int(row[0]), *row[1:]) for row in table.tolist()]
 
 
 def test_calls_and_gaps_cover_the_time_of_the_program():
@@ -21,7 +25,7 @@ def test_calls_and_gaps_cover_the_time_of_the_program():
     program.call("torch.relu", 4, 0.5)
     program.run(2.0)
     program.recorder.stop()
-    taken = program.recorder.take().ended
+    taken = rows(program.recorder.take().ended)
     assert [each.end_s - each.start_s for each in taken] == [1.0, 0.5, 0.25, 0.5, 2.0]
     assert all(a.end_s == b.start_s for a, b in pairwise(taken))
 
@@ -55,7 +59,7 @@ def test_a_call_inside_a_call_is_a_child_and_not_the_self_time_of_its_parent():
     assert inner.parent == outer.id
     assert outer.seconds == pytest.approx(0.7)
     seconds = {outer.id: 0.0, inner.id: 0.0}
-    for each in program.recorder.take().ended:
+    for each in rows(program.recorder.take().ended):
         if each.node in seconds:
             seconds[each.node] += each.end_s - each.start_s
     assert seconds[outer.id] == pytest.approx(0.3)
@@ -72,9 +76,9 @@ def test_an_open_call_is_taken_up_to_now_and_comes_again_when_it_ends():
         program.run(2.0)
 
     program.call("torch.relu", 3, inside)
-    (opened,) = seen[0].open
+    (opened,) = rows(seen[0].open)
     assert (opened.start_s, opened.end_s) == (10.0, 11.0)
-    (ended,) = [each for each in program.recorder.take().ended if each.node == opened.node]
+    (ended,) = [each for each in rows(program.recorder.take().ended) if each.node == opened.node]
     assert (ended.start_s, ended.end_s) == (10.0, 13.0)
 
 
@@ -101,7 +105,7 @@ def test_calls_that_end_out_of_order_are_counted_and_leave_nothing_open():
     program.recorder.end(second)
     program.run(1.0)
     assert program.recorder.out_of_order == 1
-    assert program.recorder.take().open[0].node == BETWEEN
+    assert rows(program.recorder.take().open)[0].node == BETWEEN
 
 
 def test_a_deep_recursion_does_not_grow_the_tree_without_end():
@@ -129,8 +133,8 @@ def test_another_thread_has_calls_but_no_gaps():
     thread.start()
     thread.join()
     taken = program.recorder.take()
-    assert sorted(each.end_s - each.start_s for each in taken.ended) == [1.0, 1.0]
-    assert [each.node for each in taken.open] == [BETWEEN]
+    assert sorted(each.end_s - each.start_s for each in rows(taken.ended)) == [1.0, 1.0]
+    assert [each.node for each in rows(taken.open)] == [BETWEEN]
     assert len(program.recorder.take().open) == 1
 
 
@@ -149,7 +153,7 @@ def test_random_programs_keep_their_time():
         act(0)
         program.run(0.5)
         program.recorder.stop()
-        spans = sorted((each.start_s, each.end_s) for each in program.recorder.take().ended)
+        spans = sorted((each.start_s, each.end_s) for each in rows(program.recorder.take().ended))
         assert spans[0][0] == program.start_s
         assert spans[-1][1] == program.clock.now()
         assert all(a[1] == b[0] for a, b in pairwise(spans))

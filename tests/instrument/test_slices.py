@@ -37,7 +37,7 @@ def work(time_s, own_s, children_s=None):
 def divided(segments, known, cpu, *, floor_w=0.0, by_cpu=False, is_exact=False, program_s=None):
     ends = (float(known.time_s[0]), float(known.time_s[-1]))
     return divide(
-        segments,
+        np.array(segments, dtype=float).reshape(-1, 5),
         NODES,
         known,
         cpu,

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from fakes import GPU, DeviceMeter, FakeDevice
 from call_builders import FakeProgram
+from fakes import GPU, DeviceMeter, FakeDevice
 from joulediff.instrument.build import build
 from joulediff.instrument.tally import CallTally, WorkSampler
 from joulediff.measuring.meters.scripted import FakeClock

@@ -5,6 +5,7 @@ Only frameworks that the program has imported are asked. Without one, work is do
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Protocol
 
@@ -41,6 +42,13 @@ def open_sync() -> Sync | None:
 
 def wait_for_queued_work() -> None:
     """Wait until the devices have done all work that the program has queued. Quick if it uses none."""
-    for framework in loaded_frameworks():
-        if framework.wait_for_all is not None:
-            framework.wait_for_all()
+    global _loaded
+    count = len(sys.modules)
+    if count != _loaded[0]:  # looking for frameworks takes longer than a short call
+        waits = [each.wait_for_all for each in loaded_frameworks() if each.wait_for_all is not None]
+        _loaded = (count, tuple(waits))
+    for wait in _loaded[1]:
+        wait()
+
+
+_loaded: tuple[int, tuple[Callable[[], None], ...]] = (0, ())

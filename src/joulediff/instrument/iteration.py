@@ -14,7 +14,6 @@ from typing import Any
 
 from joulediff.instrument.calls import Api, Call, Gate, SourceSite
 
-
 # As `list` takes it for an iterable that gives no hint.
 _DEFAULT_LENGTH_HINT = 8
 

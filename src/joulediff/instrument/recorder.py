@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
+from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import numpy as np
 
 from joulediff.instrument.calls import Api, Call, SourceSite
 from joulediff.model.energy import Energy
@@ -27,13 +30,16 @@ FIRST_NODES = 3
 
 
 class Segment(NamedTuple):
-    """A stretch of time of one thread, with the CPU time of the process at both ends."""
+    """A stretch of time of one thread, with the CPU time of the process at both ends. In tables it is a row."""
 
     node: int
     start_s: float
     end_s: float
     start_cpu_s: float
     end_cpu_s: float
+
+
+FIELDS = len(Segment._fields)
 
 
 @dataclass(slots=True, eq=False)
@@ -63,8 +69,7 @@ class Node:
         return self.parent == BETWEEN
 
 
-@dataclass(slots=True, eq=False)
-class _Open:
+class _Open(NamedTuple):
     """A call that has begun and not ended."""
 
     thread: _Thread
@@ -76,25 +81,46 @@ class _Open:
 class _Thread:
     """The open calls of one thread, and its segments that were not taken yet."""
 
-    __slots__ = ("before", "current", "is_main", "owner", "root", "segments", "stack")
+    __slots__ = ("before", "current", "is_main", "owner", "root", "segments", "stack", "taken", "taken_size")
 
     def __init__(self, root: Node, *, is_main: bool, now_s: float, cpu_s: float) -> None:
         self.root = root
         self.is_main = is_main
         self.owner = threading.current_thread()
         self.stack: list[_Open] = []
-        self.segments: list[Segment] = []
+        self.segments = array("d")
+        """The numbers of each `Segment`, one after the other: appending is quick, and so is making a table of them."""
+        self.taken, self.taken_size = array("d"), 0
         self.before: SourceSite | None = None
         """The last call that ended outside of any other."""
         self.current = (BETWEEN, now_s, cpu_s)
         """The node of the open segment, and its begin. One tuple, so that another thread reads all or nothing."""
 
+    def take(self) -> list[np.ndarray]:
+        """Return the segments that ended since the last time, as tables.
+
+        The thread may just have added one to the array that was taken before: it comes with the next call.
+        """
+        late = _copy(self.taken)[self.taken_size :]
+        self.taken, self.segments = self.segments, array("d")
+        found = _copy(self.taken)
+        self.taken_size = len(found)
+        return [late.reshape(-1, FIELDS), found.reshape(-1, FIELDS)]
+
+
+def _copy(numbers: array[float]) -> np.ndarray:
+    """Return the numbers; the thread that owns them may append meanwhile, which a view of the array would forbid."""
+    return np.frombuffer(numbers.tobytes())
+
 
 class Taken(NamedTuple):
-    """Segments that have ended, and those that are open: they come again, from the same begin, when they end."""
+    """Segments that have ended, and those that are open: they come again, from the same begin, when they end.
 
-    ended: list[Segment]
-    open: list[Segment]
+    Both are tables with a row for each `Segment`.
+    """
+
+    ended: np.ndarray
+    open: np.ndarray
 
 
 class Alone:
@@ -132,6 +158,8 @@ class CallRecorder:
         self._gaps: dict[tuple[int, int], Node] = {}
         self.out_of_order = 0
         """Calls that ended before a call inside of them, as greenlets do."""
+        self.faults: list[str] = []
+        """Faults of joulediff itself, which left calls out."""
         self._local = threading.local()
 
     def start(self) -> float:
@@ -143,10 +171,17 @@ class CallRecorder:
     def begin(self, call: Call) -> None:
         """Note that a call begins."""
         try:
+            self._begin(call)
+        except Exception as error:  # noqa: BLE001 - a fault here must not reach the program
+            self.faults.append(f"{type(error).__name__}: {error}")
+
+    def _begin(self, call: Call) -> None:
+        try:
             thread: _Thread = self._local.thread
         except AttributeError:
             thread = self._local.thread = self._add_thread(is_main=False, now_s=self._now_s())
-        around = thread.stack[-1].node if thread.stack else thread.root
+        stack = thread.stack
+        around = stack[-1].node if stack else thread.root
         node = around.children.get((id(call.site), id(call.api))) or self._add_call(around, call)
         node.calls += 1
         if call.input_bytes is not None:
@@ -158,54 +193,62 @@ class CallRecorder:
         now_s = self._now_s()
         self._close(thread, now_s, cpu_s, before=call.site)
         thread.current = (node.id, now_s, cpu_s)
-        call.mark = _Open(thread, node, now_s, is_alone)
-        thread.stack.append(call.mark)
+        call.mark = opened = _Open(thread, node, now_s, is_alone)
+        stack.append(opened)
 
     def end(self, call: Call) -> None:
         """Note that a call has ended."""
-        opened: _Open = call.mark
-        thread, node = opened.thread, opened.node
+        try:
+            if call.mark is not None:
+                self._end(call, call.mark)
+        except Exception as error:  # noqa: BLE001 - a fault here must not reach the program
+            self.faults.append(f"{type(error).__name__}: {error}")
+
+    def _end(self, call: Call, opened: _Open) -> None:
+        thread, node, start_s, is_alone = opened
         if self._wait is not None:
             self._wait()
         cpu_s = self._cpu_s()
         now_s = self._now_s()
-        took_s = now_s - opened.start_s
+        took_s = now_s - start_s
         node.seconds += took_s
         if took_s < node.shortest_s:
             node.shortest_s = took_s
         if took_s > node.longest_s:
             node.longest_s = took_s
-        if thread.stack and thread.stack[-1] is opened:
-            self._close(thread, now_s, cpu_s, before=None)
-            thread.stack.pop()
-            if not thread.stack:
+        stack = thread.stack
+        if stack and stack[-1] is opened:
+            started, started_s, started_cpu_s = thread.current
+            thread.segments.extend((started, started_s, now_s, started_cpu_s, cpu_s))
+            stack.pop()
+            if stack:
+                thread.current = (stack[-1].node.id, now_s, cpu_s)
+            else:
                 thread.before = call.site
                 thread.current = (BETWEEN, now_s, cpu_s)
-            else:
-                thread.current = (thread.stack[-1].node.id, now_s, cpu_s)
         else:
             self.out_of_order += 1
-            thread.stack = [each for each in thread.stack if each is not opened]
-        if opened.is_alone:
+            thread.stack = [each for each in stack if each is not opened]
+        if is_alone:
             self._wait_after(thread, node)
 
     def take(self) -> Taken:
         """Return the segments that ended since the last time, and those that are open."""
         now_s, cpu_s = self._now_s(), self._cpu_s()
-        taken = Taken([], [])
+        ended, opened = [np.zeros((0, FIELDS))], []
         with self._lock:
             threads = list(self._threads)
         for thread in threads:
             has_ended = not thread.owner.is_alive()
             node, start_s, start_cpu_s = thread.current  # before the segments: what it misses, they have
-            ended, thread.segments = thread.segments, []
-            taken.ended.extend(ended)
+            ended += thread.take()
             if thread.is_main or node != BETWEEN:
-                taken.open.append(Segment(node, start_s, max(now_s, start_s), start_cpu_s, max(cpu_s, start_cpu_s)))
+                opened.append((node, start_s, max(now_s, start_s), start_cpu_s, max(cpu_s, start_cpu_s)))
             if has_ended and not thread.is_main:
+                ended += thread.take()
                 with self._lock:
                     self._threads.remove(thread)
-        return taken
+        return Taken(np.concatenate(ended), np.array(opened, dtype=float).reshape(-1, FIELDS))
 
     def stop(self) -> None:
         """Note the end of the program: the main thread's open gap has no call after it."""
@@ -229,7 +272,7 @@ class CallRecorder:
             if not thread.is_main:
                 return
             node = self._gap(thread.before, before).id
-        thread.segments.append(Segment(node, start_s, now_s, start_cpu_s, cpu_s))
+        thread.segments.extend((node, start_s, now_s, start_cpu_s, cpu_s))
 
     def _is_alone(self, thread: _Thread, node: Node, call: Call) -> bool:
         assert self._alone is not None

@@ -201,7 +201,7 @@ class _Rewriter:
         placeholder = self._token + len(self._replacements).to_bytes(4, "little")
         self._replacements[placeholder] = what
         # The compiler warns of the call of a constant, and not of this, which makes the same code.
-        constant = ast.IfExp(ast.Constant(True), ast.Constant(placeholder), ast.Constant(placeholder))  # noqa: FBT003
+        constant = ast.IfExp(ast.Constant(True), ast.Constant(placeholder), ast.Constant(placeholder))
         for each in (constant, constant.test, constant.body, constant.orelse):
             ast.copy_location(each, argument)
         return ast.copy_location(ast.Call(func=constant, args=[argument], keywords=[]), argument)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -123,7 +124,8 @@ class ApiSession:
         )
         self._recorder = CallRecorder(
             wait=wait_for_queued_work if self._options.synchronise else None,
-            now_s=self._clock.now,
+            # Without the clock's own method in between: it is called twice for each call.
+            now_s=time.perf_counter if isinstance(self._clock, RealClock) else self._clock.now,
             alone=alone if self._options.isolated else None,
         )
         self.watcher = Watcher(self._libraries, self._recorder, every=self._every)
@@ -247,7 +249,10 @@ class ApiSession:
         found = [each.advice or each.value for each in conditions if not each.ok]
         if quiet is not None and not quiet.quiet:
             found += [f"before the program, {text}" for text in quiet.advice]
-        found += [f"a fault in joulediff itself while the program ran: {each}" for each in self.faults]
+        found += [
+            f"a fault in joulediff itself while the program ran: {each}"
+            for each in dict.fromkeys([*self.faults, *self._recorder.faults])
+        ]
         found += [f"meter {name}: {error.what}" for name, error in self._sampler.failures.items()]
         return found
 

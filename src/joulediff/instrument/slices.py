@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from joulediff.instrument.recorder import BETWEEN, Node, Segment
+from joulediff.instrument.recorder import BETWEEN, Node
 
 # Two parts of a program that run between the same two readings differ at most by this factor in watts for a second of
 # CPU time: vector code and waiting for memory differ by less on the CPUs in the table of `meters/estimated`'s sources.
@@ -85,7 +85,7 @@ class Divided:
 
 
 def divide(
-    segments: Sequence[Segment],
+    table: np.ndarray,
     nodes: Sequence[Node],
     points: Points,
     work: Work,
@@ -98,7 +98,7 @@ def divide(
     by_cpu: bool,
     is_exact: bool,
 ) -> Divided:
-    """Return what each node used from `start_s` to `end_s`, which are moments of points.
+    """Return what each node used from `start_s` to `end_s`, which are moments of points. `table` has the segments.
 
     The program ran in `program_s`. No part of the time has more than `most_w` above the floor. `is_exact` says that
     energy is CPU time times watts, as an estimate is.
@@ -110,7 +110,6 @@ def divide(
     known_s = points.time_s[first : last + 1]
     energy_j = np.diff(points.energy_j[first : last + 1]) - floor_w * np.diff(known_s)
     error_j = points.error_j[first + 1 : last + 1]
-    table = np.array(segments, dtype=float).reshape(-1, 5)
     here_s = np.clip(program_s, start_s, end_s)
     begin, end = np.clip(table[:, 1], *here_s), np.clip(table[:, 2], *here_s)
     used = end > begin

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulediff.instrument.recorder import CallRecorder, Segment
+from joulediff.instrument.recorder import FIELDS, CallRecorder, Segment
 from joulediff.instrument.slices import Divided, Points, Work, divide
 from joulediff.measuring.blocks.stretch_energy import MOST_POWER
 from joulediff.measuring.energy_curve import GAP_PERIODS, TICK_JITTER, curve_from_start
@@ -41,6 +41,7 @@ CHECK_S = 2.0
 # At least as many as a poll may bring.
 KEPT_SAMPLES = 500
 _FIELDS = 5
+_END = Segment._fields.index("end_s")
 _CPU_DOMAINS = ("cpu", "dram", "psys")
 
 
@@ -175,7 +176,7 @@ class CallTally:
         self.domains = [
             DomainTally(domain, idle.get(domain.name), float("-inf")) for domain in sampler.primary_domains()
         ]
-        self._segments: list[Segment] = []
+        self._segments = np.zeros((0, FIELDS))
         self._joined_s = start_s
         self.self_s = np.zeros(0)
         self.self_cpu_s = np.zeros(0)
@@ -191,10 +192,10 @@ class CallTally:
         now_s = self._sampler.ticks[-1][0]
         self._joined_s = now_s
         self._add_times(taken.ended)
-        self._segments += taken.ended
+        self._segments = np.concatenate([self._segments, taken.ended])
         gap_s = self._recorder.gap_began_s()
         limit_s = now_s if gap_s is None or now_s - gap_s > LONGEST_GAP_S else gap_s
-        segments = [*self._segments, *taken.open]
+        segments = np.concatenate([self._segments, taken.open])
         work = self._work(segments)
         for tally in self.domains:
             if tally.failure is None:
@@ -204,7 +205,7 @@ class CallTally:
                     tally.failure = error.what
         self._forget()
 
-    def _join_domain(self, tally: DomainTally, segments: Sequence[Segment], work: Work, limit_s: float) -> None:
+    def _join_domain(self, tally: DomainTally, segments: np.ndarray, work: Work, limit_s: float) -> None:
         points = _points(tally.domain, self._sampler, self.end_s)
         if tally.until_s == float("-inf"):
             before = points.time_s[points.time_s <= self.start_s]
@@ -215,7 +216,7 @@ class CallTally:
         points = _with_point(points, tally.until_s)
         program_s = (self.start_s, min(self.end_s, until_s))
         found = divide(
-            [each for each in segments if each.end_s > tally.until_s],
+            segments[segments[:, _END] > tally.until_s],
             self._recorder.nodes,
             points,
             work,
@@ -229,26 +230,22 @@ class CallTally:
         )
         tally.add(found, points, until_s, program_s)
 
-    def _work(self, segments: Sequence[Segment]) -> Work:
+    def _work(self, table: np.ndarray) -> Work:
         ticks = np.array(self._sampler.ticks)
-        table = np.array(segments, dtype=float).reshape(-1, 5)
         time_s = np.concatenate([ticks[:, 0], table[:, 1], table[:, 2]])
         own_s = np.concatenate([ticks[:, 1], table[:, 3], table[:, 4]])
         order = np.argsort(time_s, kind="stable")
         time_s, own_s = time_s[order], np.maximum.accumulate(own_s[order])
         return Work(time_s, own_s, np.interp(time_s, ticks[:, 0], np.maximum.accumulate(ticks[:, 2])))
 
-    def _add_times(self, ended: Sequence[Segment]) -> None:
-        if not ended:
-            return
-        table = np.array(ended, dtype=float)
+    def _add_times(self, table: np.ndarray) -> None:
         node, count = table[:, 0].astype(int), len(self._recorder.nodes)
         self.self_s = _grown(self.self_s, count) + np.bincount(node, table[:, 2] - table[:, 1], minlength=count)
         self.self_cpu_s = _grown(self.self_cpu_s, count) + np.bincount(node, table[:, 4] - table[:, 3], minlength=count)
 
     def _forget(self) -> None:
         oldest_s = min((each.until_s for each in self.domains if each.failure is None), default=float("inf"))
-        self._segments = [each for each in self._segments if each.end_s > oldest_s]
+        self._segments = self._segments[self._segments[:, _END] > oldest_s]
         if oldest_s == float("-inf"):
             return
         self._sampler.forget(min(oldest_s - KEPT_S, self._sampler.kept_from_s))
