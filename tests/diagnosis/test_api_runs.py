@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from api_run_builders import FILE, SOURCE, Between, Calls, Program, make_api_run
+from api_run_builders import FILE, NET, SOURCE, Between, Calls, Program, make_api_run
 from joulediff.diagnosis.api_runs.align import align
 from joulediff.diagnosis.api_runs.compare import compare_api_runs
 from joulediff.model.apis.api_diff import ApiDiff, LinePlace
@@ -146,6 +146,9 @@ def test_lines_that_moved_are_the_same_code() -> None:
 def test_programs_of_two_names_are_versions_of_each_other() -> None:
     b = moved(make_api_run(), 1, "# new\n" + SOURCE, file="/tmp/new_train.py")
     assert align(make_api_run(), b).of(LinePlace(FILE, 14)) == LinePlace("/tmp/new_train.py", 15)
+    relative = replace(make_api_run(), program="train.py"), replace(b, program="new_train.py")
+    assert align(*relative).of(LinePlace(FILE, 14)) == LinePlace("/tmp/new_train.py", 15)
+    assert align(*relative).files == {FILE: "/tmp/new_train.py", NET: NET}
 
 
 def calling(names: str) -> Program:

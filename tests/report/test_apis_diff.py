@@ -123,7 +123,7 @@ def test_the_reason_of_a_difference_is_named() -> None:
     assert reasons["torch.relu"] == ""
     both = compare(Program(), Program([Calls("torch.save", 15, "torch.save", 8, 9.0, {"cpu": 500.0})]))
     mixed = next(each.change for each in both.apis if each.api == "torch.save")
-    assert why_text(mixed).endswith("energy of calls")
+    assert why_text(mixed).endswith("energy of each")
 
 
 def test_all_shows_what_is_within_noise() -> None:

@@ -6,7 +6,7 @@ A line of one version is paired with at most one of the other.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import PurePath
@@ -60,26 +60,30 @@ def align(a: ApiRun, b: ApiRun) -> Alignment:
 
 
 def _pair_files(a: ApiRun, b: ApiRun) -> Iterator[tuple[str, str]]:
-    """Yield the files that are versions of each other: of the same path or name, and the two programs."""
+    """Yield the files that are versions of each other: the two programs, and files of the same path or name."""
     left, right = _files(a), _files(b)
-    by_name: defaultdict[str, list[str]] = defaultdict(list)
-    for file in right:
-        by_name[PurePath(file).name].append(file)
-    taken: set[str] = set()
+    choices: tuple[Callable[[str], str | None], ...] = (
+        {_program_file(a, left): _program_file(b, right)}.get,
+        lambda file: file,
+        lambda file: _by_name(right).get(PurePath(file).name),
+    )
+    for choose in choices:
+        for file in sorted(left):
+            other = choose(file)
+            if other is not None and other in right:
+                left, right = left - {file}, right - {other}
+                yield file, other
 
-    def choices(file: str) -> Iterator[str]:
-        if file == a.program:
-            yield b.program
-        yield file
-        named = by_name[PurePath(file).name]
-        if len(named) == 1:
-            yield named[0]
 
-    for file in sorted(left, key=lambda each: (each != a.program, each not in right, each)):
-        other = next((each for each in choices(file) if each in right and each not in taken), None)
-        if other is not None:
-            taken.add(other)
-            yield file, other
+def _program_file(run: ApiRun, files: set[str]) -> str | None:
+    """Return the file of the program itself, which may be given relative to a folder; None if no call is in it."""
+    return run.program if run.program in files else _by_name(files).get(PurePath(run.program).name)
+
+
+def _by_name(files: set[str]) -> dict[str, str]:
+    """Return the files whose names are theirs alone, by the name."""
+    counts = Counter(PurePath(file).name for file in files)
+    return {PurePath(file).name: file for file in files if counts[PurePath(file).name] == 1}
 
 
 def _files(run: ApiRun) -> set[str]:

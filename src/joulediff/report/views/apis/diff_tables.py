@@ -30,7 +30,7 @@ from joulediff.report.views.columns import Column, TextTable
 from joulediff.report.views.run.ledger import Scale
 from joulediff.report.views.short_texts import count_text, energy_text, format_places, ratio_text, short_files
 
-_SPARE = {head: at for at, head in enumerate(("a call", "from", "calls", "ratio"))}
+_SPARE = {"a call": 0, "each": 0, "from": 1, "calls": 2, "times": 2, "ratio": 3}
 # From this share on, a part of a difference is all of it.
 _ALMOST_ALL = 0.8
 
@@ -55,15 +55,15 @@ def api_diff_table(diff: ApiDiff, *, top: int, every: bool = False) -> TextTable
     """Return the APIs whose energy differs, the others folded, and the parts of the programs; None without an API."""
     rows = [_row(each.change, (each.api,)) for each in diff.apis]
     shown = _fold([each.change.verdict for each in diff.apis], rows, "API", top=top, every=every)
-    return _table(diff, shown, ("API",), without=None) if rows else None
+    return _table(diff, shown, ("API",), is_by_line=False) if rows else None
 
 
 def line_diff_table(diff: ApiDiff, *, top: int, every: bool = False) -> TextTable | None:
     """Return the lines whose energy differs, the others folded, and the parts of the programs; None without a line."""
     names = short_files(place.file for line in diff.lines for place in (line.a, line.b) if place is not None)
-    rows = [_row(each.change, (_places(each, names), _code(each))) for each in diff.lines]
+    rows = [_row(each.change, (_places(each, names), _code(each)), is_line=True) for each in diff.lines]
     shown = _fold([each.change.verdict for each in diff.lines], rows, "line", top=top, every=every)
-    return _table(diff, shown, ("line", "code"), without=BETWEEN) if rows else None
+    return _table(diff, shown, ("line", "code"), is_by_line=True) if rows else None
 
 
 def ledger_diff_table(diff: ApiDiff) -> TextTable | None:
@@ -85,27 +85,28 @@ def ledger_diff_table(diff: ApiDiff) -> TextTable | None:
     return TextTable(columns, emphases(1 + len(names), 0))
 
 
-def why_text(change: Change) -> str:
-    """Return whether a difference comes from the number of calls or from the energy of a call."""
+def why_text(change: Change, *, is_line: bool = False) -> str:
+    """Return whether a difference comes from the number of calls or from the energy of each; a line has times."""
     difference_j = joules_of(change.difference)
     if change.verdict != "differs" or change.from_calls_j is None or not difference_j:
         return ""
     from_calls = change.from_calls_j / difference_j
     if abs(1 - from_calls) <= 1 - _ALMOST_ALL:
-        return "number of calls"
+        return "number of times" if is_line else "number of calls"
     if abs(from_calls) <= 1 - _ALMOST_ALL:
-        return "energy of a call"
-    return f"{_percent(from_calls)} number, {_percent(1 - from_calls)} energy of calls"
+        return "energy each time" if is_line else "energy of a call"
+    return f"{_percent(from_calls)} number, {_percent(1 - from_calls)} energy of each"
 
 
-def _table(diff: ApiDiff, rows: Sequence[_Row], heads: Sequence[str], *, without: PartName | None) -> TextTable:
+def _table(diff: ApiDiff, rows: Sequence[_Row], heads: Sequence[str], *, is_by_line: bool) -> TextTable:
+    without = BETWEEN if is_by_line else None
     costs = Pair(_costs(diff, "a", rows, without), _costs(diff, "b", rows, without))
     unit = choose_scale(costs.a.whole, costs.b.whole)
     names = part_names([costs.a, costs.b], unit)
     marks = [row.mark for row in rows]
     columns = (
         *([Column("", [*marks, *[""] * (len(names) + 1)])] if any(marks) else []),
-        *_numbers(diff, rows, costs, unit, names),
+        *_numbers(diff, rows, costs, unit, names, is_by_line=is_by_line),
         *_texts(rows, heads, names),
     )
     emphasis = [repeat_emphasis("minor" if row.mark else "", 1)[0] for row in rows]
@@ -113,7 +114,7 @@ def _table(diff: ApiDiff, rows: Sequence[_Row], heads: Sequence[str], *, without
 
 
 def _numbers(
-    diff: ApiDiff, rows: Sequence[_Row], costs: Pair[Costs], unit: Scale, names: Sequence[str]
+    diff: ApiDiff, rows: Sequence[_Row], costs: Pair[Costs], unit: Scale, names: Sequence[str], *, is_by_line: bool
 ) -> Iterator[Column]:
     below = [""] * len(names)
     cells = Pair(*(cost_cells(each, unit, names) for each in costs))
@@ -127,9 +128,10 @@ def _numbers(
     yield _number("B", cells.b)
     if diff.ratio is not None:
         yield _number("ratio", [*(row.ratio for row in rows), *below, ratio_text(diff.ratio.value)])
-    whole = _joined(f"{diff.a.calls:,}", f"{diff.b.calls:,}")
-    yield _number("calls", [*(_both(row, _calls) for row in rows), *below, whole])
-    yield _number("a call", [*(_both(row, _per_call) for row in rows), *below, ""])
+    # The code between calls is in the rows of lines, so they do not sum to the number of calls.
+    whole = "" if is_by_line else _joined(f"{diff.a.calls:,}", f"{diff.b.calls:,}")
+    yield _number("times" if is_by_line else "calls", [*(_both(row, _calls) for row in rows), *below, whole])
+    yield _number("each" if is_by_line else "a call", [*(_both(row, _per_call) for row in rows), *below, ""])
 
 
 def _texts(rows: Sequence[_Row], heads: Sequence[str], names: Sequence[str]) -> Iterator[Column]:
@@ -150,7 +152,7 @@ def _costs(diff: ApiDiff, side: SideName, rows: Sequence[_Row], without: PartNam
     return Costs([row.energy.of(side) for row in rows], parts, half.energy)
 
 
-def _row(change: Change, texts: tuple[str, ...]) -> _Row:
+def _row(change: Change, texts: tuple[str, ...], *, is_line: bool = False) -> _Row:
     only = {"only in A": "only A", "only in B": "only B"}.get(change.verdict)
     ratio = "" if change.ratio is None else ratio_text(change.ratio.value)
     return _Row(
@@ -160,7 +162,7 @@ def _row(change: Change, texts: tuple[str, ...]) -> _Row:
         Pair(change.seconds_a, change.seconds_b),
         Pair(change.verdict != "only in B", change.verdict != "only in A"),
         only or f"{'~' if change.verdict == 'noise' else ''}{ratio}",
-        why_text(change),
+        why_text(change, is_line=is_line),
         texts,
     )
 

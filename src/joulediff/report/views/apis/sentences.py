@@ -78,9 +78,6 @@ def warning_texts(run: ApiRun) -> list[str]:
     ending = ending_text(run)
     if ending is not None:
         found.insert(0, ending)
-    estimated = [name for name, domain in run.domains.items() if domain.counted and domain.source == "estimated"]
-    if estimated:
-        found.append(f"the energy of {', '.join(estimated)} is estimated from CPU time: there is no meter for it")
     unclosed = unclosed_text(run)
     return found if unclosed is None else [*found, unclosed]
 
