@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from api_run_builders import Between, Program, make_api_run
 from archive_mutants import change_somewhere, cut, flip, insert, splice, zip_entries, zip_field
 from archive_runs import exactly, small_run
 from joulediff.archive.apis import ENTRY, FORMAT, MAX_RECORD_BYTES
-from joulediff.archive.container import JSON_FACTOR, MANIFEST, missing_bytes, pack, unpack
+from joulediff.archive.container import FREE_BYTES, JSON_FACTOR, MANIFEST, MEMORY_FACTOR, missing_bytes, pack, unpack
 from joulediff.archive.reader import from_bytes, load, load_run
 from joulediff.archive.writer import save, to_entries
 from joulediff.model.apis.api_run import ApiRun, CallNode
@@ -177,6 +178,25 @@ def test_a_file_may_not_need_more_memory_than_its_size_allows() -> None:
     assert missing_bytes(len(base) + len(record), JSON_FACTOR * len(record))
     with pytest.raises(ArchiveError, match="claims to hold"):
         from_bytes(with_record(base, record))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        b'{"schema":"joulediff.apis/1","warnings":[' + b",".join([b"[]"] * 400_000) + b"]}",
+        b'{"schema":"joulediff.apis/1","tree":[' + b",".join([b"{}"] * 400_000) + b"]}",
+        b'{"schema":"joulediff.apis/1","x":[' + b",".join([b"[0]"] * 300_000) + b"]}",
+    ],
+)
+def test_a_wide_record_takes_the_memory_that_is_allowed(record: bytes) -> None:
+    data = with_record(stored(make_api_run()), record)
+    assert not missing_bytes(len(data), JSON_FACTOR * len(record))
+    tracemalloc.start()
+    with pytest.raises(ArchiveError):
+        from_bytes(data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= FREE_BYTES + MEMORY_FACTOR * len(data)
 
 
 def test_a_large_run_is_padded_so_that_it_can_be_read() -> None:

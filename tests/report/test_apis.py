@@ -195,7 +195,17 @@ def test_hostile_names_are_harmless() -> None:
     for width in (80, 120):
         text = shown(hostile, width)
         assert text.replace("\n", "").isprintable()
-        assert r"\x1b[31mred\x1b[0m\u202e[bo" in text
+        assert r"\x1b[0m\u202e[bold]x[/bold]" in text
+
+
+def test_long_names_fit_the_terminal() -> None:
+    run = make_api_run()
+    site = replace(run.apis[0].sites[0], file=f"/{'f' * 200}.py", text="t" * 300, function="g" * 300, line=10**9)
+    api = replace(run.apis[0], api=f"{'lib.' * 100}Model.fit", sites=(site,))
+    text = shown(replace(run, label="l" * 300, program="p" * 300, apis=(api, *run.apis[1:])), 80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "lib.Model.fit" in text
+    assert "f.py:1000000000" in text
 
 
 def test_a_program_without_calls_is_shown() -> None:

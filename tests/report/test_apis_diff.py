@@ -14,7 +14,7 @@ from api_run_builders import Calls, Program, make_api_run, many_apis, read_numbe
 from archive_mutants import change_somewhere
 from golden_files import check_golden
 from joulediff.diagnosis.api_runs.compare import compare_api_runs
-from joulediff.model.apis.api_diff import ApiDiff
+from joulediff.model.apis.api_diff import ApiDiff, LinePlace
 from joulediff.model.energy import joules_of
 from joulediff.model.errors import ArchiveError
 from joulediff.report.apis_diff_markdown import api_diff_to_markdown
@@ -177,6 +177,20 @@ def test_wrong_values_raise_an_archive_error_or_are_shown() -> None:
             shown(diff, 80)
             read += 1
     assert 0 < read < 300
+
+
+def test_long_names_fit_the_terminal() -> None:
+    diff = DIFFS["lean"]
+    places = [LinePlace(f"/{letter * 200}.py", 13) for letter in "ab"]
+    long = replace(
+        diff,
+        a=replace(diff.a, label="l" * 300, program="p" * 300),
+        apis=(replace(diff.apis[0], api=f"{'lib.' * 100}Model.fit"), *diff.apis[1:]),
+        lines=(replace(diff.lines[0], a=places[0], b=places[1], text="t" * 300), *diff.lines[1:]),
+    )
+    text = shown(long, 80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "Model.fit" in text
 
 
 def test_hostile_names_are_harmless() -> None:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
+from itertools import repeat
 from typing import Any
 
 from joulediff.archive.check import INT64, check_version
@@ -123,16 +124,20 @@ def check_values(plain: Any) -> None:
 
 
 def _numbers(plain: Any) -> Iterator[tuple[str, int | float]]:
-    """Yield all numbers with the key of each, without recursion: a file may be nested deeply."""
-    todo: list[tuple[str, Any]] = [("record", plain)]
-    while todo:
-        key, node = todo.pop()
-        if isinstance(node, dict):
-            todo.extend((str(name), each) for name, each in node.items())
-        elif isinstance(node, list):
-            todo.extend((key, each) for each in node)
-        elif isinstance(node, int | float):
-            yield key, node
+    """Yield all numbers with the key of each. One iterator is kept for each level: a file may be deep or wide."""
+    levels: list[Iterator[tuple[str, Any]]] = [iter([("record", plain)])]
+    while levels:
+        for key, node in levels[-1]:
+            if isinstance(node, dict):
+                levels.append(iter(node.items()))
+                break
+            if isinstance(node, list):
+                levels.append(zip(repeat(key), node, strict=False))
+                break
+            if isinstance(node, int | float):
+                yield key, node
+        else:
+            levels.pop()
 
 
 def _check_references(run: ApiRun) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from joulediff.model.apis.api_diff import ApiDiff, ApiDiffSide, Change, LineChange, LinePlace, Verdict
+from joulediff.model.apis.api_diff import ApiDiff, ApiDiffSide, Change, LineChange, Verdict
 from joulediff.model.apis.api_run import add_accounts
 from joulediff.model.apis.parts import BETWEEN, UNEXPLAINED, PartName
 from joulediff.model.energy import Energy, add_common, joules_of, scale
@@ -25,8 +25,8 @@ from joulediff.report.views.apis.costs import (
     part_names,
     repeat_emphasis,
 )
-from joulediff.report.views.apis.lines import between_text
-from joulediff.report.views.columns import Column, TextTable
+from joulediff.report.views.apis.lines import between_text, place_text
+from joulediff.report.views.columns import Column, Cut, TextTable
 from joulediff.report.views.run.ledger import Scale
 from joulediff.report.views.short_texts import count_text, energy_text, format_places, ratio_text, short_files
 
@@ -138,8 +138,8 @@ def _texts(rows: Sequence[_Row], heads: Sequence[str], names: Sequence[str]) -> 
     """Yield the columns that name a row: the first names the parts and the program too."""
     for at, head in enumerate(heads):
         below = [*names, PROGRAM] if at == 0 else [""] * (len(names) + 1)
-        is_last = at == len(heads) - 1
-        yield Column(head, [*(row.texts[at] for row in rows), *below], cut="end" if is_last else None)
+        cut: Cut | None = None if at < len(heads) - 1 else "begin" if head == "API" else "end"
+        yield Column(head, [*(row.texts[at] for row in rows), *below], cut=cut)
     reasons = [*(row.reason for row in rows), *[""] * (len(names) + 1)]
     if any(reasons):
         yield Column("from", reasons, spare=_SPARE["from"], is_minor=True)
@@ -235,7 +235,7 @@ def _percent(share: float) -> str:
 
 
 def _places(line: LineChange, names: dict[str, str]) -> str:
-    a, b = (None if place is None else _place(place, names) for place in (line.a, line.b))
+    a, b = (None if place is None else place_text(names[place.file], place.line) for place in (line.a, line.b))
     if a is None or b is None or a == b:
         return a or b or ""
     assert line.a is not None
@@ -243,10 +243,6 @@ def _places(line: LineChange, names: dict[str, str]) -> str:
     if names[line.a.file] == names[line.b.file] and line.b.line is not None:
         return f"{a} ↔ {line.b.line}"
     return f"{a} ↔ {b}"
-
-
-def _place(place: LinePlace, names: dict[str, str]) -> str:
-    return names[place.file] if place.line is None else f"{names[place.file]}:{place.line}"
 
 
 def _code(line: LineChange) -> str:

@@ -28,6 +28,8 @@ from joulediff.report.views.short_texts import count_text, short_files
 
 # Lines that are shown; the Markdown report has all of them beside the source.
 TOP_LINES = 8
+# Longer names of files are cut at their begin.
+_PLACE_CHARS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +78,10 @@ def line_text(line: ApiLine) -> str:
     return line.text + (f" and {count_text(line.more, 'more call')}" if line.more else "")
 
 
-def place_text(line: ApiLine, names: dict[str, str]) -> str:
+def place_text(name: str, line: int | None) -> str:
     """Return the file and the line: `train.py:12`; the file alone at the begin of the program."""
-    return names[line.file] if line.line is None else f"{names[line.file]}:{line.line}"
+    text = name if line is None else f"{name}:{line}"
+    return text if len(text) <= _PLACE_CHARS else f"…{text[1 - _PLACE_CHARS :]}"
 
 
 def line_table(run: ApiRun, *, top: int = TOP_LINES, every: bool = False) -> TextTable | None:
@@ -107,7 +110,7 @@ def line_table(run: ApiRun, *, top: int = TOP_LINES, every: bool = False) -> Tex
     found += [
         times,
         Column("times", [*(f"{line.count:,}" for line in shown), *["" for _ in more], *blank], is_right=True, spare=0),
-        Column("line", [*(place_text(line, names) for line in shown), *more, *parts, PROGRAM]),
+        Column("line", [*(place_text(names[line.file], line.line) for line in shown), *more, *parts, PROGRAM]),
         Column("code", [*map(line_text, shown), *["" for _ in more], *blank], cut="end"),
         Column("in", [*(line.function for line in shown), *["" for _ in more], *blank], cut="end", is_minor=True),
     ]

@@ -83,7 +83,7 @@ def api_table(run: ApiRun, *, top: int, every: bool = False) -> TextTable | None
         _times(run, rows, parts),
         *_domain_columns(run, by_domain, scale, parts),
         *_spare_columns(run, rows, below),
-        Column("API", [*(row.name for row in rows), *parts, PROGRAM], cut="end"),
+        Column("API", [*(row.name for row in rows), *parts, PROGRAM], cut="begin"),
     ]
     return TextTable(tuple(texts), emphases(len(rows), len(parts)))
 
