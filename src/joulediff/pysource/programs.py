@@ -81,6 +81,20 @@ def check_program(target: str, *, is_step: bool = RecordOptions.is_step) -> None
     check_builder(source, name, place, is_step=is_step)
 
 
+def check_target(target: str, options: RecordOptions) -> None:
+    """Raise ProgramError if the source of a program's file shows that it has no such step. Nothing runs."""
+    if options.loop is None:
+        check_program(target, is_step=options.is_step)
+        return
+    place, name = split_target(target)
+    if options.is_step:
+        raise ProgramError("--step and --loop exclude each other: the step is a function or a loop", fix="leave out one")
+    if place != target:
+        raise ProgramError(f"--loop needs a script, and {target} names a function", fix=f"give {place} --loop {name}")
+    if not Path(place).is_file():
+        raise ProgramError(f"--loop needs a script, and there is no file {place}", fix="give the path of a Python file")
+
+
 def _build(build: Callable[..., object], name: str, place: str) -> Step:
     step = _call(build, f"{name}() in {place}")
     if not callable(step):
