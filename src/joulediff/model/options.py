@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from joulediff.model.errors import JoulediffError
 
-
 ANY_LOOP = "auto"
 """In place of a line or a function of a script: the loop that does the work."""
 

@@ -190,6 +190,11 @@ def _is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def _advice_for(error: BaseException | None) -> str | None:
+    if isinstance(error, StopIteration):
+        return (
+            "each repeat of the step takes from an iterator, and it has ended: for the body of a loop, "
+            "mark the part after next() with joulediff.step()"
+        )
     if type(error).__name__ not in _OUT_OF_MEMORY:
         return None
     return "it ran out of memory: give it a smaller input, or end other programs that hold memory of the device"

@@ -88,7 +88,9 @@ def check_target(target: str, options: RecordOptions) -> None:
         return
     place, name = split_target(target)
     if options.is_step:
-        raise ProgramError("--step and --loop exclude each other: the step is a function or a loop", fix="leave out one")
+        raise ProgramError(
+            "the step is a function (--step) or the body of a loop (--loop)", fix="leave out one of them"
+        )
     if place != target:
         raise ProgramError(f"--loop needs a script, and {target} names a function", fix=f"give {place} --loop {name}")
     if not Path(place).is_file():

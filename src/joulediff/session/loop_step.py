@@ -45,8 +45,8 @@ class _Count:
     """Those that count towards the choice of the loop."""
     begun: int = 0
     seconds: float = 0.0
-    body: FunctionType | None = None
-    """Of the loop under way; each time that the loop begins it has a new one."""
+    body: Any = None
+    """The function of the loop under way; each time that the loop begins it has a new one."""
     begin_s: float = 0.0
     model_calls: int = 0
 
@@ -152,9 +152,14 @@ def use_loop(path: str, arguments: Sequence[str], *, where: str, after: int, use
 
 def _explain(error: BaseException, watch: _Watch) -> BaseException:
     """Return the error for a script that ended before its loop could be used."""
-    if isinstance(error, ProgramError | KeyboardInterrupt) or (isinstance(error, SystemExit) and not error.code):
-        return _never_due(watch) if isinstance(error, SystemExit) else error
-    return UserCodeFailed(f"{watch.name} raised {describe(error)}, before its step could be recorded")
+    if isinstance(error, ProgramError | KeyboardInterrupt):
+        return error
+    if not isinstance(error, SystemExit):
+        return UserCodeFailed(f"{watch.name} raised {describe(error)}, before its step could be recorded")
+    if not error.code:
+        return _never_due(watch)
+    what = f"{watch.name} ended itself before its step could be recorded (sys.exit({error.code!r}))"
+    return UserCodeFailed(what, fix="check the words after --: they are its arguments")
 
 
 def _never_due(watch: _Watch) -> ProgramError:

@@ -120,7 +120,7 @@ def find_loops(tree: ast.Module, source: bytes) -> Script:
 
 def _mark_names(tree: ast.Module) -> dict[str, str]:
     """Return the names that the script has for the marks: `jd.step`, or the name that it imports one as."""
-    found = {}
+    found: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for each in node.names:

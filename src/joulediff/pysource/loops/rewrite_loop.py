@@ -17,13 +17,14 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import CodeType
-from typing import Any
+from typing import Any, TypeVar
 
 from joulediff.pysource.loops.find_loops import FoundLoop, Script
 from joulediff.pysource.loops.names import Function, Loop, read_bindings
 
 HOOK = "_joulediff_loop"
 """The name under which the script has the function that each iteration calls, with a loop's number and its body."""
+Node = TypeVar("Node", bound=ast.AST)
 _BODY, _END = "_joulediff_body_", "_joulediff_end_"
 # What a body returns. It returns None at its end, and a tuple with the result for `return`.
 _BREAK, _CONTINUE = 1, 2
@@ -229,7 +230,7 @@ def _first_line(function: Function | None) -> int:
     return 1 if function is None else min([function.lineno, *(each.lineno for each in function.decorator_list)])
 
 
-def _at(place: ast.AST, node: Any) -> Any:
+def _at(place: ast.AST, node: Node) -> Node:
     return ast.copy_location(node, place)
 
 
