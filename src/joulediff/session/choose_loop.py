@@ -64,8 +64,9 @@ def _choose_among(script: Script, loops: Sequence[FoundLoop], place: str, name: 
     if usable:
         return Choice(tuple(usable))
     working = script.working(loops)
+    if not working and len(loops) == 1:
+        working = [_usable(loops[0], name)]
     if not working:
-        _usable(loops[-1], name)
         raise ProgramError(f"no loop of {place} calls a function or a model", fix=_without_loop(name))
     return Choice(tuple(working), needs_model=len(working) > 1)
 

@@ -8,7 +8,8 @@
                                         end = body()
 
 Names that BODY binds stay variables of the function, or of the module, that the loop stands in. `continue`, `break` and
-`return` in BODY become results of the function. Every statement keeps its line.
+`return` in BODY become results of the function. Every statement keeps its line. One thing differs: BODY that reads an
+unbound variable of its function raises NameError, and not the UnboundLocalError that is derived from it.
 """
 
 from __future__ import annotations
