@@ -153,6 +153,8 @@ class Framework:
     """Functions and methods in source code that only a training step calls, by the last part of their names."""
     count_model_calls: Callable[[], ModelCalls] | None = None
     """Begins to count the calls of models."""
+    hold_counters: Callable[[], Callable[[], None]] | None = None
+    """Returns a function that puts back what counts the steps of a training now, such as its schedules."""
     fixed_step: FixedStep | None = None
     """Returns a step with settings changed; the second argument builds the program again."""
     read_settings: Callable[[dict[str, Setting]], None] | None = None

@@ -1,7 +1,7 @@
 """Runs a script as it is until one of its loops has run a few times, and gives the body of the loop as a step.
 
-The step repeats one iteration: before each call the variables that the body binds have their values from the begin of
-that iteration. The script is ended when the step was used. Its exceptions, `finally` and `with` blocks work as ever.
+The step repeats one iteration: before each call the variables that the body binds, and the schedules of a training, are
+as they were at the begin of that iteration. The script is ended when the step was used. Its exceptions, `finally` and `with` blocks work as ever.
 """
 
 from __future__ import annotations
@@ -215,6 +215,8 @@ class _Repeated:
         self.__body__ = body
         self.__bound__ = [each for name, each in variables.items() if name in loop.bound]
         self.__begin__ = [(each, begin[name]) for name, each in variables.items()]
+        holding = (each.hold_counters for each in loaded_frameworks())
+        self.__counters__ = [hold() for hold in holding if hold is not None]
         # A body may take parts out of its batch: `labels = batch.pop("labels")`.
         self.__batches__ = [
             (variables[name], copy.copy(begin[name])) for name in loop.targets if _is_container(begin.get(name))
@@ -225,6 +227,8 @@ class _Repeated:
             variable.write(value)
         for variable, value in self.__batches__:
             variable.write(copy.copy(value))
+        for put_back in self.__counters__:
+            put_back()
         self.__body__()
         results = {each.name: each.read() for each in self.__bound__}
         return {name: value for name, value in results.items() if _is_result(value)} or None

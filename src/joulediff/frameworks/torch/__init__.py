@@ -59,6 +59,12 @@ def _count_model_calls() -> ModelCalls:
     return ModuleCalls()
 
 
+def _hold_counters() -> Callable[[], None]:
+    from joulediff.frameworks.torch.counters import hold_counters
+
+    return hold_counters()
+
+
 def _fixed_step(step: Step, build: Callable[[], Step], fix: Mapping[str, Setting]) -> Step:
     from joulediff.frameworks.torch.trials.fix import fixed_step
 
@@ -136,6 +142,7 @@ FRAMEWORK = Framework(
     wait_for_all=_wait_for_all,
     training_calls=frozenset({"backward"}),
     count_model_calls=_count_model_calls,
+    hold_counters=_hold_counters,
     fixed_step=_fixed_step,
     read_settings=_read_settings,
     references_of=_references_of,

@@ -108,8 +108,8 @@ def _make_body(loop: FoundLoop, body: list[ast.stmt], *, in_loop: bool) -> tuple
         _move(each, loop.node)
     defined = ast.parse(f"def {name}(): pass").body[0]
     assert isinstance(defined, ast.FunctionDef)
-    # Both are one function of the source, and so have the same first line.
-    _place(defined, _first_line(function), 0)
+    # The body and the function around it are one function of the source, and so have the same first line.
+    _place(defined, loop.line if function is None else _first_line(function), 0)
     defined.body = [*declared, *new, at_end]
     at_each = ast.parse(f"{HOOK}({loop.number}, {name})\n{end} = {name}()\n{leaving.text_after(end)}").body
     for each in at_each:
@@ -226,9 +226,9 @@ def _first_argument(function: Function | None) -> str | None:
     return arguments[0].arg if arguments else None
 
 
-def _first_line(function: Function | None) -> int:
-    """Return the first line that the code of a function has; 1 for a module."""
-    return 1 if function is None else min([function.lineno, *(each.lineno for each in function.decorator_list)])
+def _first_line(function: Function) -> int:
+    """Return the first line that the code of a function has."""
+    return min([function.lineno, *(each.lineno for each in function.decorator_list)])
 
 
 def _at(place: ast.AST, node: Node) -> Node:
