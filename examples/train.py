@@ -40,8 +40,8 @@ def main():
             step += 1
             losses.append(loss.item())
             if step % 10 == 0:
-                print(f"step {step}: loss {losses[-1]:.3f}")
-        print(f"epoch {epoch}: {evaluate(model, loader)} of {len(data)} right")
+                print(f"step {step}: loss {losses[-1]:.3f}")  # noqa: T201
+        print(f"epoch {epoch}: {evaluate(model, loader)} of {len(data)} right")  # noqa: T201
 
 
 if __name__ == "__main__":

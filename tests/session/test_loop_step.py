@@ -303,7 +303,7 @@ UNUSED = {
         "no loop of train.py calls",
         "joulediff.step()",
     ),
-    "syntax": ("for i in range(3)\n    pass\n", "train.py:1 is no Python source: expected ':'", "python train.py"),
+    "syntax": ("for i in range(3)\n    pass\n", "train.py is no valid Python, line 1: expected ':'", "correct it"),
     "yield": (
         "def f():\n    for i in 'ab':\n        yield i.upper()\nlist(f())\n",
         "has a yield (train.py:3)",

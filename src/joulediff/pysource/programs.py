@@ -23,6 +23,7 @@ from joulediff.model.errors import ProgramError, WrongType
 from joulediff.model.options import RecordOptions
 from joulediff.pysource.builders import check_builder, is_a_class, missing, needs_arguments, runs_nothing, with_article
 from joulediff.pysource.code_owner import is_ours
+from joulediff.pysource.scripts import check_script
 
 Step = Callable[[], object]
 
@@ -93,8 +94,7 @@ def check_target(target: str, options: RecordOptions) -> None:
         )
     if place != target:
         raise ProgramError(f"--loop needs a script, and {target} names a function", fix=f"give {place} --loop {name}")
-    if not Path(place).is_file():
-        raise ProgramError(f"--loop needs a script, and there is no file {place}", fix="give the path of a Python file")
+    check_script(place, parses=False)  # the Python that runs it may be another version
 
 
 def _build(build: Callable[..., object], name: str, place: str) -> Step:

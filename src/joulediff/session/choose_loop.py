@@ -14,6 +14,7 @@ from joulediff.frameworks.framework import frameworks
 from joulediff.model.errors import ProgramError
 from joulediff.model.options import ANY_LOOP
 from joulediff.pysource.loops.find_loops import FoundLoop, Script, find_loops
+from joulediff.pysource.scripts import check_source
 
 LISTED = 12
 
@@ -29,12 +30,8 @@ class Choice:
 
 def read_script(source: bytes, name: str) -> Script:
     """Return the loops of a script; raises ProgramError for a syntax error."""
-    try:
-        return find_loops(ast.parse(source), source)
-    except (SyntaxError, ValueError, RecursionError) as error:
-        line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        what = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise ProgramError(f"{name}{line} is no Python source: {what}", fix=f"check it: python {name}") from error
+    check_source(source, name)
+    return find_loops(ast.parse(source), source)
 
 
 def choose_loops(script: Script, where: str, name: str) -> Choice:

@@ -1,7 +1,8 @@
 """Runs a script as it is until one of its loops has run a few times, and gives the body of the loop as a step.
 
 The step repeats one iteration: before each call the variables that the body binds, and the schedules of a training, are
-as they were at the begin of that iteration. The script is ended when the step was used. Its exceptions, `finally` and `with` blocks work as ever.
+as they were at the begin of that iteration. The script is ended when the step was used. Its exceptions, `finally` and
+`with` blocks work as ever.
 """
 
 from __future__ import annotations
