@@ -8,7 +8,6 @@ as they were at the begin of that iteration. The script is ended when the step w
 from __future__ import annotations
 
 import copy
-import operator
 import os
 import threading
 import time
@@ -28,6 +27,10 @@ from joulediff.pysource.programs import Step, UserCodeFailed, describe
 from joulediff.pysource.run_script import run_as_main
 from joulediff.session.choose_loop import Choice, choose_loops, list_loops, read_script
 
+Values = Callable[[], dict[str, Any]]
+"""Returns the values of the names that a body binds; raises NameError if one is not bound."""
+# What iterations of loops inside of the step call: written in C, it takes three arguments and changes nothing.
+NO_HOOK = slice
 NOT_BUILT_AGAIN = "the step is a loop of a script, which is not built again"
 
 UseStep = Callable[[Step, str], None]
@@ -74,15 +77,15 @@ class _Watch:
         self.counts = {each.number: _Count() for each in self.choice.loops}
         return rewrite_loops(script, self.choice.loops, file)
 
-    def begin_iteration(self, number: int, body: FunctionType) -> None:
-        """Note that an iteration begins; the loop's number and the function of its body are given by the script."""
+    def begin_iteration(self, number: int, body: FunctionType, values: Values) -> None:
+        """Note that an iteration begins. The script gives the loop's number and the functions made for it."""
         if threading.current_thread() is not threading.main_thread() or os.getpid() != self.pid:
             return
         if self.over:  # the script caught the end
             raise StepUsed
         count = self.counts[number]
         if self._is_due(count, body):
-            self._use(number, count, body)
+            self._use(number, count, body, values)
         count.begun += 1
 
     def _is_due(self, count: _Count, body: FunctionType) -> bool:
@@ -103,13 +106,13 @@ class _Watch:
             self.model_calls = next((each() for each in counting if each is not None), None)
         return 0 if self.model_calls is None else self.model_calls.calls
 
-    def _use(self, number: int, count: _Count, body: FunctionType) -> None:
+    def _use(self, number: int, count: _Count, body: FunctionType, values: Values) -> None:
         loop = next(each for each in self.choice.loops if each.number == number)
         self.close()
-        body.__globals__[HOOK] = operator.is_  # loops inside of the body need not be counted any more
+        body.__globals__[HOOK] = NO_HOOK  # loops inside of the body need not be counted any more
         what = f"the step is the {loop.kind} at {self.name}:{loop.line} ({loop.text[:60]}), iteration {count.begun + 1}"
         try:
-            self.use(repeated(body, loop), what)
+            self.use(repeated(body, values, loop), what)
         except BaseException as error:
             self.error = error
             raise
@@ -185,13 +188,13 @@ def _never_due(watch: _Watch) -> ProgramError:
     )
 
 
-def repeated(body: FunctionType, loop: FoundLoop) -> Step:
+def repeated(body: FunctionType, values: Values, loop: FoundLoop) -> Step:
     """Return the step that repeats the iteration that now begins. It returns the values that the body binds, by name.
 
-    The arguments of `body` are its closure and its globals. The step refers to them through `__wrapped__`, so that
-    models and state are found under the names that the script has for them.
+    The step refers to `body` by `__wrapped__`, so that models and state are found under the names that the script has
+    for them, in the closure and the globals of `body`.
     """
-    run = _Repeated(body, loop)
+    run = _Repeated(body, values, loop)
 
     def step() -> object:
         return run()
@@ -203,36 +206,47 @@ def repeated(body: FunctionType, loop: FoundLoop) -> Step:
 class _Repeated:
     """One iteration, again and again. Its own attributes are no state of the program, so their names are hidden."""
 
-    def __init__(self, body: FunctionType, loop: FoundLoop) -> None:
+    def __init__(self, body: FunctionType, values: Values, loop: FoundLoop) -> None:
         cells = dict(zip(body.__code__.co_freevars, body.__closure__ or (), strict=True))
         is_global = not loop.functions
-        names = dict.fromkeys((*loop.targets, *loop.bound))
         variables = {
             name: _Variable(name, body.__globals__, cells.get(name))
-            for name in names
+            for name in (*loop.batch, *loop.bound)
             if name in cells or is_global or name in body.__code__.co_names
         }
         begin = {name: each.read() for name, each in variables.items()}
-        self.__body__ = body
-        self.__bound__ = [each for name, each in variables.items() if name in loop.bound]
-        self.__begin__ = [(each, begin[name]) for name, each in variables.items()]
+        # A body may take parts out of its batch: `labels = batch.pop("labels")`.
+        whole = [name for name in loop.batch if isinstance(begin.get(name), dict | list | UserDict)]
+        self.__batch__ = [(variables[name].write, copy.copy(begin[name])) for name in whole]
+        self.__begin__ = [
+            (each.write, begin[name])
+            for name, each in variables.items()
+            if name in loop.continued and name not in whole
+        ]
         holding = (each.hold_counters for each in loaded_frameworks())
         self.__counters__ = [hold() for hold in holding if hold is not None]
-        # A body may take parts out of its batch: `labels = batch.pop("labels")`.
-        self.__batches__ = [
-            (variables[name], copy.copy(begin[name])) for name in loop.targets if _is_container(begin.get(name))
-        ]
+        self.__body__ = body
+        self.__values__ = values
+        self.__bound__ = [variables[name] for name in loop.bound if name in variables]
+        self.__are_results__ = False
 
     def __call__(self) -> object:
-        for variable, value in self.__begin__:
-            variable.write(value)
-        for variable, value in self.__batches__:
-            variable.write(copy.copy(value))
+        for write, value in self.__begin__:
+            write(value)
+        for write, value in self.__batch__:
+            write(copy.copy(value))
         for put_back in self.__counters__:
             put_back()
         self.__body__()
-        results = {each.name: each.read() for each in self.__bound__}
-        return {name: value for name, value in results.items() if _is_result(value)} or None
+        if self.__are_results__:  # all values of the repeat before
+            try:
+                return self.__values__()
+            except NameError:  # a name that the body does not always bind
+                self.__are_results__ = False
+        found = {each.name: each.read() for each in self.__bound__}
+        results = {name: value for name, value in found.items() if _is_result(value)}
+        self.__are_results__ = bool(results) and len(results) == len(found)
+        return results or None
 
 
 _UNBOUND = object()
@@ -265,10 +279,6 @@ class _Variable:
         else:
             with suppress(ValueError):  # unbound already
                 del self.cell.cell_contents
-
-
-def _is_container(value: object) -> bool:
-    return isinstance(value, dict | list | UserDict)
 
 
 def _is_result(value: object) -> bool:

@@ -331,7 +331,7 @@ def rewritten(text: str) -> tuple[CodeType, list[FoundLoop]]:
 def run(code: CodeType) -> tuple[dict[str, Any], list[int], list[str]]:
     """Return the names of a script after it ran, the loops that called the hook, and its error as lines."""
     calls: list[int] = []
-    names: dict[str, Any] = {"__name__": "script", "__file__": __file__, HOOK: lambda number, _: calls.append(number)}
+    names: dict[str, Any] = {"__name__": "script", "__file__": __file__, HOOK: lambda number, *_: calls.append(number)}
     error: list[str] = []
     try:
         exec(code, names)

@@ -13,7 +13,15 @@ from functools import cached_property
 from typing import Literal
 
 from joulediff.pysource.loops.marks import step, steps
-from joulediff.pysource.loops.names import Function, Loop, called_name, read_bindings, walk_scope
+from joulediff.pysource.loops.names import (
+    Function,
+    Loop,
+    called_name,
+    read_assigned_first,
+    read_bindings,
+    read_changed,
+    walk_scope,
+)
 
 Kind = Literal["loop", "marked loop", "marked block"]
 """A `for` or `while` loop, one with `jd.steps()` in its head, or the body of `with jd.step()`."""
@@ -52,8 +60,10 @@ class FoundLoop:
     """The first line of its source."""
     bound: tuple[str, ...]
     """The names that its body binds."""
-    targets: tuple[str, ...]
-    """The names that each iteration binds, or for a block each iteration of the loop around it."""
+    continued: tuple[str, ...]
+    """Those of `bound` whose value from the iteration before may be used."""
+    batch: tuple[str, ...]
+    """The names that the head of the loop binds, or of the loop around a block, whose objects the body may change."""
     item: int = 0
     """The place of the mark among the items of a marked block."""
 
@@ -165,8 +175,9 @@ class _Finder:
                     path=path,
                     in_class=in_class,
                     text=self._lines[node.lineno - 1].strip() if node.lineno <= len(self._lines) else "",
-                    bound=tuple(read_bindings(node.body).bound),
-                    targets=_targets(inner[-1]) if inner else (),
+                    bound=(bound := tuple(read_bindings(node.body).bound)),
+                    continued=tuple(name for name in bound if name not in read_assigned_first(node.body)),
+                    batch=tuple(name for name in _targets(inner) if name in read_changed(node.body)),
                     item=0 if isinstance(node, Loop) else self._marks_in(node.items).index(True),
                 )
                 self.loops.append(found)
@@ -189,8 +200,9 @@ class _Finder:
         return self._marks.get(ast.unparse(node.func))
 
 
-def _targets(loop: Loop) -> tuple[str, ...]:
-    return () if isinstance(loop, ast.While) else tuple(read_bindings([loop.target]).bound)
+def _targets(around: Sequence[Loop]) -> Iterable[str]:
+    """Return the names that each iteration of the innermost of these loops binds."""
+    return () if not around or isinstance(around[-1], ast.While) else read_bindings([around[-1].target]).bound
 
 
 def _does_work(loop: FoundLoop) -> bool:

@@ -64,6 +64,52 @@ def _names_of(node: ast.AST) -> list[str]:
     return []
 
 
+def read_assigned_first(body: Iterable[ast.stmt]) -> set[str]:
+    """Return the names that statements assign before they read them, where the source shows it."""
+    found: set[str] = set()
+    _find_assigned_first(body, found, mentioned=set())
+    return found
+
+
+def _find_assigned_first(body: Iterable[ast.stmt], found: set[str], mentioned: set[str]) -> None:
+    for node in body:
+        if isinstance(node, ast.Assign):
+            mentioned |= _mentioned_in(node.value)
+            _add_targets(node.targets, found, mentioned)
+        elif isinstance(node, ast.With):
+            for item in node.items:
+                mentioned |= _mentioned_in(item.context_expr)
+                _add_targets([item.optional_vars] if item.optional_vars is not None else [], found, mentioned)
+            _find_assigned_first(node.body, found, mentioned)
+        else:
+            mentioned |= _mentioned_in(node)
+
+
+def _add_targets(targets: Iterable[ast.expr], found: set[str], mentioned: set[str]) -> None:
+    for target in targets:
+        parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+        found |= {each.id for each in parts if isinstance(each, ast.Name)} - mentioned
+        mentioned |= _mentioned_in(target)
+
+
+def _mentioned_in(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)} | set(read_bindings([node]).bound)
+
+
+def read_changed(body: Iterable[ast.stmt]) -> set[str]:
+    """Return the names whose objects statements may change: those with a method called, or an entry set or deleted."""
+    found = set()
+    for node in (each for statement in body for each in ast.walk(statement)):
+        thing = None
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            thing = node.func.value
+        elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            thing = node.value
+        if isinstance(thing, ast.Name):
+            found.add(thing.id)
+    return found
+
+
 def children_in_scope(node: ast.AST) -> Iterator[ast.AST]:
     """Yield the children of a node that are evaluated in its own scope."""
     if isinstance(node, Function | ast.ClassDef | ast.Lambda):

@@ -3,8 +3,10 @@
     for batch in loader:            def body():
         BODY                            nonlocal loss
                             ->          BODY
+                                    def values():
+                                        return {"loss": loss}
                                     for batch in loader:
-                                        loop(3, body)
+                                        loop(3, body, values)
                                         end = body()
 
 Names that BODY binds stay variables of the function, or of the module, that the loop stands in. `continue`, `break` and
@@ -24,9 +26,11 @@ from joulediff.pysource.loops.find_loops import FoundLoop, Script
 from joulediff.pysource.loops.names import Function, Loop, read_bindings
 
 HOOK = "_joulediff_loop"
-"""The name under which the script has the function that each iteration calls, with a loop's number and its body."""
+"""The name under which the script has the function that each iteration calls: with the number of the loop, its body,
+and a function that returns the values of the names that the body binds."""
 Node = TypeVar("Node", bound=ast.AST)
-_BODY, _END = "_joulediff_body_", "_joulediff_end_"
+_OURS = "_joulediff_"
+_BODY, _VALUES, _END = f"{_OURS}body_", f"{_OURS}values_", f"{_OURS}end_"
 # What a body returns. It returns None at its end, and a tuple with the result for `return`.
 _BREAK, _CONTINUE = 1, 2
 _INNER = re.compile(rf"\.<locals>\.{_BODY}\d+")
@@ -102,7 +106,7 @@ def _make_body(loop: FoundLoop, body: list[ast.stmt], *, in_loop: bool) -> tuple
     declared, before = _declare(body, function)
     leaving = _Leaving(in_loop=in_loop, first=_first_argument(function))
     new: list[ast.stmt] = [leaving.visit(each) for each in body]
-    name, end = f"{_BODY}{loop.number}", f"{_END}{loop.number}"
+    name, values, end = f"{_BODY}{loop.number}", f"{_VALUES}{loop.number}", f"{_END}{loop.number}"
     at_end = ast.Pass()
     for each in (*before, *declared, at_end):
         _move(each, loop.node)
@@ -111,16 +115,19 @@ def _make_body(loop: FoundLoop, body: list[ast.stmt], *, in_loop: bool) -> tuple
     # The body and the function around it are one function of the source, and so have the same first line.
     _place(defined, loop.line if function is None else _first_line(function), 0)
     defined.body = [*declared, *new, at_end]
-    at_each = ast.parse(f"{HOOK}({loop.number}, {name})\n{end} = {name}()\n{leaving.text_after(end)}").body
-    for each in at_each:
+    shown = ", ".join(f"{each!r}: {each}" for each in loop.bound)
+    read = ast.parse(f"def {values}(): return {{{shown}}}").body
+    call = f"{HOOK}({loop.number}, {name}, {values})"
+    at_each = ast.parse(f"{call}\n{end} = {name}()\n{leaving.text_after(end)}").body
+    for each in (*read, *at_each):
         _move(each, loop.node)
-    return [*before, defined], at_each
+    return [*before, defined, *read], at_each
 
 
 def _declare(body: Sequence[ast.stmt], function: Function | None) -> tuple[list[ast.stmt], list[ast.stmt]]:
     """Return the declarations at the begin of a body, and statements before its loop that keep the scopes of names."""
     found = read_bindings(body)
-    bound = [name for name in found.bound if not name.startswith((_BODY, _END))]  # those of loops inside are its own
+    bound = [name for name in found.bound if not name.startswith(_OURS)]  # those of loops inside are its own
     if function is None:
         return _declarations(ast.Global, bound), []
     around = read_bindings(function.body)
