@@ -16,6 +16,7 @@ from joulediff.frameworks.framework import Framework, register, unregister
 from joulediff.model.errors import JoulediffError, ProgramError
 from joulediff.model.options import ANY_LOOP
 from joulediff.pysource.programs import Step, UserCodeFailed
+from joulediff.session.choose_loop import choose_loops, read_script
 from joulediff.session.loop_step import use_loop
 
 
@@ -103,6 +104,50 @@ def test_training_in_a_function_that_the_loop_calls() -> None:
             Trainer().run(range(3))
     """
     assert use(text).notes == ["the step is the loop at train.py:8 (for batch in batches:), iteration 3"]
+
+
+CHOSEN = {
+    "a compiled function that trains": (
+        """
+        @jit
+        def train_step(params, x):
+            loss, grads = value_and_grad(loss_fn)(params, x)
+            return params, loss
+        for i in range(6):
+            batches.append(load(i))
+        for epoch in range(2):
+            for x in batches:
+                params, loss = train_step(params, x)
+            report(epoch)
+        """,
+        [9],
+    ),
+    "a tape": (
+        """
+        while running():
+            for x in data:
+                with tf.GradientTape() as tape:
+                    loss = model(x)
+                optimizer.apply_gradients(tape.gradient(loss))
+        """,
+        [3],
+    ),
+    "several that train": ("for a in b:\n    f(a).backward()\nfor a in b:\n    g(a).backward()\n", [1, 3]),
+    "the only one that works": ("for i in range(3):\n    x += i\nfor i in data:\n    y = model(i)\n", [3]),
+    "one that yields, and one that does not": (
+        "def f():\n    for a in b:\n        yield a.backward()\nfor a in b:\n    a.backward()\n",
+        [4],
+    ),
+    "nothing to tell them apart": ("for a in b:\n    f(a)\nfor a in b:\n    g(a)\n", [1, 3]),
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_the_source_shows_which_loops_may_be_the_step(name: str) -> None:
+    text, lines = CHOSEN[name]
+    choice = choose_loops(read_script(textwrap.dedent(text).encode(), "train.py"), ANY_LOOP, "train.py")
+    assert [each.line for each in choice.loops] == lines
+    assert choice.needs_model == (name == "nothing to tell them apart")
 
 
 @pytest.mark.parametrize(("where", "line"), [("14", 14), ("16", 14), ("13", 13), ("evaluate", 9), ("main", 14)])
