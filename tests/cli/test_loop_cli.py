@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,18 @@ import pytest
 import paths
 from cli_builders import make_domain, steady, write_program, write_script
 from joulediff.archive.reader import load
-from joulediff.cli import main
 from joulediff.model.run import Run
 
 TRAIN = paths.ROOT / "examples" / "train.py"
 SHORT = ("--seconds", "0.3", "--wait", "0", "--meter", "scripted:steady.json")
 
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
+needs_transformers = pytest.mark.skipif(find_spec("transformers") is None, reason="needs transformers")
 Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def joulediff(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
+def joulediff(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
     """Runs a command in an empty folder, with a meter that reads 50 W."""
     monkeypatch.chdir(tmp_path)
     write_script(tmp_path / "steady.json", (make_domain(window_s=0.05), steady(50.0)))
@@ -36,14 +38,14 @@ def joulediff(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Cap
         at = words.index("--") if "--" in words else len(words)
         short = () if command == "show" else SHORT
         short = short if "--meter" not in words else SHORT[:-2]
-        with pytest.raises(SystemExit) as ended:
-            main([command, *words[:at], *short, *words[at:]])
-        out, err = capfd.readouterr()
-        return int(ended.value.code or 0), out, err
+        line = [sys.executable, "-m", "joulediff", command, *words[:at], *short, *words[at:]]
+        ended = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path, check=False, timeout=300)
+        return ended.returncode, ended.stdout, ended.stderr
 
     return run
 
 
+@needs_torch
 def test_a_training_script_is_recorded(joulediff: Call) -> None:
     words = ("--loop", "--replay-seconds", "1", "-o", "train.jd", "--", "--epochs", "1", "--workers", "1")
     code, out, _ = joulediff("record", str(TRAIN), *words)
@@ -91,6 +93,7 @@ INFERENCE = """
 """
 
 
+@needs_transformers
 def test_the_loop_that_calls_a_model_is_found(joulediff: Call, tmp_path: Path) -> None:
     write_program(tmp_path / "infer.py", INFERENCE)
     code, _, err = joulediff("record", "infer.py", "--loop", "--no-replay")
@@ -114,6 +117,7 @@ CONVOLUTION = """
 """
 
 
+@needs_torch
 def test_two_scripts_are_compared_and_the_setting_is_found(joulediff: Call, tmp_path: Path) -> None:
     for name, enabled in (("a.py", False), ("b.py", True)):
         write_program(tmp_path / name, CONVOLUTION.format(enabled=enabled))

@@ -48,7 +48,7 @@ class _Count:
     iterations: int = 0
     """Those that count towards the choice of the loop."""
     begun: int = 0
-    seconds: float = 0.0
+    spent_s: float = 0.0
     body: Any = None
     """The function of the loop under way; each time that the loop begins it has a new one."""
     begin_s: float = 0.0
@@ -94,7 +94,7 @@ class _Watch:
             return count.iterations >= self.after
         now_s, calls = time.perf_counter(), self._count_models()
         if count.body is body:
-            count.seconds += now_s - count.begin_s
+            count.spent_s += now_s - count.begin_s
             is_inside = self.model_calls is not None and self.model_calls.is_inside
             count.iterations += calls > count.model_calls and not is_inside
         count.body, count.begin_s, count.model_calls = body, now_s, calls
@@ -175,8 +175,8 @@ def _never_due(watch: _Watch) -> ProgramError:
         fix = "check the arguments after --, and that the loop runs in the main thread of the script itself"
         return ProgramError(f"the script ended before {what} had run", fix=fix)
     if watch.choice.needs_model and not any(each.iterations for each in counts):
-        order = sorted(range(len(loops)), key=lambda i: -counts[i].seconds)
-        facts = [f"({counts[i].begun:,} iterations, {counts[i].seconds:.1f} s)" for i in order]
+        order = sorted(range(len(loops)), key=lambda i: -counts[i].spent_s)
+        facts = [f"({counts[i].begun:,} iterations, {counts[i].spent_s:.1f} s)" for i in order]
         listed = list_loops([loops[i] for i in order], facts)
         what = f"cannot tell which loop of {name} is the step: no model was seen to be called in one"
         return ProgramError(what, fix=f"choose one by its line:\n{listed}")
