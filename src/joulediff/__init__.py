@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from joulediff.model.finding import Finding
     from joulediff.model.measurement import Checkup, Measurement
     from joulediff.model.run import Run
+    from joulediff.pysource.loops.marks import step, steps
     from joulediff.report.render import render
     from joulediff.report.show import show
     from joulediff.session.record import record
@@ -54,6 +55,8 @@ __all__ = [
     "render",
     "save",
     "show",
+    "step",
+    "steps",
 ]
 
 _HOMES = {
@@ -74,6 +77,8 @@ _HOMES = {
     "render": "joulediff.report.render",
     "save": "joulediff.archive.writer",
     "show": "joulediff.report.show",
+    "step": "joulediff.pysource.loops.marks",
+    "steps": "joulediff.pysource.loops.marks",
 }
 
 

@@ -28,7 +28,7 @@ Options = MeasureOptions | DiffOptions
     ("function", "options", "others"),
     [
         (joulediff.measure, MeasureOptions(), set()),
-        (joulediff.record, RECORD, {"precision", "is_step"}),
+        (joulediff.record, RECORD, {"precision", "is_step", "loop", "loop_after"}),
         (joulediff.diff, DIFF, {"confirm", "gate_s"}),
         (joulediff.check_machine, DOCTOR_OPTIONS, {"label", "seconds", "precision"}),
     ],

@@ -131,8 +131,8 @@ def command(
     """Compare two programs, or recordings of them, and find the code that wastes energy.
 
     A and B are .jd files, or programs: FILE.py[:name] or module:name. Programs are recorded first, each in a separate
-    process. Then the fix of each finding is applied and measured. Words after -- are the sys.argv of both, and --step
-    is for both. Two .jd files of `joulediff apis` are compared API by API and line by line.
+    process. Then the fix of each finding is applied and measured. Words after -- are the sys.argv of both; --step
+    and --loop are for both. Two .jd files of `joulediff apis` are compared API by API and line by line.
     """
     from joulediff.cli.output import ReportFiles, StageLines, open_console, print_timings, stdout_kept_clean
     from joulediff.model.diff import scale_diff
@@ -202,9 +202,9 @@ class _Side:
         from joulediff.diagnosis.interleaved_recording import Program
         from joulediff.process.interpreter import find_interpreter
         from joulediff.process.request import Request
-        from joulediff.pysource.programs import check_program, label_of
+        from joulediff.pysource.programs import check_target, label_of
 
-        check_program(self.target, is_step=options.is_step)
+        check_target(self.target, options)
         self.folder = folder
         label = self.label or label_of(self.target)
         request = Request(self.target, replace(options, label=label), arguments, quiet=self.quiet)

@@ -15,6 +15,7 @@ from joulediff.cli.options import (
     examples,
     gather,
     is_own_process,
+    loop_options,
     meter_options,
     output_options,
     program_arguments,
@@ -61,6 +62,8 @@ if TYPE_CHECKING:
     **meter_options(),
 )
 @step_option(RecordOptions.is_step)
+@loop_options(RecordOptions())["loop"]
+@loop_options(RecordOptions())["loop_after"]
 @quiet_option
 @scale_options
 @output_options
@@ -70,6 +73,8 @@ def command(
     program: str,
     options: MeasureOptions,
     is_step: bool,  # noqa: FBT001
+    loop: str | None,
+    loop_after: int,
     quiet: bool,  # noqa: FBT001
     scale: Scale | None,
     json_to: str | None,
@@ -86,31 +91,39 @@ def command(
     from joulediff.process.guarded import continue_guarded
     from joulediff.process.kept_output import KeptOutput
     from joulediff.process.request import file_of
-    from joulediff.pysource.programs import label_of, load_step
+    from joulediff.pysource.programs import Step, check_target, label_of, load_step
+    from joulediff.session.loop_step import use_loop
 
     refuse_unwritable(json_to)
+    check_target(program, RecordOptions(is_step=is_step, loop=loop))
     if is_own_process.get() and (code := continue_guarded("measuring the program")) is not None:
         return code
     keep_freed_memory()
     sys.argv[:] = [file_of(program), *program_arguments(ctx)]
+    found: Measurement | None = None
+
+    def measure_step(step: Step, *_: str) -> None:
+        nonlocal found
+        label = options.label or label_of(program)
+        found = measure(step, **asdict(replace(options, label=label)), listener=progress)
+
     with ExitStack() as stack:
         kept = stack.enter_context(KeptOutput()) if quiet else None
         progress = stack.enter_context(Progress(apart=quiet))
         try:
             with output_of_program(kept, to_stderr=json_to == "-"):
                 progress.stage("building the program")
-                step = load_step(program, is_step=is_step)
-                found = measure(
-                    step,
-                    **asdict(replace(options, label=options.label or label_of(program))),
-                    listener=progress,
-                )
+                if loop is None:
+                    measure_step(load_step(program, is_step=is_step))
+                else:
+                    use_loop(program, program_arguments(ctx), where=loop, after=loop_after, use=measure_step)
         except BaseException as error:
             progress.__exit__()
             if progress.partial is not None:
                 _show(progress.partial, scale, json_to)
             _name_culprit(error, progress.failure, kept)
             raise
+    assert found is not None
     _show(found, scale, json_to)
     return 0 if found.trustworthy else 2
 

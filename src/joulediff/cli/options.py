@@ -7,13 +7,14 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import wraps
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from joulediff.model.energy import Scale
-from joulediff.model.options import ApisOptions, DiffOptions, MeasureOptions, RecordOptions
+from joulediff.model.options import ANY_LOOP, ApisOptions, DiffOptions, MeasureOptions, RecordOptions
 from joulediff.model.units import format_share, parse_price, parse_share
 
 # Whether to show tracebacks: `-vv` anywhere on the command line.
@@ -104,6 +105,28 @@ def step_option(is_step: bool) -> _Option:  # noqa: FBT001
     )
 
 
+def loop_options(defaults: RecordOptions) -> dict[str, _Option]:
+    """Return the options for a script without a function that builds the step."""
+    return {
+        "loop": click.option(
+            "--loop",
+            is_flag=False,
+            flag_value=ANY_LOOP,
+            default=defaults.loop,
+            metavar="[LINE|FUNCTION]",
+            help="FILE.py is a script: run it, and take the body of a loop in it as the step.",
+        ),
+        "loop_after": click.option(
+            "--loop-after",
+            type=click.IntRange(min=0),
+            default=defaults.loop_after,
+            show_default=True,
+            metavar="N",
+            help="Iterations of the loop that run before the one that is the step.",
+        ),
+    }
+
+
 def wait_option(default: float) -> _Option:
     """Return the option for the longest wait for a quiet machine."""
     return seconds_option(default, "Longest wait for a quiet machine.", "--wait", "wait_s")
@@ -120,6 +143,7 @@ def recording_options(defaults: RecordOptions) -> Callable[[_F], _F]:
         ),
         wait_s=wait_option(defaults.wait_s),
         is_step=step_option(defaults.is_step),
+        **loop_options(defaults),
         **meter_options(),
     )
 
@@ -220,7 +244,11 @@ class ProgramCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         at = args.index("--") if "--" in args else len(args)
         ctx.meta[_OWN] = tuple(args[at + 1 :])
-        return super().parse_args(ctx, args[:at])
+        own = args[:at]
+        for i, (option, value) in enumerate(pairwise(own)):
+            if option == "--loop" and value.endswith(".py"):  # the program, and no value of the option
+                own[i] = f"--loop={ANY_LOOP}"
+        return super().parse_args(ctx, own)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- ARGUMENTS]"]

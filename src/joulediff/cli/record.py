@@ -14,6 +14,7 @@ from joulediff.cli.options import (
     complete_file,
     examples,
     gather,
+    loop_options,
     meter_options,
     program_arguments,
     quiet_option,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         ("joulediff record train.py -o base.jd", "one file with all that was measured"),
         ("joulediff record train.py --no-replay", "faster, joules split by time"),
         ("joulediff record train.py -- --batch 8", "with arguments of the program"),
+        ("joulediff record script.py --loop", "a script whose loop is the step"),
     ),
 )
 @click.argument("program", metavar="FILE.py[:name]", shell_complete=complete_file)
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     ),
     wait_s=wait_option(RecordOptions.wait_s),
     is_step=step_option(RecordOptions.is_step),
+    **loop_options(RecordOptions()),
     replay_seconds=seconds_option(
         RecordOptions.replay_seconds, "Time to replay operators for, at most.", "--replay-seconds"
     ),
@@ -85,7 +88,8 @@ def command(
 
     FILE.py defines build(), which sets up once and returns the step: a function without
     arguments. FILE.py:name and package.module:name name another builder, or with --step
-    the step itself. Words after -- are the program's sys.argv.
+    the step itself. With --loop FILE.py is any script, and the body of its loop is the step.
+    Words after -- are the program's sys.argv.
     """
     from joulediff.cli.output import StageLines, name_file, refuse_output
     from joulediff.model.errors import JoulediffError
@@ -93,9 +97,9 @@ def command(
     from joulediff.process.interpreter import find_interpreter
     from joulediff.process.process import record_in_process
     from joulediff.process.request import Request, file_of
-    from joulediff.pysource.programs import check_program, label_of
+    from joulediff.pysource.programs import check_target, label_of
 
-    check_program(program, is_step=options.is_step)
+    check_target(program, options)
     label = label or label_of(program)
     options = replace(options, label=label, source=not no_source, replay=not no_replay)
     options.check_replay()

@@ -23,6 +23,7 @@ from joulediff.pysource.framework_hints import FrameworkHints
 from joulediff.pysource.programs import Step
 
 if TYPE_CHECKING:
+    from joulediff.frameworks.model_calls import ModelCalls
     from joulediff.frameworks.recorder import Recorder
     from joulediff.frameworks.sync import Sync
 
@@ -148,6 +149,12 @@ class Framework:
     open_sync: Callable[[], Sync | None] | None = None
     wait_for_all: Callable[[], None] | None = None
     """Waits for all work that the program has queued, on every device; quick if there is none."""
+    training_calls: frozenset[str] = frozenset()
+    """Functions and methods in source code that only a training step calls, by the last part of their names."""
+    count_model_calls: Callable[[], ModelCalls] | None = None
+    """Begins to count the calls of models."""
+    hold_counters: Callable[[], Callable[[], None]] | None = None
+    """Returns a function that puts back what counts the steps of a training now, such as its schedules."""
     fixed_step: FixedStep | None = None
     """Returns a step with settings changed; the second argument builds the program again."""
     read_settings: Callable[[dict[str, Setting]], None] | None = None

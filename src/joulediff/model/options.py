@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from joulediff.model.errors import JoulediffError
 
+ANY_LOOP = "auto"
+"""In place of a line or a function of a script: the loop that does the work."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class MeasureOptions:
@@ -46,6 +49,10 @@ class RecordOptions(MeasureOptions):
     """Longest time to replay operators."""
     is_step: bool = False
     """The function that names the program is the step, and does not build it."""
+    loop: str | None = None
+    """The program is a script, and the body of one of its loops is the step: a line, a function, or `ANY_LOOP`."""
+    loop_after: int = 2
+    """Iterations of the loop that run as they are before one is the step: the first sets up what later ones use."""
 
     def check_replay(self) -> None:
         """Raise JoulediffError for a replay without an end or a beginning."""

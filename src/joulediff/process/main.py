@@ -23,7 +23,7 @@ from joulediff.model.run import PassName, Run
 from joulediff.process.protocol import LOST_CODE, Commands, Disconnected, Failure, Sender
 from joulediff.process.request import PACKAGES, Request, file_of, from_text
 from joulediff.pysource.code_owner import is_ours
-from joulediff.pysource.programs import UserCodeFailed, describe, load_builder, load_step
+from joulediff.pysource.programs import Step, UserCodeFailed, describe, load_builder, load_step
 
 if TYPE_CHECKING:
     from joulediff.archive.snapshot import Snapshot
@@ -104,34 +104,50 @@ def _load_joulediff() -> None:
 
 def _record(request: Request, progress: ProgressSender, commands: Commands | None) -> None:
     from joulediff.frameworks.framework import watch_program
+    from joulediff.frameworks.recorder import fixed_step
     from joulediff.process.server import answer_commands, measure_in_turns, wait_to_build, wait_to_start
+    from joulediff.session.loop_step import use_loop
     from joulediff.session.record import record_step
 
     root = Path.cwd()  # building the program may change it
     watch_program()
-    is_step = request.options.is_step
-    build = load_builder(request.program, is_step=is_step)
+
+    def record_built(step: Step, *notes: str) -> None:
+        if request.fix:
+            step = fixed_step(step, lambda: _build_again(request), request.fix)
+        idle = None if commands is None else wait_to_start(progress.sender, commands)
+        run = record_step(
+            step,
+            request.options,
+            program=request.program,
+            root=root,
+            checkpoint=progress.checkpoint,
+            listener=progress,
+            between=None if commands is None else lambda again: measure_in_turns(again, progress.sender, commands),
+            then=None if commands is None else lambda program: answer_commands(program, progress.sender, commands),
+            idle=idle,
+            notes=notes,
+        )
+        if progress.sent is None or run is not progress.sent.run:
+            progress.checkpoint(run)
+
+    options = request.options
+    build = None if options.loop is not None else load_builder(request.program, is_step=options.is_step)
     if request.hold and commands is not None:
         wait_to_build(progress.sender, commands)
-    step = build()
-    if request.fix:
-        from joulediff.frameworks.recorder import fixed_step
+    if build is not None:
+        record_built(build())
+    elif options.loop is not None:
+        progress.sender.stage("running the script up to its loop")
+        use_loop(request.program, request.arguments, where=options.loop, after=options.loop_after, use=record_built)
 
-        step = fixed_step(step, lambda: load_step(request.program, is_step=is_step), request.fix)
-    idle = None if commands is None else wait_to_start(progress.sender, commands)
-    run = record_step(
-        step,
-        request.options,
-        program=request.program,
-        root=root,
-        checkpoint=progress.checkpoint,
-        listener=progress,
-        between=None if commands is None else lambda again: measure_in_turns(again, progress.sender, commands),
-        then=None if commands is None else lambda program: answer_commands(program, progress.sender, commands),
-        idle=idle,
-    )
-    if progress.sent is None or run is not progress.sent.run:
-        progress.checkpoint(run)
+
+def _build_again(request: Request) -> Step:
+    from joulediff.session.loop_step import NOT_BUILT_AGAIN
+
+    if request.options.loop is not None:
+        raise JoulediffError(NOT_BUILT_AGAIN)
+    return load_step(request.program, is_step=request.options.is_step)
 
 
 def _raise_once(_: int, __: FrameType | None) -> None:
@@ -174,6 +190,11 @@ def _is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def _advice_for(error: BaseException | None) -> str | None:
+    if isinstance(error, StopIteration):
+        return (
+            "each repeat of the step takes from an iterator, and it has ended: for the body of a loop, "
+            "mark the part after next() with joulediff.step()"
+        )
     if type(error).__name__ not in _OUT_OF_MEMORY:
         return None
     return "it ran out of memory: give it a smaller input, or end other programs that hold memory of the device"

@@ -23,6 +23,7 @@ from joulediff.model.errors import ProgramError, WrongType
 from joulediff.model.options import RecordOptions
 from joulediff.pysource.builders import check_builder, is_a_class, missing, needs_arguments, runs_nothing, with_article
 from joulediff.pysource.code_owner import is_ours
+from joulediff.pysource.scripts import check_script
 
 Step = Callable[[], object]
 
@@ -79,6 +80,21 @@ def check_program(target: str, *, is_step: bool = RecordOptions.is_step) -> None
     except OSError:
         return  # loading it says why
     check_builder(source, name, place, is_step=is_step)
+
+
+def check_target(target: str, options: RecordOptions) -> None:
+    """Raise ProgramError if the source of a program's file shows that it has no such step. Nothing runs."""
+    if options.loop is None:
+        check_program(target, is_step=options.is_step)
+        return
+    place, name = split_target(target)
+    if options.is_step:
+        raise ProgramError(
+            "the step is a function (--step) or the body of a loop (--loop)", fix="leave out one of them"
+        )
+    if place != target:
+        raise ProgramError(f"--loop needs a script, and {target} names a function", fix=f"give {place} --loop {name}")
+    check_script(place, parses=False)  # the Python that runs it may be another version
 
 
 def _build(build: Callable[..., object], name: str, place: str) -> Step:

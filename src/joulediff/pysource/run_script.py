@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import builtins
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -21,8 +21,14 @@ Compile = Callable[[bytes, str], CodeType]
 _replaced: list[ModuleType | None] = []
 
 
-def run_as_main(path: str | Path, arguments: Sequence[str] = (), *, compile: Compile | None = None) -> ModuleType:  # noqa: A002
-    """Run a file as `__main__` and return its module.
+def run_as_main(
+    path: str | Path,
+    arguments: Sequence[str] = (),
+    *,
+    compile: Compile | None = None,  # noqa: A002
+    names: Mapping[str, object] | None = None,
+) -> ModuleType:
+    """Run a file as `__main__` and return its module, which has `names` from the begin.
 
     `sys.argv`, `sys.path[0]` and the module stay as they are afterwards: threads and exit handlers of the program may
     need them.
@@ -33,7 +39,7 @@ def run_as_main(path: str | Path, arguments: Sequence[str] = (), *, compile: Com
     module = ModuleType("__main__")
     module.__file__ = file
     module.__loader__ = SourceFileLoader("__main__", file)
-    vars(module).update(__builtins__=builtins, __cached__=None)
+    vars(module).update(__builtins__=builtins, __cached__=None, **(names or {}))
     sys.argv[:] = [str(path), *arguments]
     if not getattr(sys.flags, "safe_path", False):  # from Python 3.11
         sys.path.insert(0, str(Path(path).resolve().parent))

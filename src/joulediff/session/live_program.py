@@ -34,6 +34,7 @@ from joulediff.pysource.programs import is_file, split_target
 from joulediff.pysource.source_files import ProgramSource
 from joulediff.pysource.tracing.line_tracer import watch_lines
 from joulediff.pysource.variants import build_variant, read_own_files
+from joulediff.session.loop_step import NOT_BUILT_AGAIN
 from joulediff.session.time_limit import time_limit
 
 # A changed program may wait or loop for ever. Its step is captured within this time, or this many times the step's.
@@ -286,6 +287,8 @@ class LocalProgram(LiveProgram):
         """Return the program with a full path: it may have changed the current folder."""
         if self.run.program is None:
             raise JoulediffError("the program is a function, which cannot be built again from its file")
+        if self.options.loop is not None:
+            raise JoulediffError(NOT_BUILT_AGAIN)
         place, name = split_target(self.run.program)
         return f"{self.root / place}:{name}" if is_file(place) else f"{place}:{name}"
 

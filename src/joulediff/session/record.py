@@ -163,13 +163,16 @@ def record_step(
     then: Callable[[LocalProgram], None] | None = None,
     idle: Quiet | None = None,
     held: ExitStack | None = None,
+    notes: tuple[str, ...] = (),
 ) -> Run:
     """Return the record of a step, as `record` does. `meters` are open ones to use instead of those in the options.
 
     `idle` is the idle power of this machine, known from a moment ago. `held` keeps the step's initial state, so that
-    the program given to `then` can be run until the stack is closed; without it, until `then` returns.
+    the program given to `then` can be run until the stack is closed; without it, until `then` returns. The run begins
+    with `notes`.
     """
-    run = Run(options.label, program, datetime.now(timezone.utc).isoformat(timespec="seconds"), __version__)
+    created = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    run = Run(options.label, program, created, __version__, notes=notes)
     place = _check_path(path) if path is not None else None
 
     saved: Snapshot | None = None

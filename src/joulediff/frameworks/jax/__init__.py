@@ -77,4 +77,5 @@ FRAMEWORK = Framework(
     ),
     open_sync=JaxSync,
     wait_for_all=wait_for_all,
+    training_calls=frozenset({"apply_gradients", "apply_updates", "value_and_grad"}),
 )

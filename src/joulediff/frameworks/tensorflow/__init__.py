@@ -66,4 +66,5 @@ FRAMEWORK = Framework(
     ),
     open_sync=open_tensorflow_sync,
     wait_for_all=wait_for_all,
+    training_calls=frozenset({"GradientTape", "apply_gradients", "train_on_batch"}),
 )

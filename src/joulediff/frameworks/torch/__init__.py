@@ -18,6 +18,7 @@ from joulediff.model.run import Setting
 from joulediff.pysource.programs import Step
 
 if TYPE_CHECKING:
+    from joulediff.frameworks.model_calls import ModelCalls
     from joulediff.frameworks.recorder import Recorder
     from joulediff.frameworks.sync import Sync
 
@@ -50,6 +51,18 @@ def _open_sync() -> Sync | None:
     from joulediff.frameworks.torch.sync import open_torch_sync
 
     return open_torch_sync()
+
+
+def _count_model_calls() -> ModelCalls:
+    from joulediff.frameworks.torch.model_calls import ModuleCalls
+
+    return ModuleCalls()
+
+
+def _hold_counters() -> Callable[[], None]:
+    from joulediff.frameworks.torch.counters import hold_counters
+
+    return hold_counters()
 
 
 def _fixed_step(step: Step, build: Callable[[], Step], fix: Mapping[str, Setting]) -> Step:
@@ -127,6 +140,9 @@ FRAMEWORK = Framework(
     open_recorder=_open_recorder,
     open_sync=_open_sync,
     wait_for_all=_wait_for_all,
+    training_calls=frozenset({"backward"}),
+    count_model_calls=_count_model_calls,
+    hold_counters=_hold_counters,
     fixed_step=_fixed_step,
     read_settings=_read_settings,
     references_of=_references_of,
