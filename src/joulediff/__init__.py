@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from joulediff.measuring.blocks.calls import measured
     from joulediff.measuring.blocks.measure import measure
     from joulediff.measuring.doctor import check_machine
+    from joulediff.measuring.scaling.series import scale
+    from joulediff.model.apis.scaling import Scaling
     from joulediff.model.diff import Diff
     from joulediff.model.energy import Energy
     from joulediff.model.errors import JoulediffError
@@ -43,6 +45,7 @@ __all__ = [
     "JoulediffError",
     "Measurement",
     "Run",
+    "Scaling",
     "__version__",
     "check_machine",
     "diff",
@@ -53,6 +56,7 @@ __all__ = [
     "region",
     "render",
     "save",
+    "scale",
     "show",
 ]
 
@@ -64,6 +68,7 @@ _HOMES = {
     "JoulediffError": "joulediff.model.errors",
     "Measurement": "joulediff.model.measurement",
     "Run": "joulediff.model.run",
+    "Scaling": "joulediff.model.apis.scaling",
     "check_machine": "joulediff.measuring.doctor",
     "diff": "joulediff.diagnosis.diff",
     "load": "joulediff.archive.reader",
@@ -73,6 +78,7 @@ _HOMES = {
     "region": "joulediff.frameworks.named_regions",
     "render": "joulediff.report.render",
     "save": "joulediff.archive.writer",
+    "scale": "joulediff.measuring.scaling.series",
     "show": "joulediff.report.show",
 }
 
