@@ -18,6 +18,8 @@ from joulediff.model.display import set_html
 from joulediff.version import __version__
 
 if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
     from joulediff.archive.reader import load
     from joulediff.archive.writer import save
     from joulediff.diagnosis.diff import diff
@@ -90,6 +92,13 @@ def _to_html(record: object) -> str:
 
 
 set_html(_to_html)
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """Register the magics of notebooks: `%load_ext joulediff`."""
+    from joulediff.integrations.magics import load
+
+    load(shell)
 
 
 def __dir__() -> list[str]:
