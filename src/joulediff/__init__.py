@@ -18,6 +18,8 @@ from joulediff.model.display import set_html
 from joulediff.version import __version__
 
 if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
     from joulediff.archive.reader import load
     from joulediff.archive.writer import save
     from joulediff.diagnosis.diff import diff
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from joulediff.measuring.blocks.calls import measured
     from joulediff.measuring.blocks.measure import measure
     from joulediff.measuring.doctor import check_machine
+    from joulediff.measuring.scaling.series import scale
+    from joulediff.model.apis.scaling import Scaling
     from joulediff.model.diff import Diff
     from joulediff.model.energy import Energy
     from joulediff.model.errors import JoulediffError
@@ -44,6 +48,7 @@ __all__ = [
     "JoulediffError",
     "Measurement",
     "Run",
+    "Scaling",
     "__version__",
     "check_machine",
     "diff",
@@ -54,6 +59,7 @@ __all__ = [
     "region",
     "render",
     "save",
+    "scale",
     "show",
     "step",
     "steps",
@@ -67,6 +73,7 @@ _HOMES = {
     "JoulediffError": "joulediff.model.errors",
     "Measurement": "joulediff.model.measurement",
     "Run": "joulediff.model.run",
+    "Scaling": "joulediff.model.apis.scaling",
     "check_machine": "joulediff.measuring.doctor",
     "diff": "joulediff.diagnosis.diff",
     "load": "joulediff.archive.reader",
@@ -76,6 +83,7 @@ _HOMES = {
     "region": "joulediff.frameworks.named_regions",
     "render": "joulediff.report.render",
     "save": "joulediff.archive.writer",
+    "scale": "joulediff.measuring.scaling.series",
     "show": "joulediff.report.show",
     "step": "joulediff.pysource.loops.marks",
     "steps": "joulediff.pysource.loops.marks",
@@ -89,6 +97,13 @@ def _to_html(record: object) -> str:
 
 
 set_html(_to_html)
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """Register the magics of notebooks: `%load_ext joulediff`."""
+    from joulediff.integrations.magics import load
+
+    load(shell)
 
 
 def __dir__() -> list[str]:

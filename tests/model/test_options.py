@@ -16,7 +16,14 @@ import joulediff
 from joulediff.cli import cli
 from joulediff.cli.options import read_share
 from joulediff.model.errors import JoulediffError
-from joulediff.model.options import CASE_OPTIONS, DOCTOR_OPTIONS, DiffOptions, MeasureOptions, RecordOptions
+from joulediff.model.options import (
+    CASE_OPTIONS,
+    DOCTOR_OPTIONS,
+    DiffOptions,
+    MeasureOptions,
+    RecordOptions,
+    ScaleOptions,
+)
 from paths import ROOT
 
 RECORD, DIFF = RecordOptions(), DiffOptions()
@@ -57,6 +64,7 @@ def params(*names: str) -> dict[str, click.Parameter]:
         (("diff",), RECORD),
         (("diff",), DIFF),
         (("match",), DIFF),
+        (("scale",), ScaleOptions()),
         (("doctor",), DOCTOR_OPTIONS),
         (("cases", "run"), CASE_OPTIONS),
     ],

@@ -28,6 +28,7 @@ COMMANDS = {
     "measure": "Measure the energy of one step of a program.",
     "record": "Record the energy, operators and kernels of a program in a file.",
     "render": "Write any report of a saved diff, without its recordings.",
+    "scale": "Measure a step at several input sizes, and fit how its energy grows.",
     "show": "Show where the energy and the time of a recorded run went.",
 }
 

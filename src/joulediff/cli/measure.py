@@ -18,9 +18,9 @@ from joulediff.cli.options import (
     loop_options,
     meter_options,
     output_options,
+    precision_option,
     program_arguments,
     quiet_option,
-    read_share,
     scale_options,
     seconds_option,
     step_option,
@@ -50,12 +50,8 @@ if TYPE_CHECKING:
     "options",
     MeasureOptions(),
     seconds=seconds_option(MeasureOptions.seconds, "Time to measure for, at most.", "--seconds"),
-    precision=click.option(
-        "--precision",
-        type=read_share,
-        default=MeasureOptions.precision,
-        metavar="P",
-        help="Half width of the interval to reach; exit with 2 above it.  [stop at 1%, exit with 2 above 5%]",
+    precision=precision_option(
+        "Half width of the interval to reach; exit with 2 above it.  [stop at 1%, exit with 2 above 5%]"
     ),
     wait_s=wait_option(MeasureOptions.wait_s),
     label=click.option("--label", metavar="TEXT", help="Name of the program in the report.  [its file]"),

@@ -98,6 +98,11 @@ def seconds_option(default: float, text: str, *flags: str) -> _Option:
     return click.option(*flags, default=default, show_default=True, metavar="S", help=text)
 
 
+def precision_option(text: str) -> _Option:
+    """Return the option for the width of the interval to reach."""
+    return click.option("--precision", type=read_share, default=MeasureOptions.precision, metavar="P", help=text)
+
+
 def step_option(is_step: bool) -> _Option:  # noqa: FBT001
     """Return the option for a function that is the step and does not build it."""
     return click.option(
@@ -164,6 +169,13 @@ markdown_option = click.option(
     metavar="FILE",
     shell_complete=complete_file,
     help="Write Markdown to FILE; - is standard output.",
+)
+report_option = click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="Write a report; its suffix sets the format: .md, .json or .txt.",
 )
 every_option = click.option("--all", "every", is_flag=True, help="Show every row, and the evidence for each cause.")
 

@@ -12,6 +12,7 @@ from joulediff.cli.options import (
     complete_file,
     every_option,
     examples,
+    report_option,
     top_option,
     verbose_option,
 )
@@ -34,13 +35,7 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument("saved", metavar="DIFF.json", shell_complete=complete_file)
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    shell_complete=complete_file,
-    help="Write a report; its suffix sets the format: .md, .json or .txt.",
-)
+@report_option
 @click.option(
     "--format",
     "form",

@@ -29,6 +29,18 @@ class JoulediffError(Exception):
         return "\n  ".join(lines)
 
 
+# The names of exceptions that say that memory ran out, of Python and of frameworks.
+OUT_OF_MEMORY = ("MemoryError", "OutOfMemoryError", "ResourceExhaustedError")
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Return whether an exception says that memory ran out: by its type, or by the text of a device library."""
+    if isinstance(error, MemoryError) or (isinstance(error, JoulediffError) and error.out_of_memory):
+        return True
+    text = str(error).lower()
+    return type(error).__name__ in OUT_OF_MEMORY or "out of memory" in text or "can't allocate memory" in text
+
+
 class WrongType(JoulediffError, TypeError):
     """A function of joulediff was given a value of a type that it cannot use."""
 

@@ -79,6 +79,17 @@ class ApisOptions:
     """Store the files of the program that have measured calls."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ScaleOptions(MeasureOptions):
+    """How to measure a step at several input sizes. `seconds` bounds the measurement of each size."""
+
+    seconds: float = 2.0
+    points: int = 7
+    """How many sizes a range has."""
+    is_step: bool = False
+    """The function that names the program is called with the size as the step, and does not build it."""
+
+
 # Programs that are compared are measured in two turns each, of at most this share of `seconds`; turns of a steady
 # program end earlier.
 TURN_SHARE = 0.75

@@ -66,6 +66,18 @@ def parse_price(text: str) -> tuple[float, str]:
     return float(found[2]), (found[1] or found[3]).strip()
 
 
+def parse_energy(text: str) -> float:
+    """Return the joules of `0.5 J`, `500 mJ`, `2kJ` or `0.5`. Raises ValueError for anything else."""
+    found = re.fullmatch(r"([\d.+]+(?:e[-+]?\d+)?)\s*(?:([nµumkM]?)J)?", text.strip())
+    if found is None:
+        raise ValueError(text)
+    prefix = {"u": "µ", None: ""}.get(found[2], found[2])
+    joules = float(found[1]) * next(factor for factor, name in _PREFIXES if name == prefix)
+    if not 0 < joules < math.inf:
+        raise ValueError(text)
+    return joules
+
+
 def parse_share(text: str) -> float:
     """Return the share written as `5%` or `0.05`. Raises ValueError for anything else.
 

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from joulediff.measuring.freed_memory import keep_freed_memory
-from joulediff.model.errors import JoulediffError, full_disk
+from joulediff.model.errors import OUT_OF_MEMORY, JoulediffError, full_disk, is_out_of_memory
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import PassName, Run
 from joulediff.process.protocol import LOST_CODE, Commands, Disconnected, Failure, Sender
@@ -27,8 +27,6 @@ from joulediff.pysource.programs import Step, UserCodeFailed, describe, load_bui
 
 if TYPE_CHECKING:
     from joulediff.archive.snapshot import Snapshot
-
-_OUT_OF_MEMORY = ("MemoryError", "OutOfMemoryError", "ResourceExhaustedError")
 
 
 class ProgressSender(ProgressListener):
@@ -158,7 +156,7 @@ def _raise_once(_: int, __: FrameType | None) -> None:
 
 def _explain(error: BaseException, progress: ProgressSender) -> Failure:
     trace = "".join(traceback.format_exception(error))
-    no_memory = _is_out_of_memory(error) or _is_out_of_memory(error.__cause__)
+    no_memory = is_out_of_memory(error) or is_out_of_memory(error.__cause__)
     if isinstance(error, KeyboardInterrupt):
         return Failure("stopped", "stopped", trace=trace)
     if progress.failure is not None and progress.failure[0] is error and not _raised_here(error):
@@ -182,20 +180,13 @@ def _raised_here(error: BaseException) -> bool:
     return bool(frames) and is_ours(frames[-1].filename)
 
 
-def _is_out_of_memory(error: BaseException | None) -> bool:
-    """Return whether an exception says that memory ran out: by its type, or by the text of a device library."""
-    if isinstance(error, JoulediffError) and error.out_of_memory:
-        return True
-    return type(error).__name__ in _OUT_OF_MEMORY or "out of memory" in str(error).lower()
-
-
 def _advice_for(error: BaseException | None) -> str | None:
     if isinstance(error, StopIteration):
         return (
             "each repeat of the step takes from an iterator, and it has ended: for the body of a loop, "
             "mark the part after next() with joulediff.step()"
         )
-    if type(error).__name__ not in _OUT_OF_MEMORY:
+    if type(error).__name__ not in OUT_OF_MEMORY:
         return None
     return "it ran out of memory: give it a smaller input, or end other programs that hold memory of the device"
 

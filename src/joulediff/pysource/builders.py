@@ -47,8 +47,18 @@ _BINDS_UNSEEN = frozenset(
 _MOST_LINKS = 8
 
 
-def check_builder(source: bytes, name: str, place: str, *, is_step: bool) -> None:
-    """Raise ProgramError if `name` cannot build a step, or with `is_step` cannot be one; `place` is its file."""
+WHAT_IS_A_SIZED_BUILDER = """\
+a builder takes the size, sets up once and returns the step, a function without arguments:
+    def build(size):
+        model, x = make_model(), make_input(size)
+        return lambda: model(x)"""
+
+
+def check_builder(source: bytes, name: str, place: str, *, is_step: bool, is_sized: bool = False) -> None:
+    """Raise ProgramError if `name` cannot build a step, or with `is_step` cannot be one; `place` is its file.
+
+    With `is_sized` it is called with the size of the input.
+    """
     tree = _parse(source)
     if tree is None:
         return
@@ -62,28 +72,37 @@ def check_builder(source: bytes, name: str, place: str, *, is_step: bool) -> Non
                 _list_builders(module),
                 is_step=is_step,
                 is_script=any(_is_main_guard(node) for node in tree.body),
+                is_sized=is_sized,
             )
         return
     found = module.find(name)
     if isinstance(found, ast.ClassDef):
-        _check_class(found, place, module, is_step=is_step)
+        if not is_sized:  # what a call of it with the size makes is checked when it is made
+            _check_class(found, place, module, is_step=is_step)
     elif _is_plain_function(found):
         what = f"{name}() in {place}"
-        _raise(_why_not_called(found, what))
+        _raise(_why_not_sized(found, what, is_step=is_step) if is_sized else _why_not_called(found, what))
         if not is_step and not _only_raises(found):
-            _check_returns(found, what, f"{place}:{name}", module)
+            _check_returns(found, what, f"{place}:{name}", module, is_sized=is_sized)
 
 
 def missing(
-    place: str, name: str, functions: Sequence[str], builders: Sequence[str], *, is_step: bool, is_script: bool = False
+    place: str,
+    name: str,
+    functions: Sequence[str],
+    builders: Sequence[str],
+    *,
+    is_step: bool,
+    is_script: bool = False,
+    is_sized: bool = False,
 ) -> ProgramError:
     """Return the error for a name that a program does not have. It has `functions`; `builders` look like builders."""
     defined = f"it defines: {', '.join(functions)}" if functions else "it defines no function"
     lines = [f"{defined}; say which with {place}:NAME"]
-    if builders and not is_step:
+    if builders and not is_step and not is_sized:
         lines.append(_look_alikes(builders))
     elif not is_step:
-        lines.append(WHAT_IS_A_BUILDER)
+        lines.append(WHAT_IS_A_SIZED_BUILDER if is_sized else WHAT_IS_A_BUILDER)
         lines += [f"if one of them is itself the step: {place}:NAME --step"] if functions else []
     if is_script:
         lines.append('code under if __name__ == "__main__" is not run')
@@ -95,6 +114,20 @@ def needs_arguments(what: str, names: Iterable[str]) -> ProgramError:
     return ProgramError(
         f"{what} needs arguments ({', '.join(names)}), and it is called without any",
         fix="give them defaults, or wrap it in a function without arguments",
+    )
+
+
+def takes_no_size(what: str, *, is_step: bool) -> ProgramError:
+    """Return the error for a function that takes no argument, where the size is its argument."""
+    fix = "give it a parameter: def step(size): ..." if is_step else _in_lines([WHAT_IS_A_SIZED_BUILDER])
+    return ProgramError(f"{what} takes no argument, and it is called with the size", fix=fix)
+
+
+def needs_more_than_size(what: str, names: Iterable[str]) -> ProgramError:
+    """Return the error for a function that needs more arguments than the size."""
+    return ProgramError(
+        f"{what} needs more arguments than the size ({', '.join(names)}), and it is called with the size alone",
+        fix="give the others defaults; the first argument is the size",
     )
 
 
@@ -119,9 +152,9 @@ def with_article(type_name: str) -> str:
     return f"{'an' if type_name[0] in 'aeiou' else 'a'} {type_name}"
 
 
-def _builds_nothing(what: str, why: str, target: str, module: _Scope) -> ProgramError:
-    lines = [WHAT_IS_A_BUILDER]
-    if builders := _list_builders(module):
+def _builds_nothing(what: str, why: str, target: str, module: _Scope, *, is_sized: bool = False) -> ProgramError:
+    lines = [WHAT_IS_A_SIZED_BUILDER if is_sized else WHAT_IS_A_BUILDER]
+    if not is_sized and (builders := _list_builders(module)):
         lines.append(_look_alikes(builders))
     lines.append(f"if it is itself the step, to be called again and again: {target} --step")
     return ProgramError(f"{what} {why}, so it builds no step; it was not called", fix=_in_lines(lines))
@@ -164,7 +197,17 @@ def _why_not_called(function: Function | ast.Lambda, what: str, *, given: int = 
     return runs_nothing(what) if _is_lazy(function) else None
 
 
-def _check_returns(function: Function, what: str, target: str, module: _Scope) -> None:
+def _why_not_sized(function: Function, what: str, *, is_step: bool) -> ProgramError | None:
+    """Return the error for a function that cannot be called with a size alone, or whose call runs nothing."""
+    takes = function.args
+    if not (takes.posonlyargs or takes.args or takes.vararg):
+        return takes_no_size(what, is_step=is_step)
+    if needed := _needed(function, given=1):
+        return needs_more_than_size(what, needed)
+    return runs_nothing(what) if _is_lazy(function) else None
+
+
+def _check_returns(function: Function, what: str, target: str, module: _Scope, *, is_sized: bool) -> None:
     """Raise ProgramError if no value that the function may return is a step."""
     inside = _Scope(function.body, function, outer=module)
     errors: list[ProgramError] = []
@@ -174,7 +217,7 @@ def _check_returns(function: Function, what: str, target: str, module: _Scope) -
         else:
             kind = _type_of(value, inside)
             why = "returns nothing" if kind == "NoneType" else f"returns {with_article(str(kind))}"
-            error = None if kind is None else _builds_nothing(what, why, target, module)
+            error = None if kind is None else _builds_nothing(what, why, target, module, is_sized=is_sized)
         if error is None:
             return
         errors.insert(len(errors) if isinstance(value, ast.Constant) else 0, error)

@@ -21,7 +21,16 @@ from types import ModuleType
 
 from joulediff.model.errors import ProgramError, WrongType
 from joulediff.model.options import RecordOptions
-from joulediff.pysource.builders import check_builder, is_a_class, missing, needs_arguments, runs_nothing, with_article
+from joulediff.pysource.builders import (
+    check_builder,
+    is_a_class,
+    missing,
+    needs_arguments,
+    needs_more_than_size,
+    runs_nothing,
+    takes_no_size,
+    with_article,
+)
 from joulediff.pysource.code_owner import is_ours
 from joulediff.pysource.scripts import check_script
 
@@ -46,29 +55,64 @@ def load_builder(target: str, *, is_step: bool = RecordOptions.is_step) -> Calla
     With `is_step` the target names the step itself. A function that cannot build one is refused before anything runs,
     if its source shows it.
     """
-    check_program(target, is_step=is_step)
-    place, name = split_target(target)
-    module = _load_file(Path(place)) if is_file(place) else _load_module(place, name, is_step=is_step)
-    found = getattr(module, name, None)
-    if found is None:
-        functions = {n: v for n, v in vars(module).items() if inspect.isfunction(v) and not n.startswith("_")}
-        defined = [n for n, v in functions.items() if v.__module__ == module.__name__]
-        raise missing(place, name, defined, [], is_step=is_step)
-    if not callable(found):
-        raise ProgramError(
-            f"{name} in {place} is {_article(found)}, not a function",
-            fix=f"name a function that {'is' if is_step else 'returns'} the step",
-        )
+    found, name, place = _find_function(target, is_step=is_step)
     if not is_step:
         _refuse_arguments(found, f"{name}() in {place}")
-        return lambda: _build(found, name, place)
+        return lambda: _build(found, f"{name}() in {place}")
     if inspect.isclass(found):
         raise is_a_class(name, place)
     check_step(found, f"{name}() in {place}")
     return lambda: found
 
 
-def check_program(target: str, *, is_step: bool = RecordOptions.is_step) -> None:
+def load_sized(target: str, *, is_step: bool = RecordOptions.is_step) -> Callable[[int], Step]:
+    """Return a function that builds the step of `target` for a size. The file is executed now, with its imports.
+
+    The named function takes the size and returns the step; with `is_step` a call of it with the size is the step.
+    """
+    found, name, place = _find_function(target, is_step=is_step, is_sized=True)
+    return sized_builder(found, f"{name}() in {place}", is_step=is_step)
+
+
+def sized_builder(function: object, what: str, *, is_step: bool = RecordOptions.is_step) -> Callable[[int], Step]:
+    """Return a function that builds a step for a size, from one that takes the size; `what` names it."""
+    if not callable(function):
+        raise WrongType(
+            f"{what} must be a function of the size, and it is {shown_type(function)}",
+            fix="give a function that takes the size and returns the step",
+        )
+    _refuse_no_size(function, what, is_step=is_step)
+    if not is_step:
+        return lambda size: _build(functools.partial(function, size), what)
+    if inspect.isclass(function):
+        raise is_a_class(function.__name__, what.rpartition(" in ")[2])
+    if any(is_lazy(function) for is_lazy in _LAZY):
+        raise runs_nothing(what)
+    return lambda size: functools.partial(function, size)
+
+
+def _find_function(target: str, *, is_step: bool, is_sized: bool = False) -> tuple[Callable[..., object], str, str]:
+    """Return the function that a target names, its name and its place; the file is executed."""
+    check_program(target, is_step=is_step, is_sized=is_sized)
+    place, name = split_target(target)
+    if is_file(place):
+        module = _load_file(Path(place))
+    else:
+        module = _load_module(place, name, is_step=is_step, is_sized=is_sized)
+    found = getattr(module, name, None)
+    if found is None:
+        functions = {n: v for n, v in vars(module).items() if inspect.isfunction(v) and not n.startswith("_")}
+        defined = [n for n, v in functions.items() if v.__module__ == module.__name__]
+        raise missing(place, name, defined, [], is_step=is_step, is_sized=is_sized)
+    if not callable(found):
+        raise ProgramError(
+            f"{name} in {place} is {_article(found)}, not a function",
+            fix=f"name a function that {'is' if is_step else 'returns'} the step",
+        )
+    return found, name, place
+
+
+def check_program(target: str, *, is_step: bool = RecordOptions.is_step, is_sized: bool = False) -> None:
     """Raise ProgramError if the source of a program's file shows that it has no such builder or step. Nothing runs."""
     place, name = split_target(target)
     if is_step and place == target:
@@ -79,7 +123,7 @@ def check_program(target: str, *, is_step: bool = RecordOptions.is_step) -> None
         source = Path(place).read_bytes()
     except OSError:
         return  # loading it says why
-    check_builder(source, name, place, is_step=is_step)
+    check_builder(source, name, place, is_step=is_step, is_sized=is_sized)
 
 
 def check_target(target: str, options: RecordOptions) -> None:
@@ -97,14 +141,15 @@ def check_target(target: str, options: RecordOptions) -> None:
     check_script(place, parses=False)  # the Python that runs it may be another version
 
 
-def _build(build: Callable[..., object], name: str, place: str) -> Step:
-    step = _call(build, f"{name}() in {place}")
+def _build(build: Callable[..., object], what: str) -> Step:
+    step = _call(build, what)
     if not callable(step):
+        name = what.partition("(")[0]
         raise ProgramError(
-            f"{name}() in {place} returned {_article(step)}, and a step must be callable",
+            f"{what} returned {_article(step)}, and a step must be callable",
             fix=f"return a function without arguments, for example: return lambda: model(x)  (in {name})",
         )
-    check_step(step, f"the step that {name}() in {place} returned")
+    check_step(step, f"the step that {what} returned")
     return step
 
 
@@ -178,14 +223,14 @@ def _load_file(path: Path) -> ModuleType:
     return module
 
 
-def _load_module(name: str, function: str, *, is_step: bool) -> ModuleType:
+def _load_module(name: str, function: str, *, is_step: bool, is_sized: bool) -> ModuleType:
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     missing = ProgramError(f"there is no file and no module called {name}", fix="give FILE.py[:name] or module:name")
     if not name or name.startswith("."):
         raise missing
     try:
-        module = _call(lambda: _import_checked(name, function, is_step=is_step), name)
+        module = _call(lambda: _import_checked(name, function, is_step=is_step, is_sized=is_sized), name)
     except UserCodeFailed as error:
         # Tell a missing module or package from one whose own import failed.
         absent = error.__cause__.name if isinstance(error.__cause__, ModuleNotFoundError) else None
@@ -196,13 +241,13 @@ def _load_module(name: str, function: str, *, is_step: bool) -> ModuleType:
     return module
 
 
-def _import_checked(name: str, function: str, *, is_step: bool) -> ModuleType:
+def _import_checked(name: str, function: str, *, is_step: bool, is_sized: bool) -> ModuleType:
     """Import a module whose source does not refuse `function`. Packages around it are imported to find its file."""
     with suppress(ValueError):  # a module that was made without a file
         spec = importlib.util.find_spec(name)
         path = Path(spec.origin) if spec is not None and spec.has_location and spec.origin is not None else None
         if path is not None and path.suffix == ".py":
-            check_builder(path.read_bytes(), function, name, is_step=is_step)
+            check_builder(path.read_bytes(), function, name, is_step=is_step, is_sized=is_sized)
     return importlib.import_module(name)
 
 
@@ -239,6 +284,25 @@ def _refuse_arguments(function: Callable[..., object], what: str) -> None:
     ]
     if needed:
         raise needs_arguments(what, needed)
+
+
+def _refuse_no_size(function: Callable[..., object], what: str, *, is_step: bool) -> None:
+    """Raise for a function that cannot be called with a size alone."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return  # a callable written in C may have no signature; calling it will show
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    takes = [p for p in parameters if p.kind in positional]
+    if not takes and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        raise takes_no_size(what, is_step=is_step)
+    needed = [
+        p.name
+        for p in parameters
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p not in takes[:1]
+    ]
+    if needed:
+        raise needs_more_than_size(what, needed)
 
 
 def shown_type(value: object) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from joulediff.model.apis.api_diff import ApiDiff
 from joulediff.model.apis.api_run import ApiRun
+from joulediff.model.apis.scaling import Scaling
 from joulediff.model.diff import Diff
 from joulediff.model.display import record_of
 from joulediff.model.errors import JoulediffError
@@ -102,6 +103,14 @@ def _render_other(record: object, form: str, width: int, top: int | None, *, eve
         from joulediff.report.json.measurement import to_json
 
         return to_json(record)
+    if form == "json" and isinstance(record, Scaling):
+        from joulediff.report.json.scaling import scaling_to_json
+
+        return scaling_to_json(record)
+    if form == "markdown" and isinstance(record, Scaling):
+        from joulediff.report.scaling_markdown import scaling_to_markdown
+
+        return scaling_to_markdown(record)
     if form == "markdown" and isinstance(record, Run):
         from joulediff.report.run_markdown import run_to_markdown
 

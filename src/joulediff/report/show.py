@@ -13,6 +13,7 @@ from joulediff.archive.container import is_recording
 from joulediff.archive.reader import load
 from joulediff.model.apis.api_diff import ApiDiff
 from joulediff.model.apis.api_run import ApiRun
+from joulediff.model.apis.scaling import Scaling
 from joulediff.model.diff import Diff
 from joulediff.model.display import record_of
 from joulediff.model.errors import ArchiveError, WrongType
@@ -77,6 +78,10 @@ def print_result(
         from joulediff.report.terminal.measurement import print_block
 
         print_block(record, console)
+    elif isinstance(record, Scaling):
+        from joulediff.report.terminal.scaling import print_scaling
+
+        print_scaling(record, console)
     elif isinstance(record, Checkup):
         from joulediff.report.terminal.doctor import print_checkup
 
@@ -84,7 +89,7 @@ def print_result(
     else:
         raise WrongType(
             f"there is no report of an object of type {type(record).__name__}",
-            fix="give a Run, ApiRun, Diff, Measurement or Checkup, a measured block, or the path of a .jd file",
+            fix="give a Run, ApiRun, Diff, Measurement, Scaling or Checkup, a block, or the path of a .jd file",
         )
 
 

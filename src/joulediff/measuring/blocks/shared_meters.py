@@ -126,6 +126,11 @@ class SharedMeters:
             self._compute(tally)
             return to_measurement(tally)
 
+    @property
+    def domains(self) -> tuple[Domain, ...]:
+        """Return the domains of the meters."""
+        return tuple(domain for meter in self._meters.meters for domain in meter.domains)
+
     def forget_fork(self) -> None:
         """Start anew in a forked process, which has no thread that reads the meters."""
         self._lock = threading.RLock()

@@ -1,0 +1,1 @@
+"""joulediff inside other tools: a pytest plugin, and magics for notebooks."""

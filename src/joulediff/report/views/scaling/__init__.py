@@ -1,0 +1,1 @@
+"""A step at several sizes as tables, sentences and plots in characters."""
