@@ -30,6 +30,7 @@ RANKS = (
     ("report",),
     ("cases",),
     ("cli",),
+    ("patched",),
 )
 RANK = {room: rank for rank, rooms in enumerate(RANKS) for room in rooms}
 # The package's own names are loaded when first used, so they may come from any room.
