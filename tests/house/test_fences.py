@@ -29,7 +29,7 @@ RANKS = (
     ("diagnosis",),
     ("report",),
     ("cases",),
-    ("cli", "integrations"),
+    ("cli", "integrations", "patched"),
 )
 RANK = {room: rank for rank, rooms in enumerate(RANKS) for room in rooms}
 # The package's own names are loaded when first used, so they may come from any room.

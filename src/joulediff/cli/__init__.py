@@ -26,6 +26,7 @@ COMMANDS = {
     "doctor": "Check which meters work here, and whether the machine is quiet.",
     "match": "Show which parts of two recorded runs compute the same result.",
     "measure": "Measure the energy of one step of a program.",
+    "patch": "Write the measuring of library calls into a copy of a script.",
     "record": "Record the energy, operators and kernels of a program in a file.",
     "render": "Write any report of a saved diff, without its recordings.",
     "scale": "Measure a step at several input sizes, and fit how its energy grows.",

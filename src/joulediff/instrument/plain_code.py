@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 class PlainSource:
     """The source of one file, compiled as it is when it is asked for."""
 
-    def __init__(self, source: str | bytes, filename: str, flags: int, dont_inherit: bool) -> None:  # noqa: FBT001
+    def __init__(self, source: str | bytes | ast.Module, filename: str, flags: int, dont_inherit: bool) -> None:  # noqa: FBT001
         self._source = source
         self.filename = filename
         self._flags = flags
@@ -19,7 +20,8 @@ class PlainSource:
 
     def compile(self) -> types.CodeType:
         """Return the code of the source, not rewritten."""
-        return compile(self._source, self.filename, "exec", self._flags, self._dont_inherit)
+        code: types.CodeType = compile(self._source, self.filename, "exec", self._flags, self._dont_inherit)
+        return code
 
     def find(self, rewritten: types.CodeType) -> types.CodeType | None:
         """Return the code that stands for a function in the plain source; None if it cannot be told apart."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
 import io
 import secrets
 import sys
@@ -16,12 +17,11 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from joulediff.instrument.calls import SourceSite
+from joulediff.instrument.places import SourcePlaces, move_to_attribute
 from joulediff.instrument.plain_code import PlainSource
 from joulediff.instrument.sites import BUILTIN_ITERATORS, Site, Watcher
 
 _BUILTIN_NAMES = frozenset(dir(builtins))
-_LONGEST_TEXT = 200
 # `CO_FUTURE_ANNOTATIONS`: annotations are kept as text that is made from the tree.
 _FUTURE_ANNOTATIONS = 0x1000000
 # From this version on, annotations are functions whose tree programs can ask for as text.
@@ -45,22 +45,29 @@ _PLACE_READERS: tuple[type[ast.AST], ...] = (
     if sys.version_info >= (3, 12)
     else ()
 )
-_MOST_LINES = 10
-# `STACK_USE_GUIDELINE` in CPython's `compile.c`.
-_MOST_METHOD_ARGUMENTS = 30
 
 
 def compile_rewritten(
-    source: str | bytes, filename: str, watcher: Watcher, *, flags: int = 0, dont_inherit: bool = True
+    source: str | bytes | ast.Module,
+    filename: str,
+    watcher: Watcher,
+    *,
+    flags: int = 0,
+    dont_inherit: bool = True,
+    text: str | None = None,
 ) -> types.CodeType:
     """Return the code of a module whose calls the watcher notices; syntax errors are those of `compile`.
+
+    `text` is the source of a tree, for the names of its sites.
 
     A file of which only the plain source can be compiled, because its expressions are nested so deeply, is not
     rewritten, and `watcher.warnings` says so.
     """
     tree = compile(source, filename, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit)
-    plain = PlainSource(source, filename, flags, dont_inherit)
-    rewriter = _Rewriter(watcher, plain, as_text(source))
+    # The tree that is rewritten is the one that was given.
+    original = copy.deepcopy(source) if isinstance(source, ast.Module) else source
+    plain = PlainSource(original, filename, flags, dont_inherit)
+    rewriter = _Rewriter(watcher, plain, as_text(source) if text is None else text)
     rewriter.rewrite(tree, is_future=bool(flags & _FUTURE_ANNOTATIONS) or _imports_annotations(tree))
     code, reason = _try_compile(tree, filename, flags, dont_inherit=dont_inherit)
     if code is not None:
@@ -81,10 +88,12 @@ def _try_compile(tree: Any, filename: str, flags: int, *, dont_inherit: bool) ->
         return None, type(error).__name__
 
 
-def as_text(source: str | bytes) -> str:
+def as_text(source: str | bytes | ast.Module) -> str:
     """Return source as text; empty if it cannot be decoded, which only the names of sites are made from."""
     if isinstance(source, str):
         return source
+    if isinstance(source, ast.Module):
+        return ""
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
         return source.decode(encoding)
@@ -96,8 +105,7 @@ class _Rewriter:
     def __init__(self, watcher: Watcher, plain: PlainSource, text: str) -> None:
         self._watcher = watcher
         self._plain = plain
-        # The lines of the parser: other characters that end a line for `str.splitlines` do not count.
-        self._lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        self._places = SourcePlaces(text, plain.filename)
         self._token = secrets.token_bytes(12)
         self._replacements: dict[bytes, Any] = {}
 
@@ -132,7 +140,7 @@ class _Rewriter:
         if name == "super" or isinstance(callee, _PLAIN_ITERABLES):
             return
         if isinstance(callee, ast.Attribute):
-            _move_to_attribute(node, callee)
+            move_to_attribute(node, callee)
         site = self._make_site(node, callee, function)
         if name in BUILTIN_ITERATORS and name not in bound:
             for index, argument in enumerate(node.args):
@@ -177,25 +185,7 @@ class _Rewriter:
             node.iter = self._call(site.iterate, node.iter)
 
     def _make_site(self, node: ast.expr, named: ast.expr, function: str) -> Site:
-        line, column = node.lineno, node.col_offset
-        if line <= len(self._lines):
-            column = len(self._lines[line - 1].encode()[:column].decode(errors="replace"))
-        place = SourceSite(self._plain.filename, line, column, self._text_of(named), function)
-        return self._watcher.site(place, self._plain)
-
-    def _text_of(self, node: ast.expr) -> str:
-        """Return the source of an expression on one line, cut where it is long."""
-        end_line = node.end_lineno or node.lineno
-        if end_line > len(self._lines):
-            return ""
-        lines = self._lines[node.lineno - 1 : end_line]
-        if len(lines) == 1:
-            text = lines[0].encode()[node.col_offset : node.end_col_offset].decode(errors="replace")
-        else:
-            first = lines[0].encode()[node.col_offset :].decode(errors="replace")
-            last = lines[-1].encode()[: node.end_col_offset].decode(errors="replace")
-            text = "".join(line.strip() for line in (first, *lines[1:-1][:_MOST_LINES], last))
-        return text if len(text) <= _LONGEST_TEXT else f"...{text[3 - _LONGEST_TEXT :]}"
+        return self._watcher.site(self._places.place(node, named, function), self._plain)
 
     def _call(self, what: Any, argument: ast.expr) -> ast.Call:
         placeholder = self._token + len(self._replacements).to_bytes(4, "little")
@@ -267,30 +257,5 @@ def _may_be_array(node: ast.expr) -> bool:
 
 
 def _is_moved(node: Any) -> bool:
-    """Return whether an expression is a call that `_move_to_attribute` moves."""
+    """Return whether an expression is a call that `move_to_attribute` moves."""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.end_lineno != node.lineno
-
-
-def _move_to_attribute(node: ast.Call, callee: ast.Attribute) -> None:
-    """Give a call the place that the compiler gives to the call of an attribute: that of the attribute's name.
-
-    As `update_start_location_to_match_attr` in CPython's `compile.c`.
-    """
-    end_line, end_column = callee.end_lineno, callee.end_col_offset
-    if end_line is None or end_column is None or end_line == node.lineno or not _is_method_call(node):
-        return
-    length = len(callee.attr)
-    node.lineno = end_line
-    node.end_lineno = max(end_line, node.end_lineno or end_line)
-    node.col_offset = max(0, end_column - length)
-    if node.end_lineno == end_line:
-        node.end_col_offset = max(end_column, node.end_col_offset or 0)
-
-
-def _is_method_call(node: ast.Call) -> bool:
-    """Return whether the compiler makes a method call of the call of an attribute."""
-    if any(isinstance(each, ast.Starred) for each in node.args) or any(each.arg is None for each in node.keywords):
-        return False
-    if sys.version_info < (3, 11):
-        return not node.keywords
-    return len(node.args) + len(node.keywords) + bool(node.keywords) < _MOST_METHOD_ARGUMENTS

@@ -6,6 +6,7 @@ are joined with readings in the thread that reads the meters.
 
 from __future__ import annotations
 
+import linecache
 import os
 import platform
 import sys
@@ -287,8 +288,8 @@ class ApiSession:
             try:
                 content = Path(file).read_bytes()
             except OSError:
-                continue
-            if len(content) <= MOST_SOURCE_BYTES:
+                content = "".join(linecache.getlines(file)).encode("utf-8", "replace")  # a cell of a notebook
+            if 0 < len(content) <= MOST_SOURCE_BYTES:
                 found.append(SourceText(file, 1, content.decode("utf-8", "replace")))
         return tuple(found)
 

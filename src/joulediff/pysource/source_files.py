@@ -1,6 +1,15 @@
 """The user's own source files, as text that can be compared and changed."""
 
+import re
 from dataclasses import dataclass
+
+# Ends of lines for Python; `str.splitlines` knows more of them.
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+
+
+def split_lines(text: str) -> list[str]:
+    """Return the lines of a source as Python counts them, each with its end."""
+    return _LINE.findall(text)
 
 
 @dataclass(frozen=True, slots=True)

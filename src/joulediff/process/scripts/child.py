@@ -6,6 +6,7 @@ own. The record is sent by the exit handler that was registered first, which Pyt
 
 from __future__ import annotations
 
+import ast
 import atexit
 import importlib
 import json
@@ -50,16 +51,19 @@ def _run(request: ScriptRequest, sender: Sender) -> int | str | None:
     sender.stage("opening the meters")
     _load_joulediff()
     from joulediff.instrument.include import included
+    from joulediff.instrument.notebook.run import NotebookProgram
     from joulediff.instrument.rewrite import compile_rewritten
     from joulediff.instrument.session import ApiSession, Outcome
     from joulediff.pysource.run_script import run_as_main
+    from joulediff.pysource.scripts import NOTEBOOK
 
     path = Path(request.script)
+    notebook = NotebookProgram(request.script, note=sender.stage) if path.suffix == NOTEBOOK else None
     session = ApiSession(
         request.options,
         program=request.script,
         label=request.label,
-        libraries=_libraries(request),
+        libraries=_libraries(request, path.read_bytes() if notebook is None else notebook.source),
         arguments=request.arguments,
         keep=lambda run: _send(sender, run),
     )
@@ -68,6 +72,9 @@ def _run(request: ScriptRequest, sender: Sender) -> int | str | None:
     def compile_script(content: bytes, file: str) -> CodeType:
         return compile_rewritten(content, file, session.watcher)
 
+    def compile_cell(tree: ast.Module, source: str, name: str, flags: int) -> CodeType:
+        return compile_rewritten(tree, name, session.watcher, flags=flags, text=source)
+
     session.rest(_Stages(sender))
     finish = _Finish(session, sender, Outcome())
     atexit.register(finish)
@@ -75,7 +82,10 @@ def _run(request: ScriptRequest, sender: Sender) -> int | str | None:
     with included(session.watcher, request.include, path.resolve().parent):
         session.start()
         try:
-            run_as_main(path, request.arguments, compile=compile_script)
+            if notebook is None:
+                run_as_main(path, request.arguments, compile=compile_script)
+            else:
+                notebook.run(compile_cell, request.arguments)
         except SystemExit as error:
             code = error.code
             number = code if isinstance(code, int) else 0 if code is None else 1
@@ -90,13 +100,13 @@ def _run(request: ScriptRequest, sender: Sender) -> int | str | None:
     return 0
 
 
-def _libraries(request: ScriptRequest) -> tuple[str, ...]:
+def _libraries(request: ScriptRequest, source: str | bytes) -> tuple[str, ...]:
     """Return the libraries to watch: by default those that the script imports, all known ones with other modules."""
     from joulediff.instrument.libraries import default_libraries, imported_libraries
 
     if request.libraries:
         return request.libraries
-    return default_libraries() if request.include else imported_libraries(Path(request.script).read_bytes())
+    return default_libraries() if request.include else imported_libraries(source)
 
 
 class _Stages(ProgressListener):

@@ -14,10 +14,11 @@ from joulediff.report.limits import WIDTH
 from joulediff.report.sanitize import plain_text
 
 
-def open_console() -> Console:
+def open_console(*, stderr: bool = False) -> Console:
     """Return the console for reports: as wide as the terminal, or of the default width without one."""
-    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDTH
-    return Console(width=wide, highlight=False, soft_wrap=False)
+    stream = sys.stderr if stderr else sys.stdout
+    wide = None if stream.isatty() or "COLUMNS" in os.environ else WIDTH
+    return Console(width=wide, highlight=False, soft_wrap=False, stderr=stderr)
 
 
 def print_parts(console: Console, *parts: RenderableType) -> None:

@@ -1,0 +1,1 @@
+"""Reads a Jupyter notebook, and runs its code cells in order as one program."""
