@@ -57,7 +57,7 @@ def test_a_call_inside_a_call_is_a_child_and_not_the_self_time_of_its_parent():
     program.call("torch.nn.Module.__call__", 3, inside)
     outer, inner = program.recorder.call_nodes()
     assert inner.parent == outer.id
-    assert outer.seconds == pytest.approx(0.7)
+    assert outer.total_s == pytest.approx(0.7)
     seconds = {outer.id: 0.0, inner.id: 0.0}
     for each in rows(program.recorder.take().ended):
         if each.node in seconds:

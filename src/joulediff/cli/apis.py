@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     cls=ProgramCommand,
     context_settings={"ignore_unknown_options": True},
     epilog=examples(
-        ("joulediff apis train.py --epochs 2", "unknown options are the script's"),
+        ("joulediff apis train.py --epochs 2", "unknown options are its own"),
         ("joulediff apis train.py -o new.jd -- -o out", "all words after -- are"),
-        ("joulediff apis train.py --library torch", "the calls of one library"),
-        ("joulediff diff old.jd new.jd", "two runs, API by API"),
+        ("joulediff apis train.py --markdown a.md", "its source with joules"),
+        ("joulediff apis train.py --isolated", "short calls, from rest to rest"),
     ),
 )
 @click.argument("script", metavar="SCRIPT", shell_complete=complete_file)

@@ -265,7 +265,7 @@ def _apis(
                 self_net_energy=own_net,
                 domains=costs.domains(ids, outermost),
                 share=None if own is None else share_of(own.joules, whole),
-                seconds=sum(recorder.nodes[at].seconds for at in outermost),
+                seconds=sum(recorder.nodes[at].total_s for at in outermost),
                 self_seconds=float(self_s[ids].sum()),
                 cpu_s=float(self_cpu_s[ids].sum()),
                 shortest_s=min(min(node.shortest_s, node.longest_s) for node in nodes),
@@ -313,7 +313,7 @@ def _sites(nodes: Sequence[Node], recorder: CallRecorder, self_s: np.ndarray, co
                 self_energy=own,
                 net_energy=total_net,
                 self_net_energy=own_net,
-                seconds=sum(recorder.nodes[at].seconds for at in outermost),
+                seconds=sum(recorder.nodes[at].total_s for at in outermost),
                 self_seconds=float(self_s[ids].sum()),
                 input_bytes=_add_bytes(here),
             )

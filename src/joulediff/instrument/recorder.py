@@ -54,7 +54,7 @@ class Node:
     """Of a gap: the call before it; None at the begin of the program."""
     depth: int = 0
     calls: int = 0
-    seconds: float = 0.0
+    total_s: float = 0.0
     shortest_s: float = float("inf")
     longest_s: float = 0.0
     input_bytes: int | None = None
@@ -211,7 +211,7 @@ class CallRecorder:
         cpu_s = self._cpu_s()
         now_s = self._now_s()
         took_s = now_s - start_s
-        node.seconds += took_s
+        node.total_s += took_s
         if took_s < node.shortest_s:
             node.shortest_s = took_s
         if took_s > node.longest_s:
