@@ -158,16 +158,15 @@ def test_a_stop_or_a_dead_meter_passes_through_and_the_sizes_are_kept(error: Bas
     assert not found.trustworthy
 
 
-def test_idle_power_is_measured_once() -> None:
+def test_only_the_first_size_waits_for_a_quiet_machine() -> None:
     seen = []
 
-    def measure_step(step: Any, idle: Any, listener: ProgressListener) -> Any:
-        seen.append(idle)
+    def measure_step(step: Any, is_first: bool, listener: ProgressListener) -> Any:
+        seen.append((step(), is_first))
         return measurement(1e-3, energy=energy(float(step())))
 
     Series(lambda size: lambda: size, label="p").run((10, 20), measure_step)
-    assert seen[0] is None
-    assert all(set(each.idle) == {"gpu0"} for each in seen[1:])
+    assert seen == [(10, True), (20, False), (10, False)]
 
 
 def test_stages_name_the_size() -> None:

@@ -15,11 +15,11 @@ from joulediff.measuring.meters.meter import Clock, RealClock
 from joulediff.measuring.scaling.fit import Costs, fit_growth
 from joulediff.measuring.scaling.sizes import check_sizes, parse_sizes
 from joulediff.measuring.sensor_cache import SensorCache
-from joulediff.measuring.step import measure, resting
+from joulediff.measuring.step import measure
 from joulediff.model.apis.scaling import Growth, Quantity, Scaling, SeriesEnd, SizePoint
 from joulediff.model.energy import Energy, overlap
 from joulediff.model.errors import JoulediffError, is_out_of_memory
-from joulediff.model.measurement import Measurement, Quiet
+from joulediff.model.measurement import Measurement
 from joulediff.model.options import ScaleOptions
 from joulediff.model.progress import Labelled, ProgressListener
 from joulediff.model.stats import CONFIDENCE_SIGMAS
@@ -30,7 +30,8 @@ from joulediff.version import __version__
 # The repeats of a measurement end once the energy is known to 1 %; the time has no interval of its own.
 _TIME_SIGMA_SHARE = 0.01
 
-MeasureStep = Callable[[Step, Quiet | None, ProgressListener], Measurement]
+MeasureStep = Callable[[Step, bool, ProgressListener], Measurement]
+"""Called with the step, whether it is the first one, and a listener."""
 
 
 class Series:
@@ -98,9 +99,8 @@ class Series:
         listener = _OneSize(self._listener, label)
         listener.stage("building the program")
         step = self._build(size)
-        idle = resting(self._points[0].measured) if self._points else None
         try:
-            return SizePoint(size, measure_step(step, idle, listener))
+            return SizePoint(size, measure_step(step, not self._points, listener))
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -184,14 +184,14 @@ def open_series_meters(
             )
             stack.enter_context(opened)
 
-        def measure_step(step: Step, idle: Quiet | None, listener: ProgressListener) -> Measurement:
+        def measure_step(step: Step, is_first: bool, listener: ProgressListener) -> Measurement:  # noqa: FBT001
             return measure(
                 step,
                 seconds=seconds,
                 meter=opened,
                 precision=precision,
-                wait_s=wait_s,
-                idle=idle,
+                # Each size has an idle window of its own; a long wait for a quiet machine is worth it once.
+                wait_s=wait_s if is_first else 0.0,
                 clock=clock,
                 listener=listener,
             )
