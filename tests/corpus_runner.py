@@ -18,7 +18,6 @@ import tempfile
 import unittest
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 MODES = ("plain", "unwatched", "every")
@@ -35,7 +34,7 @@ class CountingListener:
         call.mark = True
         self.begun += 1
 
-    def end(self, call: Any) -> None:  # noqa: ARG002
+    def end(self, call: Any) -> None:
         self.ended += 1
 
 
@@ -69,9 +68,7 @@ class _Outcomes(unittest.TestResult):
     def addUnexpectedSuccess(self, test: Any) -> None:
         self._note(test, "unexpected success")
 
-    def addSubTest(
-        self, test: Any, subtest: Any, err: tuple[type[BaseException], BaseException, TracebackType] | None
-    ) -> None:
+    def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:
         super().addSubTest(test, subtest, err)
         if err is not None:
             self._note(test, "subtest failed", err)
@@ -122,8 +119,6 @@ def run_pytest(place: str) -> tuple[dict[str, list[str]], list[str]]:
         "--tb=short",
         "-p",
         "no:cacheprovider",
-        "-p",
-        "no:hypothesispytest",
         "--assert=plain",
         "-c",
         os.devnull,

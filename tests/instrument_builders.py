@@ -115,10 +115,10 @@ def observe(source: str, mode: str, names: Callable[[list[Any]], dict[str, Any]]
     with watching(every=mode == "every") as (watcher, recorder), warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
-            plain = mode == "plain"
-            code = (
-                compile(source, FILE, "exec", dont_inherit=True) if plain else compile_rewritten(source, FILE, watcher)
-            )
+            if mode == "plain":
+                code = compile(source, FILE, "exec", dont_inherit=True)
+            else:
+                code = compile_rewritten(source, FILE, watcher)
             exec(code, namespace)
         except BaseException as raised:  # noqa: BLE001 - compared
             error = type(raised).__name__, _without_addresses(str(raised))

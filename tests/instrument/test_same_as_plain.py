@@ -86,7 +86,7 @@ PROGRAMS = {
         class Meta(type):
             @classmethod
             def __prepare__(cls, name, bases, **k): t(("prepare", name, k)); return {}
-            def __new__(cls, name, bases, names, **k): t(("new", sorted(names))); return super().__new__(cls, name, bases, names)
+            def __new__(cls, name, bases, names, **k): t(sorted(names)); return super().__new__(cls, name, bases, names)
             def __init__(cls, *a, **k): t(("init",)); super().__init__(*a)
         class A(*t([object]), metaclass=t(Meta), k=t(1)):
             x = t(1)

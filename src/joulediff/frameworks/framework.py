@@ -122,7 +122,7 @@ class Framework:
     libraries: tuple[str, ...] = ()
     """Packages whose files are the framework's code, not the code that chose an operator."""
     apis: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Libraries whose calls can be measured, by the name that programs import, each with the packages it consists of."""
+    """Libraries whose calls can be measured, by the names that programs import, each with its packages."""
     api_names: Mapping[str, str] = field(default_factory=dict)
     """Better names for modules, classes and functions whose name in the code is no public one."""
     array_sizes: Mapping[str, Callable[[Any], int | None]] = field(default_factory=dict)

@@ -6,7 +6,6 @@ limit; other objects of the program have no size.
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -17,7 +16,6 @@ Measure = Callable[[Any], int | None]
 # Lists of numbers and of texts are common, and long.
 _MOST_ITEMS = 1000
 _DEEPEST = 4
-_TOO_MANY = object()
 
 
 class _TooMany(Exception):
@@ -57,15 +55,16 @@ def _count_contents(value: Any, depth: int, left: list[int]) -> int | None:
 
 def _contents(value: Any) -> Iterable[Any]:
     """Return what a container holds, without methods that a class of the program may define."""
-    if isinstance(value, dict):
+    kind = type(value)  # `isinstance` would ask the object for its class
+    if issubclass(kind, dict):
         return dict.values(value)
-    if isinstance(value, list):
+    if issubclass(kind, list):
         return list.__iter__(value)
-    if isinstance(value, tuple):
+    if issubclass(kind, tuple):
         return tuple.__iter__(value)
     # `collections.UserDict`
     data = object.__getattribute__(value, "__dict__").get("data")
-    return dict.values(data) if isinstance(data, dict) else ()
+    return dict.values(data) if type(data) is dict else ()
 
 
 def _measure_contents(_value: Any) -> int | None:
@@ -73,11 +72,8 @@ def _measure_contents(_value: Any) -> int | None:
     return None
 
 
-def _nbytes(array: Any) -> int | None:
-    """Return the bytes of an array as its library's own class says, not a class of the program."""
-    for each in type.__dict__["__mro__"].__get__(type(array)):
-        if each.__module__.partition(".")[0] in _LIBRARIES and "nbytes" in vars(each):
-            return int(vars(each)["nbytes"].__get__(array))
+def _nbytes(_array: Any) -> int | None:
+    """Stand for the attribute `nbytes` of a library's own class, which a class of the program may define too."""
     return None
 
 
@@ -94,7 +90,6 @@ def _sparse(array: Any) -> int | None:
     return _count_contents(parts, 0, [_MOST_ITEMS])
 
 
-_LIBRARIES = frozenset({"numpy", "pandas", "scipy"})
 _PLAIN: dict[str, Measure] = {
     "numpy.ndarray": _nbytes,
     "numpy.generic": _nbytes,
@@ -125,10 +120,13 @@ def _find_measure(kind: type) -> Measure | None:
             _measures.update(framework.array_sizes)
     for each in type.__dict__["__mro__"].__get__(kind):
         names = type.__dict__["__dict__"].__get__(each)
-        module = names.get("__module__") if isinstance(names, types.MappingProxyType) else None
+        module = names.get("__module__")
         if type(module) is not str:
             module = type.__dict__["__module__"].__get__(each) if module is None else ""
         found = _measures.get(f"{module}.{type.__dict__['__qualname__'].__get__(each)}")
+        if found is _nbytes:
+            read: Measure = names["nbytes"].__get__
+            return read
         if found is not None:
             return found
     return None

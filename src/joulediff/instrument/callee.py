@@ -59,7 +59,7 @@ class Callees:
         self._every = False
         self._library_of_package = {}
         for cache in (self._modules, self._types, self._functions, self._methods, self._others, self._iterations):
-            cache.clear()  # type: ignore[attr-defined]
+            cache.clear()
 
     def api_of(self, callee: Any) -> Api | None:
         """Return the API that calling `callee` calls; None if it is of no watched library."""
@@ -82,7 +82,7 @@ class Callees:
         kind = type(iterable)
         if kind is types.GeneratorType:
             return self._of_generator(iterable) if self._library_of_package or self._every else None
-        found = self._iterations.get(kind, _UNKNOWN)
+        found: IterationApis | None = self._iterations.get(kind, _UNKNOWN)
         if found is _UNKNOWN:
             try:
                 found = self._find_iteration(kind)
@@ -97,7 +97,7 @@ class Callees:
         frame = generator.gi_frame
         module = None if frame is None else frame.f_globals.get("__name__")
         library = self._library_of(module) if type(module) is str else None
-        if library is None:
+        if module is None or library is None:
             return _EVERY_ITERATION if self._every else None
         api = Api(f"{self._public_name(None, module, generator.__qualname__, library)}.__next__", library)
         return IterationApis(api, api)
@@ -133,8 +133,9 @@ class Callees:
         if get_type_name(kind) in _CYTHON_FUNCTIONS:
             return self._of_function(callee)
         if get_type_name(kind) in _BOUND_METHODS:
-            receiver, name = object.__getattribute__(callee, "__self__"), _own_text(callee, "__name__")
-            return None if name is None else self._of_named_method(type(receiver), name, None)
+            owner = type(object.__getattribute__(callee, "__self__"))
+            name = _name_in_class(owner, object.__getattribute__(callee, "__func__"))
+            return None if name is None else self._of_named_method(owner, name, None)
         return self._of_instance(callee, kind)
 
     def _of_function(self, function: Any) -> Api | None:
@@ -201,7 +202,7 @@ class Callees:
     def _of_named_method(self, owner: type, name: str, builtin: Any) -> Api | None:
         known = self._methods_of(owner)
         key = ("", name)
-        api = known.get(key, _UNKNOWN)
+        api: Api | None = known.get(key, _UNKNOWN)
         if api is _UNKNOWN:
             api = known[key] = self._find_named_method(owner, name, builtin)
         return api
@@ -219,7 +220,7 @@ class Callees:
 
     def _of_type(self, kind: type) -> tuple[Api | None, Api | None]:
         """Return the API of making an object of a class, and that of calling such an object."""
-        known = self._types.get(kind)
+        known: tuple[Api | None, Api | None] | None = self._types.get(kind)
         if known is None:
             known = self._types.put(kind, (self._find_making(kind), self._find_calling(kind)))
         return known
@@ -239,13 +240,15 @@ class Callees:
         else:
             return None
         library = self._library_of_type(each)
-        if library is None and each is object:
-            caller = _definer(type(kind), "__call__")
-            library = None if caller is None else self._library_of_type(caller)
-            each = kind
-        if library is None:
+        if library is not None:
+            return self._api_by_class(kind, each, library, "")
+        caller = _definer(type(kind), "__call__")
+        library = None if caller is None else self._library_of_type(caller)
+        if caller is None or library is None or each is not object:
             return None
-        return self._api_by_class(kind, each, library, "")
+        if self._library_of_type(kind) is not None:
+            return self._api_by_class(kind, each, library, "")
+        return self._api_by_class(caller, caller, library, ".__call__")
 
     def _find_calling(self, kind: type) -> Api | None:
         definer = _definer(kind, "__call__")
@@ -258,7 +261,7 @@ class Callees:
         """Return the API of an object that stands for a function, such as a ufunc: it has a name of its own."""
         if self._library_of_type(kind) is None or "__call__" not in get_type_dict(kind):
             return None
-        if isinstance(get_type_dict(kind)["__call__"], _FUNCTION):
+        if type(get_type_dict(kind)["__call__"]) is _FUNCTION:
             return None
         name = _own_text(callee, "__name__")
         if name is None:
@@ -344,10 +347,11 @@ class Callees:
                 return ".".join([*parts[:end], name])
         modules = list(self._public_modules(library))
         found = [f"{public}.{name}" for path, public in modules if _has(path, name, thing)]
-        if not found and (type(thing) is _BUILTIN or issubclass(type(thing), type)):
+        if all(map(_is_for_compatibility, found)):
             # It may be offered by another name than its own.
-            found = [f"{public}.{key}" for path, public in modules for key, value in _items(path) if value is thing]
-        return min(found, key=lambda path: (path.count("."), len(path), path)) if found else None
+            found += [f"{public}.{key}" for path, public in modules for key, value in _items(path) if value is thing]
+        order = lambda path: (_is_for_compatibility(path), path.count("."), len(path), path)  # noqa: E731
+        return min(found, key=order) if found else None
 
     def _public_modules(self, library: str) -> Iterator[tuple[str, str]]:
         """Yield the path of each loaded module of a library that programs may use, and its public path."""
@@ -359,6 +363,10 @@ class Callees:
                         public = f"{better}{path[len(prefix) :]}"
                 if not any(map(_is_private, public.split("."))):
                     yield path, public
+
+
+def _is_for_compatibility(path: str) -> bool:
+    return ".compat." in path
 
 
 def _names_in(path: str) -> dict[str, Any]:

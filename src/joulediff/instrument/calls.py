@@ -111,7 +111,7 @@ class Call:
             self.input_bytes = self.gate.preparing.pop(self.key, None)
         self.has_begun = True
         # At the limit of recursion the callee is called without notice, so that it raises and not the listener.
-        try:
+        try:  # noqa: SIM105 - `suppress` would be one more call
             self.gate.listener.begin(self)
         except RecursionError:
             pass

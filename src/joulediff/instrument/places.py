@@ -10,6 +10,7 @@ from joulediff.instrument.calls import SourceSite
 _LONGEST_TEXT = 200
 _MOST_LINES = 10
 # `STACK_USE_GUIDELINE` in CPython's `compile.c`.
+_KEYWORDS_MAKE_NO_METHOD_CALL = sys.version_info < (3, 11)
 _MOST_METHOD_ARGUMENTS = 30
 
 
@@ -64,6 +65,6 @@ def _is_method_call(node: ast.Call) -> bool:
     """Return whether the compiler makes a method call of the call of an attribute."""
     if any(isinstance(each, ast.Starred) for each in node.args) or any(each.arg is None for each in node.keywords):
         return False
-    if sys.version_info < (3, 11):
-        return not node.keywords
+    if _KEYWORDS_MAKE_NO_METHOD_CALL and node.keywords:
+        return False
     return len(node.args) + len(node.keywords) + bool(node.keywords) < _MOST_METHOD_ARGUMENTS

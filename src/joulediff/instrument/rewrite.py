@@ -142,7 +142,7 @@ class _Rewriter:
         if isinstance(callee, ast.Attribute):
             move_to_attribute(node, callee)
         site = self._make_site(node, callee, function)
-        if name in BUILTIN_ITERATORS and name not in bound:
+        if name is not None and name in BUILTIN_ITERATORS and name not in bound:
             for index, argument in enumerate(node.args):
                 if index < BUILTIN_ITERATORS[name] and not isinstance(argument, (*_PLAIN_ITERABLES, ast.Starred)):
                     node.args[index] = self._call(site.builtin_argument, argument)

@@ -16,10 +16,8 @@ def _tensor_bytes(tensor: Any) -> int | None:
 
 
 def _keras_bytes(variable: Any) -> int:
-    from keras import backend
-
-    bits = int("".join(filter(str.isdigit, backend.standardize_dtype(variable.dtype))) or 8)
-    return int(prod(variable.shape)) * max(1, bits // 8)
+    bits = "".join(filter(str.isdigit, variable.dtype)) or "8"
+    return int(prod(variable.shape)) * max(1, int(bits) // 8)
 
 
 def _dataset_bytes(dataset: Any) -> int | None:

@@ -19,6 +19,13 @@ def call_after_import(name: str, change: Change) -> None:
         sys.meta_path.insert(0, ImportedFinder(name, change))
 
 
+def forget_import(name: str, change: Change) -> None:
+    """Withdraw a request for a module that was not imported yet."""
+    for each in [finder for finder in sys.meta_path if isinstance(finder, ImportedFinder)]:
+        if each.is_for(name, change):
+            sys.meta_path.remove(each)
+
+
 class ImportedFinder:
     """Finds one module where Python finds it, and nothing else."""
 

@@ -13,10 +13,10 @@ def _tensor_bytes(tensor: torch.Tensor) -> int:
     import torch
 
     if type(tensor) is torch.Tensor or type(tensor) is torch.nn.Parameter:
-        return tensor.nbytes
+        return int(tensor.nbytes)
     # The class of a program may define what reading an attribute does.
     with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001
-        return torch.Tensor.numel(tensor) * torch.Tensor.element_size(tensor)
+        return int(torch.Tensor.numel(tensor) * torch.Tensor.element_size(tensor))
 
 
 def _dataset_bytes(dataset: Any) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import CodeType, ModuleType
 from typing import Any
 
-from joulediff.frameworks.torch.after_import import call_after_import
+from joulediff.frameworks.torch.after_import import call_after_import, forget_import
 
 _MODULE = "torch._dynamo.bytecode_transformation"
 # The function that reads code, of newer versions and of older ones.
@@ -24,7 +24,14 @@ def read_plain_code(plain_code: Callable[[CodeType], CodeType]) -> Callable[[], 
     """Let the compiler read the code that `plain_code` returns for a function's own; return what ends that."""
     _plain.append(plain_code)
     call_after_import(_MODULE, _wrap)
-    return lambda: _plain.remove(plain_code) if plain_code in _plain else None
+
+    def end() -> None:
+        if plain_code in _plain:
+            _plain.remove(plain_code)
+        if not _plain:
+            forget_import(_MODULE, _wrap)
+
+    return end
 
 
 def _wrap(module: ModuleType) -> None:
