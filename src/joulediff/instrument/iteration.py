@@ -63,9 +63,10 @@ class WatchedIterable:
 class WatchedIterator:
     """Stands in for the iterator of a loop."""
 
-    __slots__ = ("_apis", "_gate", "_next", "_place")
+    __slots__ = ("_apis", "_gate", "_iterator", "_next", "_place")
 
     def __init__(self, iterator: Any, place: SourceSite, apis: IterationApis, gate: Gate) -> None:
+        self._iterator = iterator
         self._next = special_method(iterator, "__next__")
         self._place = place
         self._apis = apis
@@ -77,6 +78,14 @@ class WatchedIterator:
     @property
     def __next__(self) -> Any:
         return Call(self._next, self._place, self._apis.step, self._gate)
+
+    def __reduce__(self) -> tuple[Any, tuple[Any]]:
+        """Pickle as the iterator itself: `zip` and `enumerate` pickle what they iterate."""
+        return _itself, (self._iterator,)
+
+
+def _itself(iterator: Any) -> Any:
+    return iterator
 
 
 def special_method(thing: Any, name: str) -> Any:
