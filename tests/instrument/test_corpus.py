@@ -15,12 +15,12 @@ import pytest
 from paths import ROOT, TESTS
 
 LIMIT_S = 60
-# Fast files about the parts of the language that calls stand in, and one folder of each of two packages.
+# Fast files about the parts of the language that calls stand in, and one folder of a package.
 CORPUS = (
     "test_grammar", "test_generators", "test_class", "test_with", "test_super", "test_scope", "test_functools",
-    "test_extcall", "test_keywordonlyarg", "test_patma", "test_decorators", "test_contextlib", "test_dataclasses",
+    "test_keywordonlyarg", "test_patma", "test_decorators", "test_contextlib", "test_dataclasses",
     "test_fstring", "test_named_expressions", "test_genexps", "test_listcomps", "test_unpack_ex", "test_iter",
-    "test_raise", "test_yield_from", "networkx/utils", "sympy/sets",
+    "test_raise", "test_yield_from", "networkx/utils",
 )  # fmt: skip
 
 
