@@ -14,7 +14,10 @@ def main():
     x, y = make_classification(n_samples=3000, n_features=40, n_informative=12, random_state=0)
     x_train, x_test, y_train, y_test = train_test_split(x, y, random_state=0)
     candidates = {
-        "logistic": (make_pipeline(StandardScaler(), PCA(20), LogisticRegression()), {"logisticregression__C": [0.1, 1]}),
+        "logistic": (
+            make_pipeline(StandardScaler(), PCA(20), LogisticRegression()),
+            {"logisticregression__C": [0.1, 1]},
+        ),
         "forest": (RandomForestClassifier(random_state=0), {"n_estimators": [30, 60]}),
     }
     for name, (model, grid) in candidates.items():

@@ -4,7 +4,9 @@ import tensorflow as tf
 
 tf.random.set_seed(0)
 dataset = (
-    tf.data.Dataset.from_tensor_slices((tf.random.normal((6000, 64)), tf.random.uniform((6000,), maxval=5, dtype=tf.int32)))
+    tf.data.Dataset.from_tensor_slices(
+        (tf.random.normal((6000, 64)), tf.random.uniform((6000,), maxval=5, dtype=tf.int32))
+    )
     .shuffle(1000)
     .batch(100)
     .prefetch(tf.data.AUTOTUNE)
