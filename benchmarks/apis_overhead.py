@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from joulediff.instrument.rewrite import compile_rewritten
-from joulediff.instrument.sites import Watcher
+from joulediff.instrument.rewriting.rewrite import compile_rewritten
+from joulediff.instrument.rewriting.sites import Watcher
 
 CALLS = 20_000
 ROUNDS = 15

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from joulediff.instrument.calls import Api, SourceSite
 from joulediff.instrument.recorder import CallRecorder
+from joulediff.instrument.rewriting.calls import Api, SourceSite
 from joulediff.measuring.meters.scripted import FakeClock
 
 

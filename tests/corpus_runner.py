@@ -131,8 +131,8 @@ def open_mode(mode: str, patterns: list[str], listener: CountingListener) -> Abs
     """Rewrite modules that match patterns when they are imported."""
     if mode == "plain":
         return nullcontext()
-    from joulediff.instrument.include import included
-    from joulediff.instrument.sites import Watcher
+    from joulediff.instrument.rewriting.include import included
+    from joulediff.instrument.rewriting.sites import Watcher
 
     watcher = Watcher([], listener, every=mode == "every")
     return included(watcher, patterns, Path.cwd())

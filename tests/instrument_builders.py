@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from joulediff.instrument.calls import Call
-from joulediff.instrument.rewrite import compile_rewritten
-from joulediff.instrument.sites import Watcher
+from joulediff.instrument.rewriting.calls import Call
+from joulediff.instrument.rewriting.rewrite import compile_rewritten
+from joulediff.instrument.rewriting.sites import Watcher
 
 MODES = ("plain", "unwatched", "every")
 FILE = "program.py"

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import joulediff.patched
-from joulediff.instrument.calls import Call
 from joulediff.instrument.patch.edits import apply_edits
 from joulediff.instrument.patch.frame_sites import FrameSites
 from joulediff.instrument.patch.header import find_header
 from joulediff.instrument.patch.source import PatchRequest, patch_source, unpatch_text
-from joulediff.instrument.sites import Watcher
+from joulediff.instrument.rewriting.calls import Call
+from joulediff.instrument.rewriting.sites import Watcher
 
 
 def patch(text: str, *libraries: str, **request: Any) -> str:

@@ -22,8 +22,8 @@ from joulediff.model.errors import JoulediffError
 
 if TYPE_CHECKING:
     from joulediff.instrument.patch.frame_sites import FrameSites
+    from joulediff.instrument.rewriting.sites import Site
     from joulediff.instrument.session import ApiSession, Outcome
-    from joulediff.instrument.sites import Site
     from joulediff.model.apis.api_run import ApiRun
     from joulediff.model.options import ApisOptions
 

@@ -29,7 +29,8 @@ RANKS = (
     ("diagnosis",),
     ("report",),
     ("cases",),
-    ("cli", "integrations", "patched"),
+    ("cli", "integrations"),
+    ("patched",),
 )
 RANK = {room: rank for rank, rooms in enumerate(RANKS) for room in rooms}
 # The package's own names are loaded when first used, so they may come from any room.

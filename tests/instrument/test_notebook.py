@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from joulediff.instrument.notebook.magics import to_plain
 from joulediff.instrument.notebook.read import parse_notebook, raw_offsets, read_notebook
 from joulediff.instrument.notebook.run import NotebookProgram, compile_plain
-from joulediff.instrument.rewrite import compile_rewritten
+from joulediff.instrument.rewriting.rewrite import compile_rewritten
 from joulediff.model.errors import ProgramError
 from notebook_builders import code, notebook, write
 from patch_builders import Noted

@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 
 from call_builders import FakeCall, FakeProgram
-from joulediff.instrument.calls import Api, SourceSite
 from joulediff.instrument.recorder import BETWEEN, MOST_DEPTH, CallRecorder, Segment
+from joulediff.instrument.rewriting.calls import Api, SourceSite
 
 
 def rows(table):

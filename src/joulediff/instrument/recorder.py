@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from joulediff.instrument.calls import Api, Call, SourceSite
+from joulediff.instrument.rewriting.calls import Api, Call, SourceSite
 from joulediff.model.energy import Energy
 
 # A recursion that is deeper adds to its call at this depth, which bounds the tree.

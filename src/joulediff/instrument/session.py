@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 from joulediff.frameworks.sync import wait_for_queued_work
 from joulediff.instrument.alone import Isolation
 from joulediff.instrument.build import Built, build
-from joulediff.instrument.libraries import default_libraries, packages_of
 from joulediff.instrument.recorder import MEASURING, CallRecorder
-from joulediff.instrument.sites import Watcher
+from joulediff.instrument.rewriting.libraries import default_libraries, packages_of
+from joulediff.instrument.rewriting.sites import Watcher
 from joulediff.instrument.tally import CallTally, WorkSampler
 from joulediff.measuring.conditions import judge_devices
 from joulediff.measuring.host_use import CpuUse, CpuWatch, judge_work

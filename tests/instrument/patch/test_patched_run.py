@@ -9,9 +9,9 @@ import traceback
 import pytest
 
 import joulediff.patched
-from joulediff.instrument.calls import SourceSite
 from joulediff.instrument.patch.frame_sites import read_patched
-from joulediff.instrument.rewrite import compile_rewritten
+from joulediff.instrument.rewriting.calls import SourceSite
+from joulediff.instrument.rewriting.rewrite import compile_rewritten
 from patch_builders import Noted, patch, run
 
 ORDER = """

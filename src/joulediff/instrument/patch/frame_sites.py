@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
 
-from joulediff.instrument.calls import SourceSite
 from joulediff.instrument.patch.header import find_header
 from joulediff.instrument.patch.source import unpatch_text
-from joulediff.instrument.places import SourcePlaces, move_to_attribute
+from joulediff.instrument.rewriting.calls import SourceSite
+from joulediff.instrument.rewriting.places import SourcePlaces, move_to_attribute
 from joulediff.model.errors import ProgramError
 from joulediff.pysource.source_files import split_lines
 

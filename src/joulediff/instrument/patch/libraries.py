@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from joulediff.frameworks.framework import frameworks
-from joulediff.instrument.libraries import default_libraries, imported_libraries, packages_of
+from joulediff.instrument.rewriting.libraries import default_libraries, imported_libraries, packages_of
 from joulediff.model.errors import ProgramError
 
 

@@ -50,9 +50,9 @@ def main() -> None:
 def _run(request: ScriptRequest, sender: Sender) -> int | str | None:
     sender.stage("opening the meters")
     _load_joulediff()
-    from joulediff.instrument.include import included
     from joulediff.instrument.notebook.run import NotebookProgram
-    from joulediff.instrument.rewrite import compile_rewritten
+    from joulediff.instrument.rewriting.include import included
+    from joulediff.instrument.rewriting.rewrite import compile_rewritten
     from joulediff.instrument.session import ApiSession, Outcome
     from joulediff.pysource.run_script import run_as_main
     from joulediff.pysource.scripts import NOTEBOOK
@@ -102,7 +102,7 @@ def _run(request: ScriptRequest, sender: Sender) -> int | str | None:
 
 def _libraries(request: ScriptRequest, source: str | bytes) -> tuple[str, ...]:
     """Return the libraries to watch: by default those that the script imports, all known ones with other modules."""
-    from joulediff.instrument.libraries import default_libraries, imported_libraries
+    from joulediff.instrument.rewriting.libraries import default_libraries, imported_libraries
 
     if request.libraries:
         return request.libraries

@@ -12,7 +12,7 @@ import operator
 from dataclasses import dataclass
 from typing import Any
 
-from joulediff.instrument.calls import Api, Call, Gate, SourceSite
+from joulediff.instrument.rewriting.calls import Api, Call, Gate, SourceSite
 
 # As `list` takes it for an iterable that gives no hint.
 _DEFAULT_LENGTH_HINT = 8

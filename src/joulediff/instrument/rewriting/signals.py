@@ -15,7 +15,7 @@ import threading
 import weakref
 from typing import Any
 
-from joulediff.instrument.calls import Call, Gate
+from joulediff.instrument.rewriting.calls import Call, Gate
 
 _PACKAGE = __name__.partition(".")[0]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from instrument_builders import watching
-from joulediff.instrument.include import included
+from joulediff.instrument.rewriting.include import included
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from joulediff.frameworks.framework import frameworks
-from joulediff.instrument.type_table import TypeTable
+from joulediff.instrument.rewriting.type_table import TypeTable
 
 Measure = Callable[[Any], int | None]
 # Lists of numbers and of texts are common, and long.

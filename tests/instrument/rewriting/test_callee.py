@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from joulediff.instrument.callee import Callees
+from joulediff.instrument.rewriting.callee import Callees
 
 INNER = """
 import functools

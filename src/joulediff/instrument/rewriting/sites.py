@@ -15,13 +15,13 @@ from types import BuiltinFunctionType, MethodType
 from typing import Any
 
 from joulediff.frameworks.framework import frameworks
-from joulediff.instrument.array_bytes import count_bytes
-from joulediff.instrument.callee import Callees
-from joulediff.instrument.calls import Api, Call, Gate, Listener, Silent, SourceSite
-from joulediff.instrument.iteration import WatchedIterable, WatchedIterator
-from joulediff.instrument.libraries import packages_of
-from joulediff.instrument.plain_code import PlainSource, plain_code
-from joulediff.instrument.signals import pass_signals_on
+from joulediff.instrument.rewriting.array_bytes import count_bytes
+from joulediff.instrument.rewriting.callee import Callees
+from joulediff.instrument.rewriting.calls import Api, Call, Gate, Listener, Silent, SourceSite
+from joulediff.instrument.rewriting.iteration import WatchedIterable, WatchedIterator
+from joulediff.instrument.rewriting.libraries import packages_of
+from joulediff.instrument.rewriting.plain_code import PlainSource, plain_code
+from joulediff.instrument.rewriting.signals import pass_signals_on
 
 BUILTIN_ITERATORS: Mapping[str, int] = {"enumerate": 1, "iter": 1, "list": 1, "next": 1, "tuple": 1, "zip": sys.maxsize}
 """Functions that iterate their first arguments in C, and how many of them: a program never sees what they iterate."""

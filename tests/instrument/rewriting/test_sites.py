@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from instrument_builders import FILE, Recorder, run_rewritten, watching
-from joulediff.instrument import rewrite
-from joulediff.instrument.calls import Call
-from joulediff.instrument.plain_code import plain_code
-from joulediff.instrument.rewrite import compile_rewritten
-from joulediff.instrument.sites import Watcher
+from joulediff.instrument.rewriting import rewrite
+from joulediff.instrument.rewriting.calls import Call
+from joulediff.instrument.rewriting.plain_code import plain_code
+from joulediff.instrument.rewriting.rewrite import compile_rewritten
+from joulediff.instrument.rewriting.sites import Watcher
 
 NUMPY = ("numpy",)
 

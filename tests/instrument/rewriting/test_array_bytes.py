@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from joulediff.instrument.array_bytes import count_bytes
+from joulediff.instrument.rewriting.array_bytes import count_bytes
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 
-from joulediff.instrument.calls import SourceSite
+from joulediff.instrument.rewriting.calls import SourceSite
 
 _LONGEST_TEXT = 200
 _MOST_LINES = 10

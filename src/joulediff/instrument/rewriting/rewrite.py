@@ -17,9 +17,9 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from joulediff.instrument.places import SourcePlaces, move_to_attribute
-from joulediff.instrument.plain_code import PlainSource
-from joulediff.instrument.sites import BUILTIN_ITERATORS, Site, Watcher
+from joulediff.instrument.rewriting.places import SourcePlaces, move_to_attribute
+from joulediff.instrument.rewriting.plain_code import PlainSource
+from joulediff.instrument.rewriting.sites import BUILTIN_ITERATORS, Site, Watcher
 
 _BUILTIN_NAMES = frozenset(dir(builtins))
 # `CO_FUTURE_ANNOTATIONS`: annotations are kept as text that is made from the tree.

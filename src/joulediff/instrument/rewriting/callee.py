@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from joulediff.frameworks.framework import frameworks
-from joulediff.instrument.calls import Api
-from joulediff.instrument.iteration import IterationApis
-from joulediff.instrument.type_table import TypeTable
+from joulediff.instrument.rewriting.calls import Api
+from joulediff.instrument.rewriting.iteration import IterationApis
+from joulediff.instrument.rewriting.type_table import TypeTable
 
 _FUNCTION = types.FunctionType
 _METHOD = types.MethodType

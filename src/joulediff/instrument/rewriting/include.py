@@ -14,8 +14,8 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from joulediff.instrument.rewrite import compile_rewritten
-from joulediff.instrument.sites import Watcher
+from joulediff.instrument.rewriting.rewrite import compile_rewritten
+from joulediff.instrument.rewriting.sites import Watcher
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""Rewrites the calls of a program's source, and decides when one runs whether its callee is of a watched library."""
