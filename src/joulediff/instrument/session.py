@@ -223,7 +223,7 @@ class ApiSession:
             created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             tool=__version__,
             python=platform.python_version(),
-            machine=f"{platform.node()}, {cpu_model() or platform.machine()}",
+            machine=f"{platform.system()}, {cpu_model() or platform.machine()}",
             libraries=self._libraries,
             versions=_versions(self._libraries),
             seconds=seconds,
