@@ -17,7 +17,7 @@ pytestmark = pytest.mark.gpu
 
 SOURCE = Path(joulediff.__file__).parents[1]
 SIZE = 8192
-CALLS = 800
+CALLS = 900
 
 
 def run_apis(folder: Path, source: str, *options: str) -> dict:
@@ -47,7 +47,7 @@ def api(run: dict, name: str) -> dict:
 PRODUCTS = f"""
     import torch
     a = torch.randn({SIZE}, {SIZE}, device="cuda", dtype=torch.bfloat16)
-    torch.mm(a, a)
+    a @ a
     torch.cuda.synchronize()
     for _ in range({CALLS}):
         b = torch.mm(a, a)
@@ -65,13 +65,13 @@ def test_the_books_close(tmp_path, options):
 def test_calls_cost_what_a_step_of_the_same_work_costs(tmp_path):
     import torch
 
-    run = run_apis(tmp_path, PRODUCTS)
+    run = run_apis(tmp_path, PRODUCTS.replace(f"range({CALLS})", f"range({3 * CALLS})"))
     found = api(run, "torch.mm")
-    assert found["calls"] == CALLS + 1
+    assert found["calls"] == 3 * CALLS
     a = torch.randn(SIZE, SIZE, device="cuda", dtype=torch.bfloat16)
     step = joulediff.measure(lambda: torch.mm(a, a), meter="nvml", seconds=4.0, wait_s=5.0)
     assert found["self_energy"]["joules"] / found["calls"] == pytest.approx(step.energy.joules, rel=0.08)
-    assert found["input_bytes"] == (CALLS + 1) * 2 * 2 * SIZE * SIZE
+    assert found["input_bytes"] == 3 * CALLS * 2 * 2 * SIZE * SIZE
     assert not found["too_short"]
 
 
@@ -88,7 +88,7 @@ def test_a_short_call_alone_is_seen_in_full(tmp_path):
         import torch
         a = torch.randn({SIZE}, {SIZE}, device="cuda", dtype=torch.bfloat16)
         for _ in range(3):
-            torch.linalg.multi_dot([a] * 60)
+            torch.linalg.multi_dot([a] * 60)  # 59 products
         """
     run = run_apis(tmp_path, source, "--isolated", "3")
     found = api(run, "torch.linalg.multi_dot")

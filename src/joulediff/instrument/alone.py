@@ -61,8 +61,6 @@ class Isolation(Alone):
         self._sampler.catch_up(end_s)
         self._depth -= 1
         self._sampler.kept_from_s = float("inf")
-        if self._quiet is None or not self._quiet.quiet:
-            return
         found = {}
         for domain in self._sampler.primary_domains():
             energy = self._energy(domain, end_s)
@@ -84,8 +82,9 @@ class Isolation(Alone):
             return None
         seconds = window.duration_s
         rest_j = idle.power_w * seconds
-        error_j = (idle.high_w - idle.low_w) / 2 * seconds + CONFIDENCE_SIGMAS * domain.repeat_share * abs(
-            window.energy.joules - rest_j
-        )
+        error_j = (idle.high_w - idle.low_w) / 2 * seconds
+        error_j += CONFIDENCE_SIGMAS * domain.repeat_share * abs(window.energy.joules - rest_j)
+        if not self._quiet.quiet:  # it may still change
+            error_j += CONFIDENCE_SIGMAS * idle.spread_share * rest_j
         low_j, high_j = window.energy.low - rest_j - error_j, window.energy.high - rest_j + error_j
         return to_energy(window.energy.joules - rest_j, low_j, high_j, domain.source)
