@@ -65,12 +65,15 @@ def test_the_books_close(tmp_path, options):
 def test_calls_cost_what_a_step_of_the_same_work_costs(tmp_path):
     import torch
 
-    run = run_apis(tmp_path, PRODUCTS.replace(f"range({CALLS})", f"range({3 * CALLS})"))
+    # Waiting for each call would leave the GPU idle in between, and then its clock is higher at the power limit.
+    source = PRODUCTS.replace(f"range({CALLS})", f"range({3 * CALLS})") + "    total = b.sum().item()\n"
+    run = run_apis(tmp_path, source, "--no-sync")
     found = api(run, "torch.mm")
+    calls_j = sum(each["self_energy"]["joules"] for each in run["apis"] if each["api"] != "torch.randn")
     assert found["calls"] == 3 * CALLS
     a = torch.randn(SIZE, SIZE, device="cuda", dtype=torch.bfloat16)
     step = joulediff.measure(lambda: torch.mm(a, a), meter="nvml", seconds=4.0, wait_s=5.0)
-    assert found["self_energy"]["joules"] / found["calls"] == pytest.approx(step.energy.joules, rel=0.08)
+    assert calls_j / found["calls"] == pytest.approx(step.energy.joules, rel=0.05)
     assert found["input_bytes"] == 3 * CALLS * 2 * 2 * SIZE * SIZE
     assert not found["too_short"]
 

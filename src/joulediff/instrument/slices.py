@@ -17,8 +17,8 @@ from joulediff.instrument.recorder import BETWEEN, Node
 # Two parts of a program that run between the same two readings differ at most by this factor in watts for a second of
 # CPU time: vector code and waiting for memory differ by less on the CPUs in the table of `meters/estimated`'s sources.
 CPU_POWER_RATIO = 2.0
-# A node that ran for this share of the work between two readings had their energy for itself.
-CERTAIN_SHARE = 0.98
+# A node that did this share of the work between two readings had nearly all their energy for itself.
+CERTAIN_SHARE = 0.9
 _TINY_S = 1e-12
 
 
