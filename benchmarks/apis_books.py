@@ -2,12 +2,12 @@
 
     python benchmarks/apis_books.py [--python PATH] [SCRIPT ...]
 
-Each script of benchmarks/scripts runs three times: plainly, under a profile function that notes the lines from which
-functions of the watched libraries are called, and under `joulediff apis`. Printed for each:
+Each script of benchmarks/scripts runs four times: under `joulediff apis`, the same with no library watched, plainly, and
+under a profile function that notes the lines from which functions of the watched libraries are called. Printed for each:
 
 - books: calls + code between + idle (+ other processes) as a share of the metered program, by domain;
-- outside: the CPU seconds that the system counted for the plain process tree x watts, as a share of the same; only
-  where the CPU's energy is estimated. The plain run has no profile and no rewriting: above 100 % is what they cost;
+- watched: the energy and the time of the program with its libraries watched over those with none: what watching costs,
+  with the noise of two runs;
 - sites: lines with calls that the profile function saw, how many of them the report has, and those it lacks.
 """
 
@@ -17,11 +17,9 @@ import argparse
 import ast
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -38,15 +36,6 @@ def call_lines(script: Path) -> set[int]:
     return lines
 
 
-def run_plain(python: str, script: Path) -> tuple[float, float]:
-    """Return the wall seconds and the CPU seconds of a plain run with all its processes."""
-    before, began_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run([python, str(script)], check=True, capture_output=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return time.perf_counter() - began_s, cpu_s
-
-
 def run_profiled(python: str, script: Path, libraries: list[str]) -> set[int]:
     """Return the lines of the script from which functions of the libraries were called."""
     with tempfile.NamedTemporaryFile(suffix=".json") as found:
@@ -55,11 +44,11 @@ def run_profiled(python: str, script: Path, libraries: list[str]) -> set[int]:
         return set(json.loads(Path(found.name).read_text()))
 
 
-def run_apis(python: str, script: Path) -> dict:
+def run_apis(python: str, script: Path, *options: str) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "run.json"
         environ = {**os.environ, "PYTHONPATH": str(SOURCE)}
-        command = [python, "-m", "joulediff", "apis", str(script), "--json", str(place)]
+        command = [python, "-m", "joulediff", "apis", str(script), "--json", str(place), *options]
         done = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
         if not place.exists():
             raise SystemExit(f"{script.name}: {done.stderr[-2000:]}")
@@ -72,25 +61,21 @@ def main() -> None:
     parser.add_argument("scripts", nargs="*")
     options = parser.parse_args()
     scripts = [Path(each) for each in options.scripts] or sorted(SCRIPTS.glob("*.py"))
-    print(f"{'script':<18}{'seconds':>8}{'plain':>8}{'calls':>9}{'books':>18}{'outside':>9}  sites")
+    print(f"{'script':<18}{'seconds':>8}{'calls':>9}{'books':>24}{'watched':>22}  sites")
     for script in scripts:
-        plain_s, plain_cpu_s = run_plain(options.python, script)
         run = run_apis(options.python, script)
+        bare = run_apis(options.python, script, "--library", "no_library")
         seen = run_profiled(options.python, script, run["libraries"]) & call_lines(script)
         reported = {site["line"] for api in run["apis"] for site in api["sites"]}
         covered = {line for line in seen if line in reported or is_inside(line, script, reported)}
         books = {name: closure(account) for name, account in run["ledger"].items()}
         shown = " ".join(f"{name} {100 * share:.1f}%" for name, share in books.items())
-        cpu = run["ledger"].get("cpu")
-        outside = "-"
-        if cpu is not None and run["domains"]["cpu"]["source"] == "estimated":
-            watts = float(run["domains"]["cpu"]["device"].split(",")[-1].split("W")[0])
-            outside = f"{100 * plain_cpu_s * watts / total(cpu):.0f}%"
+        cost = run["energy"]["joules"] / bare["energy"]["joules"], run["seconds"] / bare["seconds"]
+        watched = f"{cost[0]:.2f}x J {cost[1]:.2f}x s"
         calls = sum(api["calls"] for api in run["apis"])
         lacks = f", lacks {sorted(seen - covered)}" if seen - covered else ""
         sites = f"{len(covered)} of {len(seen)}{lacks}"
-        row = f"{script.stem:<18}{run['seconds']:>8.1f}{plain_s:>8.1f}{calls:>9,}{shown:>18}{outside:>9}  {sites}"
-        print(row, flush=True)
+        print(f"{script.stem:<18}{run['seconds']:>8.1f}{calls:>9,}{shown:>24}{watched:>22}  {sites}", flush=True)
 
 
 def is_inside(line: int, script: Path, reported: set[int]) -> bool:

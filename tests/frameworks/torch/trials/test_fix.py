@@ -151,8 +151,9 @@ def test_the_environment_of_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
     fix: dict[str, Any] = {"env.JD_OLD": 2, "env.JD_NEW": "x", "env.JD_GONE": None, DETERMINISTIC: True}
     request = Request("p.py", RecordOptions(), fix=fix)
     assert from_text(to_text(request)) == request
-    found = ChildProcess(Interpreter(sys.executable), request)._environment()
+    found = ChildProcess(Interpreter(sys.executable), request, to_text(request))._environment()
     assert found is not None
     assert (found["JD_OLD"], found["JD_NEW"], "JD_GONE" in found) == ("2", "x", False)
     assert "PATH" in found and DETERMINISTIC not in found
-    assert ChildProcess(Interpreter(sys.executable), Request("p.py", RecordOptions()))._environment() is None
+    request = Request("p.py", RecordOptions())
+    assert ChildProcess(Interpreter(sys.executable), request, "")._environment() is None
