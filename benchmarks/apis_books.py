@@ -2,8 +2,8 @@
 
     python benchmarks/apis_books.py [--python PATH] [SCRIPT ...]
 
-Each script of benchmarks/scripts runs four times: under `joulediff apis`, the same with no library watched, plainly, and
-under a profile function that notes the lines from which functions of the watched libraries are called. Printed for each:
+Each script of benchmarks/scripts runs three times: under `joulediff apis`, the same with no library watched, and under
+a profile function that notes the lines from which functions of the watched libraries are called. Printed for each:
 
 - books: calls + code between + idle (+ other processes) as a share of the metered program, by domain;
 - watched: the energy and the time of the program with its libraries watched over those with none: what watching costs,
