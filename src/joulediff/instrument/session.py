@@ -39,6 +39,7 @@ from joulediff.model.measurement import Condition, DeviceState, Quiet
 from joulediff.model.options import ApisOptions
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import SourceText
+from joulediff.pysource.programs import describe
 from joulediff.version import __version__
 
 if TYPE_CHECKING:
@@ -58,6 +59,18 @@ class Outcome:
     ending: Ending = "end"
     exit_code: int = 0
     error: str | None = None
+
+
+def outcome_of(error: BaseException | None) -> Outcome:
+    """Return how a program ended that this exception left; None for one that ran to its end."""
+    if error is None:
+        return Outcome()
+    if isinstance(error, SystemExit):
+        code = error.code
+        return Outcome("exit", code if isinstance(code, int) else 0 if code is None else 1)
+    if isinstance(error, KeyboardInterrupt):
+        return Outcome("stopped", 130, describe(error))
+    return Outcome("exception", 1, describe(error))
 
 
 @dataclass(slots=True)
