@@ -28,10 +28,11 @@ from joulediff.instrument.rewriting.sites import Watcher
 from joulediff.instrument.tally import CallTally, WorkSampler
 from joulediff.measuring.conditions import judge_devices
 from joulediff.measuring.host_use import CpuUse, CpuWatch, judge_work
-from joulediff.measuring.idle import wait_until_quiet
+from joulediff.measuring.idle import wait_for_rest
 from joulediff.measuring.meters import open_meters
 from joulediff.measuring.meters.estimated import cpu_model
 from joulediff.measuring.meters.meter import Clock, RealClock
+from joulediff.measuring.result import remark_on
 from joulediff.measuring.sensor_cache import SensorCache
 from joulediff.model.apis.api_run import ApiRun, Ending
 from joulediff.model.errors import JoulediffError
@@ -158,11 +159,7 @@ class ApiSession:
         """Wait until the machine is quiet, and keep its idle power."""
         if listener is not None:
             listener.stage("looking for a quiet second")
-        domains = self._sampler.primary_domains()
-        sees_cpu = any(d.source == "metered" and not d.name.startswith("gpu") for d in domains)
-        self._quiet = wait_until_quiet(
-            self._sampler, clock=self._clock, wait_s=self._options.wait_s, listener=listener, look_at_cpu=sees_cpu
-        )
+        self._quiet = wait_for_rest(self._sampler, clock=self._clock, wait_s=self._options.wait_s, listener=listener)
         return self._quiet
 
     def start(self) -> None:
@@ -273,11 +270,9 @@ class ApiSession:
     def _remarks_on(self, built: Built) -> list[str]:
         found = list(self.watcher.warnings)
         for name, domain in built.domains.items():
-            if domain.source == "estimated":
-                left_out = "" if domain.counted else "; not in the total"
-                found.append(f"{name} is estimated, not measured ({domain.note}){left_out}")
-            elif domain.note:
-                found.append(f"{name}: {domain.note}")
+            remark = remark_on(name, source=domain.source, counted=domain.counted, note=domain.note)
+            if remark is not None:
+                found.append(remark)
         found += [
             f"the program did not import {name}: no call of it was measured"
             for name, packages in packages_of(self._libraries).items()
