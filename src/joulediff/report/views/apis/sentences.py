@@ -90,10 +90,10 @@ def ending_text(run: ApiRun) -> str | None:
         return "the program was stopped: what ran before is measured"
     if run.ending == "killed":
         return "the program was killed: what ran before is measured"
-    if run.ending == "exit" and run.error is not None:
-        return f"the program called sys.exit: {run.error}"
     if run.exit_code:
         return f"the program ended with exit code {run.exit_code}"
+    if run.ending == "exit" and run.error is not None:
+        return f"the program called sys.exit: {run.error}"
     return None
 
 
