@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from joulediff.measuring.blocks.measure import measure
     from joulediff.measuring.doctor import check_machine
     from joulediff.measuring.scaling.series import scale
+    from joulediff.model.apis.api_run import ApiRun
     from joulediff.model.apis.scaling import Scaling
     from joulediff.model.diff import Diff
     from joulediff.model.energy import Energy
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from joulediff.session.record import record
 
 __all__ = [
+    "ApiRun",
     "Checkup",
     "Diff",
     "Energy",
@@ -66,6 +68,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "ApiRun": "joulediff.model.apis.api_run",
     "Checkup": "joulediff.model.measurement",
     "Diff": "joulediff.model.diff",
     "Energy": "joulediff.model.energy",

@@ -10,6 +10,7 @@ shows nothing, JOULEDIFF_METER and JOULEDIFF_WAIT are the options --meter and --
 from __future__ import annotations
 
 import atexit
+import dis
 import os
 import sys
 from contextlib import suppress
@@ -36,6 +37,8 @@ class _Measured:
     def __init__(self) -> None:
         self._session: ApiSession | None = None
         self._frames: FrameSites | None = None
+        self._main: FrameType | None = None
+        """The frame of the module that runs the program; None in a notebook."""
         self._sites: dict[tuple[int, int], Site] = {}
         self._kept: list[CodeType] = []
         """The code objects whose `id` is in `_sites`: another one must not get the same."""
@@ -79,11 +82,12 @@ class _Measured:
             return
         atexit.unregister(self.stop)
         try:
-            run = session.finish(_outcome())
+            run = session.finish(_outcome(self._main))
             _report(replace(run, sources=_sources(run, frames)))
         except JoulediffError as error:
             sys.stderr.write(f"joulediff: {error}\n")
         finally:
+            self._main = None
             session.__exit__()
 
     def _open(self, frame: FrameType, libraries: tuple[str, ...]) -> None:
@@ -105,6 +109,7 @@ class _Measured:
         session.__enter__()
         session.rest(None if _is_quiet() else StageLines())
         self._session = session
+        self._main = None if _shell() is not None else frame
         # Registered before what the program registers, so it runs after that.
         atexit.register(self.stop)
         session.start()
@@ -171,17 +176,21 @@ def _is_quiet() -> bool:
     return os.environ.get("JOULEDIFF_QUIET", "0") not in ("", "0")
 
 
-def _outcome() -> Outcome:
-    """Return how the program ended, by the exception that Python reported last."""
-    from joulediff.instrument.session import Outcome
-    from joulediff.pysource.programs import describe
+def _outcome(main: FrameType | None) -> Outcome:
+    """Return how the program ended, by the exception that Python reported last, and by where its module ended."""
+    from joulediff.instrument.session import Outcome, outcome_of
 
-    error = getattr(sys, "last_value", None)
-    if error is None or _shell() is not None:
+    if main is None:
         return Outcome()
-    if isinstance(error, KeyboardInterrupt):
-        return Outcome("stopped", 130, describe(error))
-    return Outcome("exception", 1, describe(error))
+    error = getattr(sys, "last_value", None)
+    if error is None and not _has_returned(main):
+        return Outcome("exit", 0, "its exit code is not known, since the program measures itself")
+    return outcome_of(error)
+
+
+def _has_returned(frame: FrameType) -> bool:
+    """Return whether the last instruction of a frame was a return. Python reports `SystemExit` nowhere."""
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith("RETURN_")
 
 
 def _sources(run: ApiRun, frames: FrameSites | None) -> Any:

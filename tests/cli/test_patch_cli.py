@@ -84,6 +84,20 @@ def test_the_end_of_a_program_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.live
+@pytest.mark.parametrize(
+    "end, code, ending", [("sys.exit(3)", 3, "exit"), ("raise SystemExit", 0, "exit"), ("", 0, "end")]
+)
+def test_the_report_tells_sys_exit_from_the_end(tmp_path: Path, end: str, code: int, ending: str) -> None:
+    path, measured, report = tmp_path / "train.py", tmp_path / "measured.py", tmp_path / "report.json"
+    path.write_text(f"import sys\nimport numpy as np\nx = np.ones(2)\n{end}\n")
+    assert call(str(path), "-o", str(measured)) == 0
+    found = execute(measured, JOULEDIFF_OUTPUT=str(report))
+    assert found.returncode == code
+    assert json.loads(report.read_text(encoding="utf-8"))["ending"] == ending
+    assert ("the program called sys.exit" in found.stderr) == (ending == "exit")
+
+
+@pytest.mark.live
 def test_the_whole_program_is_measured(script: Path, tmp_path: Path) -> None:
     measured = tmp_path / "measured.py"
     assert call(str(script), "-o", str(measured), "--level", "project") == 0

@@ -11,7 +11,7 @@ import torch
 
 import joulediff as jd
 import paths
-from joulediff.measuring.idle import wait_until_quiet
+from joulediff.measuring.idle import wait_for_rest
 
 PAGE = (paths.ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
@@ -21,9 +21,9 @@ COMMENTS = re.compile(r"(?:^# +\S.*\n)+\Z", re.MULTILINE)
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def wait(*args: Any, **options: Any) -> Any:
-        return wait_until_quiet(*args, **{**options, "wait_s": 0.0})
+        return wait_for_rest(*args, **{**options, "wait_s": 0.0})
 
-    monkeypatch.setattr("joulediff.measuring.step.wait_until_quiet", wait)
+    monkeypatch.setattr("joulediff.measuring.step.wait_for_rest", wait)
     monkeypatch.setattr("joulediff.diagnosis.trials.region_trials.ROUNDS", {})
     monkeypatch.chdir(tmp_path)
 

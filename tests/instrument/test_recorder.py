@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+import sys
 import threading
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from call_builders import FakeCall, FakeProgram
-from joulediff.instrument.recorder import BETWEEN, MOST_DEPTH, CallRecorder, Segment
+from joulediff.instrument.recorder import BETWEEN, MEASURING, MOST_DEPTH, Alone, CallRecorder, Segment
 from joulediff.instrument.rewriting.calls import Api, SourceSite
 
 
@@ -172,3 +174,95 @@ def test_devices_are_waited_for_before_the_time_is_taken():
     order.clear()
     recorder.end(call)
     assert order == ["wait", "now"]
+
+
+def test_no_segment_is_lost_or_doubled_while_threads_end_calls():
+    recorder = CallRecorder(wait=None)
+    recorder.start()
+    api, spent_s = Api("numpy.sum", "numpy"), {}
+
+    def work(number):
+        site = SourceSite("train.py", number, 0, "f", "main")
+        for _ in range(2_000):
+            outer, inner = FakeCall(site, api), FakeCall(site, api)
+            recorder.begin(outer)
+            recorder.begin(inner)
+            recorder.end(inner)
+            recorder.end(outer)
+        spent_s[number] = outer.mark.node.total_s
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(1, 4)]
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    taken, opened = [], []
+    try:
+        for each in threads:
+            each.start()
+        while any(each.is_alive() for each in threads):
+            found = recorder.take()
+            taken.append(found.ended)
+            opened.append((len(taken) - 1, found.open))
+    finally:
+        sys.setswitchinterval(before_s)
+    taken += [recorder.take().ended, recorder.take().ended]
+    for number in range(1, 4):
+        ids = [node.id for node in recorder.call_nodes() if node.site.line == number]
+        assert sum(recorder.nodes[each].calls for each in ids) == 4_000
+        own = [table[np.isin(table[:, 0], ids)] for table in taken]
+        whole = np.concatenate(own)
+        whole = whole[np.argsort(whole[:, 1], kind="stable")]
+        assert (whole[1:, 1] >= whole[:-1, 2]).all()
+        assert (whole[:, 2] - whole[:, 1]).sum() == pytest.approx(spent_s[number], rel=1e-6)
+        # What is open when it is taken has not ended in what was taken with it or before.
+        for at, rows_open in opened:
+            for row in rows_open[np.isin(rows_open[:, 0], ids)]:
+                assert all(not (table[:, 1] == row[1]).any() for table in own[: at + 1])
+
+
+def test_calls_beyond_the_largest_tree_are_added_to_the_first_of_their_site(monkeypatch):
+    monkeypatch.setattr("joulediff.instrument.recorder.MOST_NODES", 8)
+    program = FakeProgram()
+    for line in (*range(20), *range(20)):
+        program.call("torch.relu", line, 0.25)
+    assert [node.site.line for node in program.recorder.call_nodes()] == list(range(20))
+    assert [node.total_s for node in program.recorder.call_nodes()] == [0.5] * 20
+    count = len(program.recorder.nodes)
+    for line in reversed(range(20)):
+        program.call("torch.relu", line, 0.25)
+    assert len(program.recorder.nodes) == count
+    assert len(program.recorder._gaps) <= 8
+
+
+class Interrupted(Alone):
+    """Chooses each call. A wait ends with Ctrl-C."""
+
+    def __init__(self, program, when):
+        self._program, self._when = program, when
+
+    def is_chosen(self, node):
+        return True
+
+    def wait_before(self):
+        self._program.run(2.0)
+        if self._when == "before":
+            raise KeyboardInterrupt
+
+    def wait_after(self, node):
+        self._program.run(3.0)
+        if self._when == "after":
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("when", "waits_s", "rest_s"), [("before", 2.0, 2.0), ("after", 5.0, 2.0)])
+def test_a_wait_that_is_stopped_ends_as_a_wait(when, waits_s, rest_s):
+    program = FakeProgram()
+    program.recorder._alone = Interrupted(program, when)
+    program.run(1.0)
+    with pytest.raises(KeyboardInterrupt):
+        program.call("torch.relu", 3, 0.5)
+    program.run(1.0)
+    program.recorder.stop()
+    taken = rows(program.recorder.take().ended)
+    gaps = {node.id for node in program.recorder.nodes if node.is_gap}
+    assert sum(each.end_s - each.start_s for each in taken if each.node == MEASURING) == waits_s
+    assert sum(each.end_s - each.start_s for each in taken if each.node in gaps) == rest_s

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import pytest
 
 from call_builders import FakeProgram
 from fakes import GPU, DeviceMeter, FakeDevice
-from joulediff.instrument.build import build
+from joulediff.instrument.build import _Sums, build
 from joulediff.instrument.tally import CallTally, WorkSampler
 from joulediff.measuring.meters.scripted import FakeClock
 from joulediff.model.measurement import IdlePower
@@ -230,3 +231,68 @@ def test_without_a_counter_a_gap_is_wide():
     (found,) = [each for each in built.apis if each.api == "torch.compile"]
     assert found.energy.half_width_share > 0.5
     assert found.energy.low <= 600 <= found.energy.high
+
+
+def test_segments_are_forgotten_after_a_meter_has_died():
+    scene = Scene(GPU)
+    scene.meter._dies_at_s = scene.clock.now() + 1.0
+    for _ in range(300):
+        scene.call("torch.relu", 3, 400.0, 0.05)
+        scene.tally.join()
+    assert len(scene.tally._segments) < 100
+    built = scene.finish()
+    domain = built.domains["gpu0"]
+    assert domain.energy.joules == pytest.approx(300 * 0.05 * 400, rel=0.05)
+    assert domain.energy.half_width_share > 0.5
+    assert built.ledger["gpu0"].closure == pytest.approx(1.0, abs=1e-3)
+
+
+def test_segments_of_other_threads_do_not_wait_long_for_the_end_of_a_gap(monkeypatch):
+    monkeypatch.setattr("joulediff.instrument.tally.MOST_SEGMENTS", 10)
+    scene = Scene(GPU)
+    worker = ThreadOfProgram(scene.program)
+    for _ in range(200):
+        worker.call("torch.relu", 3, lambda: scene.work(400.0, 0.05))
+        scene.tally.join()
+    assert len(scene.tally._segments) < 30
+    assert scene.finish().ledger["gpu0"].closure == pytest.approx(1.0, abs=1e-3)
+
+
+def test_nodes_that_are_added_while_a_record_is_made_are_left_to_the_next(monkeypatch):
+    scene = Scene(GPU)
+    scene.call("torch.relu", 3, 400.0, 1.0)
+    scene.tally.join()
+    whole = _Sums.whole
+
+    def whole_with_call(self):
+        scene.call("torch.matmul", 7, 400.0, 0.5)
+        return whole(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_Sums, "whole", whole_with_call)
+        built = build(scene.program.recorder, scene.tally, net=True, seconds=1.0)
+    assert [each.api for each in built.apis] == ["torch.relu"]
+    assert {each.api for each in scene.finish().apis} == {"torch.relu", "torch.matmul"}
+
+
+@pytest.mark.parametrize("domain", [GPU, COUNTER, CPU], ids=["samples", "counter", "cpu"])
+def test_a_program_without_any_time_has_no_energy(domain):
+    built = Scene(domain).finish()
+    assert built.apis == ()
+    assert all(not each.energy.joules for each in built.domains.values() if each.energy is not None)
+
+
+class ThreadOfProgram:
+    """Another thread of a program, whose calls the test makes from its own."""
+
+    def __init__(self, program):
+        self._program = program
+        self._local = threading.local()
+
+    def call(self, name, line, inside):
+        recorder = self._program.recorder
+        main, recorder._local = recorder._local, self._local
+        try:
+            self._program.call(name, line, inside)
+        finally:
+            recorder._local = main

@@ -138,9 +138,19 @@ def test_a_cell_without_a_result(notebook: Notebook, cell: str) -> None:
     assert "cell  " in shown
 
 
-def test_await_outside_of_a_function_is_refused_before_the_cell_runs(notebook: Notebook) -> None:
+def test_await_outside_of_a_function_works_in_a_cell(notebook: Notebook) -> None:
+    notebook.run("import asyncio\nasync def later(x):\n    await asyncio.sleep(0)\n    return work(x)")
+    done, shown = notebook.run("%%joules\nx = await later(0.5)\nx + await later(0.25)")
+    assert done.success
+    assert done.result == 0.75
+    assert notebook.shell.user_ns["x"] == 0.5
+    assert "cell  750.0 mJ" in shown
+    assert "Out[" not in notebook.run("%%joules -q\nawait later(0.5);")[1]
+
+
+def test_await_in_a_line_is_refused_before_it_runs(notebook: Notebook) -> None:
     before = notebook.clock.now()
-    done, shown = notebook.run("%%joules\nwork(1)\nawait work(1)")
+    done, shown = notebook.run("%joules [work(1), await work(1)]")
     assert isinstance(done.error_in_exec, SyntaxError)
     assert "'await' outside function" in shown
     assert notebook.clock.now() == before

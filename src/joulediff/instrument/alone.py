@@ -7,10 +7,12 @@ period of a meter is seen in full.
 
 from __future__ import annotations
 
+import threading
+
 from joulediff.instrument.recorder import Alone, Node
 from joulediff.instrument.tally import WorkSampler
-from joulediff.measuring.energy_curve import Curve, curve_from_start
-from joulediff.measuring.idle import wait_until_quiet
+from joulediff.measuring.energy_curve import STILL_PERIODS, Curve, curve_from_start
+from joulediff.measuring.idle import wait_for_rest
 from joulediff.measuring.meters.meter import Clock
 from joulediff.model.energy import Energy, to_energy
 from joulediff.model.errors import JoulediffError
@@ -32,35 +34,45 @@ class Isolation(Alone):
         self._wait_s = wait_s
         self._quiet: Quiet | None = None
         self._start_s = 0.0
-        self._depth = 0
+        self._busy = threading.Lock()
+        """Held from the choice of a call until the wait after it."""
         self.restless = 0
         """Calls before which the machine did not come to rest."""
 
     def is_chosen(self, node: Node) -> bool:
-        """Return whether the next call of a node is measured alone: not inside of one that is."""
-        return node.isolated < self._calls and self._depth == 0
+        """Return whether the next call of a node is measured alone: not inside of one that is, nor beside one."""
+        return node.isolated < self._calls and self._busy.acquire(blocking=False)
 
     def wait_before(self) -> None:
         """Wait until the machine rests, no longer than was allowed."""
-        self._depth += 1
-        self._sampler.kept_from_s = self._clock.now()
-        domains = self._sampler.primary_domains()
-        sees_cpu = any(d.source == "metered" and not d.name.startswith("gpu") for d in domains)
-        self._quiet = wait_until_quiet(self._sampler, clock=self._clock, wait_s=self._wait_s, look_at_cpu=sees_cpu)
-        self.restless += not self._quiet.quiet
-        self._sampler.edge()
-        self._start_s = self._clock.now()
+        try:
+            self._sampler.kept_from_s = self._clock.now()
+            self._quiet = wait_for_rest(self._sampler, clock=self._clock, wait_s=self._wait_s)
+            self.restless += not self._quiet.quiet
+            self._sampler.edge()
+            self._start_s = self._clock.now()
+        except BaseException:  # Ctrl-C: the call does not begin
+            self._release()
+            raise
 
     def wait_after(self, node: Node) -> None:
         """Wait while the power falls to that of the resting device, and note the energy of the call."""
+        try:
+            self._note(node)
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        self._sampler.kept_from_s = float("inf")
+        self._busy.release()
+
+    def _note(self, node: Node) -> None:
         self._sampler.edge()
-        tail_s = max([TAIL_S, *(4 * domain.period_s for domain in self._sampler.primary_domains())])
+        tail_s = max([TAIL_S, *(STILL_PERIODS * domain.period_s for domain in self._sampler.primary_domains())])
         self._clock.sleep(tail_s)
         self._sampler.edge()
         end_s = self._clock.now()
         self._sampler.catch_up(end_s)
-        self._depth -= 1
-        self._sampler.kept_from_s = float("inf")
         found = {}
         for domain in self._sampler.primary_domains():
             energy = self._energy(domain, end_s)

@@ -45,21 +45,22 @@ class Built:
 
 def build(recorder: CallRecorder, tally: CallTally, *, net: bool, seconds: float) -> Built:
     """Return the record's parts. `net` says whether the idle power is known."""
+    nodes = list(recorder.nodes)  # the program may add to them meanwhile
     joined = [each for each in tally.domains if each.failure is None and each.inside_s > 0]
-    sums = {each.domain.name: _Sums(each, recorder.nodes, net=net) for each in joined}
+    sums = {each.domain.name: _Sums(each, nodes, net=net) for each in joined}
     domains = _domains(sums, net=net, seconds=seconds)
     counted = [name for name, domain in domains.items() if domain.counted]
     costs = _Costs(sums, counted)
     energy = add_common(each.energy for name in counted if (each := domains[name]).energy is not None)
     nets = [domains[name].net_energy for name in counted]
-    self_s = _sized(tally.self_s, len(recorder.nodes))
-    apis = _apis(recorder, self_s, _sized(tally.self_cpu_s, len(recorder.nodes)), costs, energy)
+    self_s = _sized(tally.self_s, len(nodes))
+    apis = _apis(nodes, self_s, _sized(tally.self_cpu_s, len(nodes)), costs, energy)
     return Built(
         domains=domains,
         ledger={name: each.account(counted=name in counted) for name, each in sums.items()},
         apis=apis,
-        gaps=_gaps(recorder, self_s, costs),
-        tree=_tree(recorder, self_s, costs, apis),
+        gaps=_gaps(nodes, self_s, costs),
+        tree=_tree(nodes, self_s, costs, apis),
         energy=energy,
         net_energy=add_common(each for each in nets if each is not None) if nets and all(nets) else None,
         warnings=[f"{each.domain.name}: {each.failure}" for each in tally.domains if each.failure is not None],
@@ -241,17 +242,16 @@ def _domains(sums: Mapping[str, _Sums], *, net: bool, seconds: float) -> dict[st
 
 
 def _apis(
-    recorder: CallRecorder, self_s: np.ndarray, self_cpu_s: np.ndarray, costs: _Costs, whole: Energy | None
+    tree: Sequence[Node], self_s: np.ndarray, self_cpu_s: np.ndarray, costs: _Costs, whole: Energy | None
 ) -> tuple[ApiCalls, ...]:
     by_api: defaultdict[tuple[str, str], list[Node]] = defaultdict(list)
-    for node in recorder.call_nodes():
-        assert node.api is not None
-        if node.calls:
+    for node in tree:
+        if node.api is not None and node.calls:
             by_api[node.api.name, node.api.library].append(node)
     found = []
     for (name, library), nodes in by_api.items():
         ids = [node.id for node in nodes]
-        outermost = _outermost(nodes, recorder.nodes, _is_same_api)
+        outermost = _outermost(nodes, tree, _is_same_api)
         own, own_net = costs.own(ids)
         total, total_net = costs.total(outermost)
         found.append(
@@ -265,13 +265,13 @@ def _apis(
                 self_net_energy=own_net,
                 domains=costs.domains(ids, outermost),
                 share=None if own is None else share_of(own.joules, whole),
-                seconds=sum(recorder.nodes[at].total_s for at in outermost),
+                seconds=sum(tree[at].total_s for at in outermost),
                 self_seconds=float(self_s[ids].sum()),
                 cpu_s=float(self_cpu_s[ids].sum()),
                 shortest_s=min(min(node.shortest_s, node.longest_s) for node in nodes),
                 longest_s=max(node.longest_s for node in nodes),
                 input_bytes=_add_bytes(nodes),
-                sites=_sites(nodes, recorder, self_s, costs),
+                sites=_sites(nodes, tree, self_s, costs),
                 too_short=costs.is_too_short(ids),
                 isolated_calls=sum(node.isolated for node in nodes),
                 isolated_energy=_mean_alone(nodes, costs.counted),
@@ -288,7 +288,7 @@ def _mean_alone(nodes: Sequence[Node], counted: Sequence[str]) -> Energy | None:
     return scale(add_independent(known), 1 / len(known)) if known else None
 
 
-def _sites(nodes: Sequence[Node], recorder: CallRecorder, self_s: np.ndarray, costs: _Costs) -> tuple[CallSite, ...]:
+def _sites(nodes: Sequence[Node], tree: Sequence[Node], self_s: np.ndarray, costs: _Costs) -> tuple[CallSite, ...]:
     by_place: defaultdict[tuple[str, int, int], list[Node]] = defaultdict(list)
     for node in nodes:
         assert node.site is not None
@@ -296,7 +296,7 @@ def _sites(nodes: Sequence[Node], recorder: CallRecorder, self_s: np.ndarray, co
     found = []
     for (file, line, column), here in by_place.items():
         ids = [node.id for node in here]
-        outermost = _outermost(here, recorder.nodes, lambda a, b: a.site is b.site and _is_same_api(a, b))
+        outermost = _outermost(here, tree, lambda a, b: a.site is b.site and _is_same_api(a, b))
         own, own_net = costs.own(ids)
         total, total_net = costs.total(outermost)
         site = here[0].site
@@ -313,7 +313,7 @@ def _sites(nodes: Sequence[Node], recorder: CallRecorder, self_s: np.ndarray, co
                 self_energy=own,
                 net_energy=total_net,
                 self_net_energy=own_net,
-                seconds=sum(recorder.nodes[at].total_s for at in outermost),
+                seconds=sum(tree[at].total_s for at in outermost),
                 self_seconds=float(self_s[ids].sum()),
                 input_bytes=_add_bytes(here),
             )
@@ -321,9 +321,9 @@ def _sites(nodes: Sequence[Node], recorder: CallRecorder, self_s: np.ndarray, co
     return tuple(sorted(found, key=lambda each: _rank(each.self_energy, each.self_seconds), reverse=True))
 
 
-def _gaps(recorder: CallRecorder, self_s: np.ndarray, costs: _Costs) -> tuple[Gap, ...]:
+def _gaps(tree: Sequence[Node], self_s: np.ndarray, costs: _Costs) -> tuple[Gap, ...]:
     by_place: defaultdict[tuple[str, int | None, int | None], list[Node]] = defaultdict(list)
-    for node in recorder.nodes[FIRST_NODES:]:
+    for node in tree[FIRST_NODES:]:
         if node.is_gap:
             near = node.after or node.site
             file = "" if near is None else near.file
@@ -341,14 +341,14 @@ def _gaps(recorder: CallRecorder, self_s: np.ndarray, costs: _Costs) -> tuple[Ga
     return tuple(found[:MOST_GAPS])
 
 
-def _tree(recorder: CallRecorder, self_s: np.ndarray, costs: _Costs, apis: Sequence[ApiCalls]) -> tuple[CallNode, ...]:
+def _tree(nodes: Sequence[Node], self_s: np.ndarray, costs: _Costs, apis: Sequence[ApiCalls]) -> tuple[CallNode, ...]:
     """Return the tree of calls of all threads, those with the most time if there are too many."""
     api_at = {(each.api, each.library): at for at, each in enumerate(apis)}
     site_at = [{(site.file, site.line, site.column): at for at, site in enumerate(each.sites)} for each in apis]
     merged: dict[tuple[int | None, int, int], int] = {}
     ids: list[list[int]] = []
     place: dict[int, int] = {}
-    for node in recorder.call_nodes():
+    for node in nodes:
         if node.api is None or node.site is None or (node.api.name, node.api.library) not in api_at:
             continue
         api = api_at[node.api.name, node.api.library]
@@ -369,7 +369,7 @@ def _tree(recorder: CallRecorder, self_s: np.ndarray, costs: _Costs, apis: Seque
             parent=parent,
             api=api,
             site=site,
-            calls=sum(recorder.nodes[each].calls for each in ids[at]),
+            calls=sum(nodes[each].calls for each in ids[at]),
             self_seconds=float(self_s[ids[at]].sum()),
             self_energy=costs.own(ids[at])[0],
         )

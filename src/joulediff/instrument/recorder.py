@@ -18,9 +18,9 @@ import numpy as np
 from joulediff.instrument.rewriting.calls import Api, Call, SourceSite
 from joulediff.model.energy import Energy
 
-# A recursion that is deeper adds to its call at this depth, which bounds the tree.
+# Calls below more calls add to the first node of their site and API, which bounds the tree.
 MOST_DEPTH = 60
-# More distinct paths of calls than a report can show; calls on further paths add to the call around them.
+# More distinct paths of calls, or gaps, than a report can show. Calls on further paths are added up in the same way.
 MOST_NODES = 50_000
 
 # The first nodes of every tree.
@@ -40,6 +40,7 @@ class Segment(NamedTuple):
 
 
 FIELDS = len(Segment._fields)
+_END = Segment._fields.index("end_s")
 
 
 @dataclass(slots=True, eq=False)
@@ -81,7 +82,18 @@ class _Open(NamedTuple):
 class _Thread:
     """The open calls of one thread, and its segments that were not taken yet."""
 
-    __slots__ = ("before", "current", "is_main", "owner", "root", "segments", "stack", "taken", "taken_size")
+    __slots__ = (
+        "before",
+        "current",
+        "is_main",
+        "owner",
+        "root",
+        "segments",
+        "stack",
+        "taken",
+        "taken_size",
+        "taken_to_s",
+    )
 
     def __init__(self, root: Node, *, is_main: bool, now_s: float, cpu_s: float) -> None:
         self.root = root
@@ -91,6 +103,8 @@ class _Thread:
         self.segments = array("d")
         """The numbers of each `Segment`, one after the other: appending is quick, and so is making a table of them."""
         self.taken, self.taken_size = array("d"), 0
+        self.taken_to_s = float("-inf")
+        """The end of the last segment that was taken."""
         self.before: SourceSite | None = None
         """The last call that ended outside of any other."""
         self.current = (BETWEEN, now_s, cpu_s)
@@ -105,7 +119,9 @@ class _Thread:
         self.taken, self.segments = self.segments, array("d")
         found = _copy(self.taken)
         self.taken_size = len(found)
-        return [late.reshape(-1, FIELDS), found.reshape(-1, FIELDS)]
+        tables = [late.reshape(-1, FIELDS), found.reshape(-1, FIELDS)]
+        self.taken_to_s = max([self.taken_to_s, *(table[-1, _END] for table in tables if len(table))])
+        return tables
 
 
 def _copy(numbers: array[float]) -> np.ndarray:
@@ -156,6 +172,8 @@ class CallRecorder:
         self._threads: list[_Thread] = []
         self.nodes = [Node(CALLS, -1), Node(BETWEEN, -1), Node(MEASURING, -1)]
         self._gaps: dict[tuple[int, int], Node] = {}
+        self._first: dict[tuple[int, int], Node] = {}
+        """The first node of each site and API."""
         self.out_of_order = 0
         """Calls that ended before a call inside of them, as greenlets do."""
         self.faults: list[str] = []
@@ -242,7 +260,9 @@ class CallRecorder:
             has_ended = not thread.owner.is_alive()
             node, start_s, start_cpu_s = thread.current  # before the segments: what it misses, they have
             ended += thread.take()
-            if thread.is_main or node != BETWEEN:
+            # A segment that ended while it was looked at was taken: it must not count as open too.
+            has_begun = start_s >= thread.taken_to_s
+            if has_begun and (thread.is_main or node != BETWEEN):
                 opened.append((node, start_s, max(now_s, start_s), start_cpu_s, max(cpu_s, start_cpu_s)))
             if has_ended and not thread.is_main:
                 ended += thread.take()
@@ -280,44 +300,53 @@ class CallRecorder:
             return False
         node.isolated += 1
         cpu_s, now_s = self._cpu_s(), self._now_s()
+        around = thread.current[0]
         self._close(thread, now_s, cpu_s, before=call.site)
         thread.current = (MEASURING, now_s, cpu_s)
-        self._alone.wait_before()
+        try:
+            self._alone.wait_before()
+        except BaseException:  # Ctrl-C: the call does not begin, and the program goes on
+            self._resume(thread, around)
+            raise
         return True
 
     def _wait_after(self, thread: _Thread, node: Node) -> None:
         assert self._alone is not None
         after = thread.current
         thread.current = (MEASURING, after[1], after[2])
-        self._alone.wait_after(node)
+        try:
+            self._alone.wait_after(node)
+        finally:
+            self._resume(thread, after[0])
+
+    def _resume(self, thread: _Thread, node: int) -> None:
+        """End an inserted wait: the node runs again."""
         cpu_s, now_s = self._cpu_s(), self._now_s()
         self._close(thread, now_s, cpu_s, before=None)
-        thread.current = (after[0], now_s, cpu_s)
+        thread.current = (node, now_s, cpu_s)
 
     def _gap(self, after: SourceSite | None, before: SourceSite | None) -> Node:
         key = (id(after), id(before))
         found = self._gaps.get(key)
-        if found is None:
-            is_full = len(self._gaps) >= MOST_NODES
-            found = self.nodes[BETWEEN] if is_full else self._add(Node(-1, BETWEEN, site=before, after=after))
-            self._gaps[key] = found
+        if found is None and len(self._gaps) >= MOST_NODES:
+            found = self.nodes[BETWEEN]
+        elif found is None:
+            found = self._gaps[key] = self._add(Node(-1, BETWEEN, site=before, after=after))
         found.calls += 1
         return found
 
     def _add_call(self, around: Node, call: Call) -> Node:
-        if around.depth >= MOST_DEPTH or len(self.nodes) >= MOST_NODES:
-            same = [each for each in around.children.values() if each.api is call.api]
-            return same[0] if same else self._folded(call)
-        node = self._add(Node(-1, around.id, site=call.site, api=call.api, depth=around.depth + 1))
-        around.children[id(call.site), id(call.api)] = node
+        key = (id(call.site), id(call.api))
+        first = self._first.get(key)
+        is_too_deep = around.depth >= MOST_DEPTH or len(self.nodes) >= MOST_NODES
+        if is_too_deep and first is not None:
+            return first
+        parent, depth = (CALLS, MOST_DEPTH) if is_too_deep else (around.id, around.depth + 1)
+        node = self._add(Node(-1, parent, site=call.site, api=call.api, depth=depth))
+        self._first.setdefault(key, node)
+        if not is_too_deep:
+            around.children[key] = node
         return node
-
-    def _folded(self, call: Call) -> Node:
-        """Return the node that stands for a call on a path that is too long: the first of its site and API."""
-        for node in self.nodes:
-            if node.api is call.api and node.site is call.site:
-                return node
-        return self._add(Node(-1, CALLS, site=call.site, api=call.api, depth=MOST_DEPTH))
 
     def _add(self, node: Node) -> Node:
         with self._lock:

@@ -28,10 +28,11 @@ from joulediff.instrument.rewriting.sites import Watcher
 from joulediff.instrument.tally import CallTally, WorkSampler
 from joulediff.measuring.conditions import judge_devices
 from joulediff.measuring.host_use import CpuUse, CpuWatch, judge_work
-from joulediff.measuring.idle import wait_until_quiet
+from joulediff.measuring.idle import wait_for_rest
 from joulediff.measuring.meters import open_meters
 from joulediff.measuring.meters.estimated import cpu_model
 from joulediff.measuring.meters.meter import Clock, RealClock
+from joulediff.measuring.result import remark_on
 from joulediff.measuring.sensor_cache import SensorCache
 from joulediff.model.apis.api_run import ApiRun, Ending
 from joulediff.model.errors import JoulediffError
@@ -39,6 +40,7 @@ from joulediff.model.measurement import Condition, DeviceState, Quiet
 from joulediff.model.options import ApisOptions
 from joulediff.model.progress import ProgressListener
 from joulediff.model.run import SourceText
+from joulediff.pysource.programs import describe
 from joulediff.version import __version__
 
 if TYPE_CHECKING:
@@ -58,6 +60,18 @@ class Outcome:
     ending: Ending = "end"
     exit_code: int = 0
     error: str | None = None
+
+
+def outcome_of(error: BaseException | None) -> Outcome:
+    """Return how a program ended that this exception left; None for one that ran to its end."""
+    if error is None:
+        return Outcome()
+    if isinstance(error, SystemExit):
+        code = error.code
+        return Outcome("exit", code if isinstance(code, int) else 0 if code is None else 1)
+    if isinstance(error, KeyboardInterrupt):
+        return Outcome("stopped", 130, describe(error))
+    return Outcome("exception", 1, describe(error))
 
 
 @dataclass(slots=True)
@@ -145,11 +159,7 @@ class ApiSession:
         """Wait until the machine is quiet, and keep its idle power."""
         if listener is not None:
             listener.stage("looking for a quiet second")
-        domains = self._sampler.primary_domains()
-        sees_cpu = any(d.source == "metered" and not d.name.startswith("gpu") for d in domains)
-        self._quiet = wait_until_quiet(
-            self._sampler, clock=self._clock, wait_s=self._options.wait_s, listener=listener, look_at_cpu=sees_cpu
-        )
+        self._quiet = wait_for_rest(self._sampler, clock=self._clock, wait_s=self._options.wait_s, listener=listener)
         return self._quiet
 
     def start(self) -> None:
@@ -260,11 +270,9 @@ class ApiSession:
     def _remarks_on(self, built: Built) -> list[str]:
         found = list(self.watcher.warnings)
         for name, domain in built.domains.items():
-            if domain.source == "estimated":
-                left_out = "" if domain.counted else "; not in the total"
-                found.append(f"{name} is estimated, not measured ({domain.note}){left_out}")
-            elif domain.note:
-                found.append(f"{name}: {domain.note}")
+            remark = remark_on(name, source=domain.source, counted=domain.counted, note=domain.note)
+            if remark is not None:
+                found.append(remark)
         found += [
             f"the program did not import {name}: no call of it was measured"
             for name, packages in packages_of(self._libraries).items()

@@ -17,7 +17,7 @@ import numpy as np
 from joulediff.instrument.recorder import FIELDS, CallRecorder, Segment
 from joulediff.instrument.slices import Divided, Points, Work, divide
 from joulediff.measuring.blocks.stretch_energy import MOST_POWER
-from joulediff.measuring.energy_curve import GAP_PERIODS, TICK_JITTER, curve_from_start
+from joulediff.measuring.energy_curve import GAP_PERIODS, STILL_PERIODS, TICK_JITTER, curve_from_start
 from joulediff.measuring.meters.estimated import ProcessTime
 from joulediff.measuring.meters.meter import Clock, Meter
 from joulediff.measuring.sampler import Sampler
@@ -27,13 +27,12 @@ from joulediff.model.measurement import Domain, IdlePower
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Segments are joined after this time, or when there are this many.
+# Segments are joined after this time.
 JOIN_S = 1.0
-MOST_SEGMENTS = 50_000
-# The code between two calls is joined once it has ended, so that its next call is known, but not later than this.
+# The code between two calls is joined once it has ended, so that its next call is known, but not later than this, nor
+# when there are this many segments, of other threads.
 LONGEST_GAP_S = 60.0
-# A counter that has not changed for this many periods stands still.
-STILL_PERIODS = 4
+MOST_SEGMENTS = 50_000
 # Readings are kept for this long after they were used: a counter's earlier ones tell how well its next change is known.
 KEPT_S = 6.0
 # A read of an H200's energy counter takes 4.6 ms of a core, so this is a quarter of a percent of it.
@@ -193,8 +192,7 @@ class CallTally:
         self._joined_s = now_s
         self._add_times(taken.ended)
         self._segments = np.concatenate([self._segments, taken.ended])
-        gap_s = self._recorder.gap_began_s()
-        limit_s = now_s if gap_s is None or now_s - gap_s > LONGEST_GAP_S else gap_s
+        limit_s = self._limit_s(now_s)
         segments = np.concatenate([self._segments, taken.open])
         work = self._work(segments)
         for tally in self.domains:
@@ -205,12 +203,21 @@ class CallTally:
                     tally.failure = error.what
         self._forget()
 
+    def _limit_s(self, now_s: float) -> float:
+        """Return the moment up to which segments are joined."""
+        gap_s = self._recorder.gap_began_s()
+        if gap_s is None or now_s - gap_s > LONGEST_GAP_S or len(self._segments) > MOST_SEGMENTS:
+            return now_s
+        return gap_s
+
     def _join_domain(self, tally: DomainTally, segments: np.ndarray, work: Work, limit_s: float) -> None:
-        points = _points(tally.domain, self._sampler, self.end_s)
+        is_over = self.end_s < float("inf")
+        known_to_s = self.end_s if is_over else limit_s if self._sampler.has_failed(tally.domain) else float("-inf")
+        points = _points(tally.domain, self._sampler, known_to_s, joined_s=tally.until_s)
         if tally.until_s == float("-inf"):
             before = points.time_s[points.time_s <= self.start_s]
             tally.until_s = float(before[-1] if len(before) else points.time_s[0])
-        until_s = _last_point(points, limit_s) if self.end_s == float("inf") else _first_point(points, self.end_s)
+        until_s = _first_point(points, self.end_s) if is_over else _last_point(points, limit_s)
         if until_s <= tally.until_s:
             return
         points = _with_point(points, tally.until_s)
@@ -254,8 +261,12 @@ class CallTally:
         del ticks[: max(0, kept - 2)]
 
 
-def _points(domain: Domain, sampler: Sampler, end_s: float) -> Points:
-    """Return the energy of a domain at its readings; of a counter that stands still, also at its last one."""
+def _points(domain: Domain, sampler: Sampler, known_to_s: float, *, joined_s: float) -> Points:
+    """Return the energy of a domain at its readings; of a counter that stands still, also at its last one.
+
+    If the last reading is before `known_to_s`, as of a meter that has failed, its last power goes on until then, with
+    all of that in doubt. Up to `joined_s` it was joined before.
+    """
     readings = sampler.readings(domain)
     curve = curve_from_start(domain, readings)
     time_s, energy_j, error_j = curve.time_s, curve.energy_j, curve.error_j
@@ -264,12 +275,13 @@ def _points(domain: Domain, sampler: Sampler, end_s: float) -> Points:
         energy_j, error_j = _close_gaps(domain, sampler, time_s, energy_j, error_j)
     if domain.kind == "counter" and last_s - time_s[-1] > STILL_PERIODS * domain.period_s:
         time_s, energy_j, error_j = np.append(time_s, last_s), np.append(energy_j, energy_j[-1]), np.append(error_j, 0)
-    if end_s < float("inf") and time_s[-1] < end_s and len(time_s) > 1:
-        # The meter's last reading was before the end: its last power goes on, with all of it in doubt.
+    if time_s[-1] < known_to_s and len(time_s) > 1:
         power_w = (energy_j[-1] - energy_j[-2]) / (time_s[-1] - time_s[-2])
-        missing_j = power_w * (end_s - time_s[-1])
-        time_s, energy_j = np.append(time_s, end_s), np.append(energy_j, energy_j[-1] + missing_j)
-        error_j = np.append(error_j, missing_j)
+        missing_j = power_w * (known_to_s - time_s[-1])
+        joined_j = power_w * max(0.0, min(joined_s, known_to_s) - time_s[-1])
+        time_s, energy_j = np.append(time_s, known_to_s), np.append(energy_j, energy_j[-1] + missing_j)
+        # Variances of joins are added, and their sum is that of all that is missing.
+        error_j = np.append(error_j, np.sqrt(missing_j**2 - joined_j**2))
     return Points(time_s, energy_j, error_j)
 
 

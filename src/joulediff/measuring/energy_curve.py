@@ -20,6 +20,8 @@ from joulediff.model.stats import CONFIDENCE_SIGMAS
 
 # A sample later than this many periods after the one before means that samples were lost.
 GAP_PERIODS = 2.5
+# A counter that has not changed for this many periods stands still.
+STILL_PERIODS = 4
 # A window with more of its time in gaps than this is refused.
 GAP_SHARE_LIMIT = 0.25
 # A tick may come this much later than the period says (H200: 97 to 103 ms for 100 ms).

@@ -54,6 +54,13 @@ def wait_until_quiet(
         listener.stage("waiting for a quiet machine: " + verdict.advice[0], min(1.0, 1 - left_s / max(wait_s, 1e-9)))
 
 
+def wait_for_rest(sampler: Sampler, *, clock: Clock, wait_s: float, listener: ProgressListener | None = None) -> Quiet:
+    """Return the verdict on this machine; other programs' CPU work counts only where a domain includes it."""
+    # It is in the energy of a package and of a wall plug, not in a GPU's or an estimate.
+    sees_cpu = any(d.source == "metered" and not d.name.startswith("gpu") for d in sampler.primary_domains())
+    return wait_until_quiet(sampler, clock=clock, wait_s=wait_s, listener=listener, look_at_cpu=sees_cpu)
+
+
 def _judge_window(sampler: Sampler, clock: Clock, window_s: float, begin_s: float, *, look_at_cpu: bool) -> Quiet:
     sampler.edge()
     start_s, states, cpu = clock.now(), sampler.states(), read_cpu_use()

@@ -17,7 +17,7 @@ from joulediff.measuring.loop import Stretches, Windows
 from joulediff.measuring.repeater import StepLog
 from joulediff.measuring.sampler import Sampler
 from joulediff.measuring.windows import StepEnergy, joules_per_step, unseen_per_step
-from joulediff.model.energy import Energy, add_common, mean, subtract
+from joulediff.model.energy import Energy, Source, add_common, mean, subtract
 from joulediff.model.errors import JoulediffError, MeterFailed, NotCovered
 from joulediff.model.measurement import Condition, DeviceState, Domain, DomainEnergy, IdlePower, Measurement, Quiet
 from joulediff.model.stats import CONFIDENCE_SIGMAS
@@ -220,15 +220,21 @@ def _remarks(domains: Mapping[str, DomainEnergy], states: Sequence[DeviceState])
             clock = f", its clock at {state.clock_mhz:.0f} MHz" if state.clock_mhz else ""
             found.append(f"{state.domain} ran at its power limit{limit}{clock}: joules per step depend on that limit")
     for name, domain in domains.items():
-        if domain.energy.source == "estimated":
-            left_out = "" if domain.counted else "; not in the total"
-            found.append(f"{name} is estimated, not measured ({domain.note}){left_out}")
-        elif domain.note:
-            found.append(f"{name}: {domain.note}")
+        remark = remark_on(name, source=domain.energy.source, counted=domain.counted, note=domain.note)
+        if remark is not None:
+            found.append(remark)
         is_idle = domain.net_energy is not None and not domain.net_energy.is_surely_positive
         if is_idle and domain.counted and not domain.energy.is_zero:
             found.append(f"the power of {name} at work does not differ from idle: give it more time (--seconds)")
     return found
+
+
+def remark_on(name: str, *, source: Source, counted: bool, note: str | None) -> str | None:
+    """Return a sentence on a domain that is only estimated, or whose meter has a note."""
+    if source == "estimated":
+        left_out = "" if counted else "; not in the total"
+        return f"{name} is estimated, not measured ({note}){left_out}"
+    return f"{name}: {note}" if note else None
 
 
 # A profile with fewer parts says little more than its mean.

@@ -108,6 +108,10 @@ class Sampler:
                 old = bisect_right(kept, before_s, key=lambda reading: reading.time_s)
                 del kept[: max(0, old - 2)]
 
+    def has_failed(self, domain: Domain) -> bool:
+        """Return whether the meter of a domain has failed: there will be no readings any more."""
+        return any(meter.name in self.failures for meter in self._meters if domain in meter.domains)
+
     def catch_up(self, until_s: float) -> None:
         """Wait until every meter has readings up to `until_s`, or is too late for them."""
         for meter in self._meters:

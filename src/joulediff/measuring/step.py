@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from joulediff.measuring.conditions import judge_devices
 from joulediff.measuring.freed_memory import judge_freed_memory
 from joulediff.measuring.host_use import CpuUse, CpuWatch, judge_work, read_page_faults
-from joulediff.measuring.idle import wait_until_quiet
+from joulediff.measuring.idle import wait_for_rest
 from joulediff.measuring.loop import Next, WindowLoop, Windows
 from joulediff.measuring.meters import MeterSet, open_meters
 from joulediff.measuring.meters.meter import Clock, RealClock
@@ -124,9 +124,7 @@ def resting(measured: Measurement) -> Quiet:
 
 def _wait(sampler: Sampler, *, clock: Clock, wait_s: float, listener: ProgressListener) -> Quiet:
     listener.stage("looking for a quiet second")
-    # Other programs' CPU work is in the energy of a package and of a wall plug, not in a GPU's or an estimate.
-    sees_cpu = any(d.source == "metered" and not d.name.startswith("gpu") for d in sampler.primary_domains())
-    return wait_until_quiet(sampler, clock=clock, wait_s=wait_s, listener=listener, look_at_cpu=sees_cpu)
+    return wait_for_rest(sampler, clock=clock, wait_s=wait_s, listener=listener)
 
 
 @dataclass(slots=True)

@@ -38,6 +38,22 @@ get_type_name = type.__dict__["__name__"].__get__
 get_type_qualname = type.__dict__["__qualname__"].__get__
 
 
+class _LibraryOfModule(dict[str, str | None]):
+    """The watched library that each module is in, None for other modules; found when it is first asked for."""
+
+    def __init__(self, library_of_package: Mapping[str, str]) -> None:
+        super().__init__()
+        self._library_of_package = library_of_package
+
+    def __missing__(self, module: str) -> str | None:
+        package, found = module, None
+        while found is None and package:
+            found = self._library_of_package.get(package)
+            package = package.rpartition(".")[0]
+        self[module] = found
+        return found
+
+
 class Callees:
     """The callables of the watched libraries."""
 
@@ -47,7 +63,7 @@ class Callees:
         self._aliases = {name: better for each in frameworks() for name, better in each.api_names.items()}
         self._library_of_package = {package: name for name, packages in libraries.items() for package in packages}
         self._library_of_package |= {name: name for name in libraries}
-        self._modules: dict[str, str | None] = {}
+        self._modules = _LibraryOfModule(self._library_of_package)
         self._types: TypeTable[tuple[Api | None, Api | None]] = TypeTable()
         self._functions: dict[tuple[str, str], Api] = {}
         self._methods: TypeTable[dict[tuple[str, str], Api | None]] = TypeTable()
@@ -57,7 +73,7 @@ class Callees:
     def stop(self) -> None:
         """Let no callable be watched any more."""
         self._every = False
-        self._library_of_package = {}
+        self._library_of_package.clear()
         for cache in (self._modules, self._types, self._functions, self._methods, self._others, self._iterations):
             cache.clear()
 
@@ -96,7 +112,7 @@ class Callees:
     def _of_generator(self, generator: types.GeneratorType[Any, Any, Any]) -> IterationApis | None:
         frame = generator.gi_frame
         module = None if frame is None else frame.f_globals.get("__name__")
-        library = self._library_of(module) if type(module) is str else None
+        library = self._modules[module] if type(module) is str else None
         if module is None or library is None:
             return _EVERY_ITERATION if self._every else None
         api = Api(f"{self._public_name(None, module, generator.__qualname__, library)}.__next__", library)
@@ -145,9 +161,7 @@ class Callees:
             module = _own_text(function, "__module__")
         if type(module) is not str:
             return None
-        library = self._modules.get(module, _UNKNOWN)
-        if library is _UNKNOWN:
-            library = self._library_of(module)
+        library = self._modules[module]
         if library is None:
             return None
         key = (module, function.__qualname__)
@@ -165,9 +179,7 @@ class Callees:
             return None if depth > _DEEPEST_PARTIAL else self._find(function, depth + 1)
         if type(module) is not str:
             return None
-        library = self._modules.get(module, _UNKNOWN)
-        if library is _UNKNOWN:
-            library = self._library_of(module)
+        library = self._modules[module]
         if library is None:
             return None
         owner = receiver if issubclass(type(receiver), type) else type(receiver)
@@ -188,9 +200,7 @@ class Callees:
         module = builtin.__module__
         if type(module) is not str:
             return None
-        library = self._modules.get(module, _UNKNOWN)
-        if library is _UNKNOWN:
-            library = self._library_of(module)
+        library = self._modules[module]
         if library is None:
             return None
         key = (module, builtin.__name__)
@@ -270,7 +280,7 @@ class Callees:
         key = (library, module, name)
         if key not in self._others:
             public = self._module_attribute(callee, name, library, module)
-            if public is None and module and self._library_of(module) is not None:
+            if public is None and module and self._modules[module] is not None:
                 public = f"{module}.{name}"
             self._others[key] = None if public is None else Api(public, library)
         return self._others[key]
@@ -279,29 +289,18 @@ class Callees:
         known = self._methods.get(owner)
         return self._methods.put(owner, {}) if known is None else known
 
-    def _library_of(self, module: str) -> str | None:
-        """Return the watched library that a module is in."""
-        package = module
-        found = None
-        while found is None and package:
-            found = self._library_of_package.get(package)
-            package = package.rpartition(".")[0]
-        self._modules[module] = found
-        return found
-
     def _library_of_type(self, kind: type) -> str | None:
         module = _module_of_type(kind)
         if module is None:
             return None
-        found: str | None = self._modules.get(module, _UNKNOWN)
-        return self._library_of(module) if found is _UNKNOWN else found
+        return self._modules[module]
 
     def _name_function(self, function: Any, module: str, library: str) -> str:
         stated = function.__module__
         qualname = function.__qualname__
         if type(function) is not _FUNCTION:
             return self._public_name(function, module, qualname, library)
-        if type(stated) is not str or self._library_of(stated) is None:
+        if type(stated) is not str or self._modules[stated] is None:
             # A wrapper that took the name of a function of the program.
             code = function.__code__
             stated, qualname = module, getattr(code, "co_qualname", code.co_name)
@@ -356,7 +355,7 @@ class Callees:
     def _public_modules(self, library: str) -> Iterator[tuple[str, str]]:
         """Yield the path of each loaded module of a library that programs may use, and its public path."""
         for path in list(sys.modules):
-            if self._library_of(path) == library:
+            if self._modules[path] == library:
                 public = path
                 for prefix, better in self._aliases.items():
                     if path == prefix or path.startswith(f"{prefix}."):

@@ -5,13 +5,18 @@ from __future__ import annotations
 import ast
 import types
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
+
+
+def mode_of(source: str | bytes | ast.AST) -> Literal["exec", "eval"]:
+    """Return the mode in which `compile` takes source: all of it but the tree of an expression is a module."""
+    return "eval" if isinstance(source, ast.Expression) else "exec"
 
 
 class PlainSource:
     """The source of one file, compiled as it is when it is asked for."""
 
-    def __init__(self, source: str | bytes | ast.Module, filename: str, flags: int, dont_inherit: bool) -> None:  # noqa: FBT001
+    def __init__(self, source: str | bytes | ast.AST, filename: str, flags: int, dont_inherit: bool) -> None:  # noqa: FBT001
         self._source = source
         self.filename = filename
         self._flags = flags
@@ -20,7 +25,8 @@ class PlainSource:
 
     def compile(self) -> types.CodeType:
         """Return the code of the source, not rewritten."""
-        code: types.CodeType = compile(self._source, self.filename, "exec", self._flags, self._dont_inherit)
+        source: Any = self._source
+        code: types.CodeType = compile(source, self.filename, mode_of(source), self._flags, self._dont_inherit)
         return code
 
     def find(self, rewritten: types.CodeType) -> types.CodeType | None:

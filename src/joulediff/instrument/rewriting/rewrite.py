@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from joulediff.instrument.rewriting.places import SourcePlaces, move_to_attribute
-from joulediff.instrument.rewriting.plain_code import PlainSource
+from joulediff.instrument.rewriting.plain_code import PlainSource, mode_of
 from joulediff.instrument.rewriting.sites import BUILTIN_ITERATORS, Site, Watcher
 
 _BUILTIN_NAMES = frozenset(dir(builtins))
@@ -48,26 +48,28 @@ _PLACE_READERS: tuple[type[ast.AST], ...] = (
 
 
 def compile_rewritten(
-    source: str | bytes | ast.Module,
+    source: str | bytes | ast.Module | ast.Expression,
     filename: str,
     watcher: Watcher,
     *,
     flags: int = 0,
     dont_inherit: bool = True,
     text: str | None = None,
+    shown: str | None = None,
 ) -> types.CodeType:
     """Return the code of a module whose calls the watcher notices; syntax errors are those of `compile`.
 
-    `text` is the source of a tree, for the names of its sites.
+    `text` is the source of a tree, and `shown` the name of the file, for the names of its sites.
 
     A file of which only the plain source can be compiled, because its expressions are nested so deeply, is not
     rewritten, and `watcher.warnings` says so.
     """
-    tree = compile(source, filename, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit)
+    tree = compile(source, filename, mode_of(source), flags | ast.PyCF_ONLY_AST, dont_inherit)
     # The tree that is rewritten is the one that was given.
-    original = copy.deepcopy(source) if isinstance(source, ast.Module) else source
+    original = copy.deepcopy(source) if isinstance(source, ast.AST) else source
     plain = PlainSource(original, filename, flags, dont_inherit)
-    rewriter = _Rewriter(watcher, plain, as_text(source) if text is None else text)
+    places = SourcePlaces(as_text(source) if text is None else text, filename if shown is None else shown)
+    rewriter = _Rewriter(watcher, plain, places)
     rewriter.rewrite(tree, is_future=bool(flags & _FUTURE_ANNOTATIONS) or _imports_annotations(tree))
     code, reason = _try_compile(tree, filename, flags, dont_inherit=dont_inherit)
     if code is not None:
@@ -83,16 +85,16 @@ def compile_rewritten(
 def _try_compile(tree: Any, filename: str, flags: int, *, dont_inherit: bool) -> tuple[types.CodeType | None, str]:
     """Return the code of a tree, or why there is none: whether that is an error of the program, its source decides."""
     try:
-        return compile(tree, filename, "exec", flags, dont_inherit), ""
+        return compile(tree, filename, mode_of(tree), flags, dont_inherit), ""
     except Exception as error:  # noqa: BLE001 - as above
         return None, type(error).__name__
 
 
-def as_text(source: str | bytes | ast.Module) -> str:
+def as_text(source: str | bytes | ast.AST) -> str:
     """Return source as text; empty if it cannot be decoded, which only the names of sites are made from."""
     if isinstance(source, str):
         return source
-    if isinstance(source, ast.Module):
+    if isinstance(source, ast.AST):
         return ""
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
@@ -102,10 +104,10 @@ def as_text(source: str | bytes | ast.Module) -> str:
 
 
 class _Rewriter:
-    def __init__(self, watcher: Watcher, plain: PlainSource, text: str) -> None:
+    def __init__(self, watcher: Watcher, plain: PlainSource, places: SourcePlaces) -> None:
         self._watcher = watcher
         self._plain = plain
-        self._places = SourcePlaces(text, plain.filename)
+        self._places = places
         self._token = secrets.token_bytes(12)
         self._replacements: dict[bytes, Any] = {}
 
@@ -242,11 +244,11 @@ def _names_bound(node: ast.AST) -> Iterator[str]:
 
 
 def _imports_annotations(tree: ast.AST) -> bool:
-    return any(
+    return isinstance(tree, ast.Module) and any(
         isinstance(each, ast.ImportFrom)
         and each.module == "__future__"
         and any(alias.name == "annotations" for alias in each.names)
-        for each in getattr(tree, "body", ())
+        for each in tree.body
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from joulediff.measuring.blocks.stretch_energy import StretchEnergy, energy_in
-from joulediff.measuring.energy_curve import TICK_JITTER, Curve, curve_from_start
+from joulediff.measuring.energy_curve import STILL_PERIODS, TICK_JITTER, Curve, curve_from_start
 from joulediff.measuring.meters import MeterSet, open_meters
 from joulediff.measuring.meters.meter import Clock, RealClock
 from joulediff.measuring.result import count_domains
@@ -28,8 +28,6 @@ from joulediff.model.units import format_energy, format_si
 LINGER_S = 1.0
 # Energies are computed after this many stretches, to keep the list of them short.
 MOST_STRETCHES = 1000
-# A counter that has not changed for this many periods after a block stands still.
-STILL_PERIODS = 4
 POLL_S = 0.002
 MIN_POLL_S = 0.0002
 # And after this time, which bounds the list of readings.

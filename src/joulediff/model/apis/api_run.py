@@ -218,7 +218,7 @@ class ApiRun(Displayed):
     ending: Ending = "end"
     exit_code: int = 0
     error: str | None = None
-    """The exception that ended the program."""
+    """The exception that ended the program; of a call of `sys.exit` whose code is not known, why not."""
     synchronised: bool = True
     """Whether devices were waited for at the begin and the end of each call."""
     isolated: bool = False

@@ -53,7 +53,7 @@ def _run(request: ScriptRequest, sender: Sender) -> int | str | None:
     from joulediff.instrument.notebook.run import NotebookProgram
     from joulediff.instrument.rewriting.include import included
     from joulediff.instrument.rewriting.rewrite import compile_rewritten
-    from joulediff.instrument.session import ApiSession, Outcome
+    from joulediff.instrument.session import ApiSession, Outcome, outcome_of
     from joulediff.pysource.run_script import run_as_main
     from joulediff.pysource.scripts import NOTEBOOK
 
@@ -87,16 +87,13 @@ def _run(request: ScriptRequest, sender: Sender) -> int | str | None:
             else:
                 notebook.run(compile_cell, request.arguments)
         except SystemExit as error:
-            code = error.code
-            number = code if isinstance(code, int) else 0 if code is None else 1
-            finish.outcome = Outcome("exit", number)
-            return code
+            finish.outcome = outcome_of(error)
+            return error.code
         except BaseException as error:  # noqa: BLE001 - its end is the program's, as Python would report it
-            is_stop = isinstance(error, KeyboardInterrupt)
-            finish.outcome = Outcome("stopped" if is_stop else "exception", 130 if is_stop else 1, describe(error))
+            finish.outcome = outcome_of(error)
             error.__traceback__ = _without_ours(error.__traceback__)
             sys.excepthook(type(error), error, error.__traceback__)
-            return 130 if is_stop else 1
+            return finish.outcome.exit_code
     return 0
 
 

@@ -92,6 +92,8 @@ def ending_text(run: ApiRun) -> str | None:
         return "the program was killed: what ran before is measured"
     if run.exit_code:
         return f"the program ended with exit code {run.exit_code}"
+    if run.ending == "exit" and run.error is not None:
+        return f"the program called sys.exit: {run.error}"
     return None
 
 
@@ -108,7 +110,8 @@ def next_text(run: ApiRun, path: str | None) -> str | None:
     """Return the command to run next; None if there is none."""
     short_j = sum(joules_of(api.self_energy) for api in run.apis if api.too_short)
     program = shlex.join([run.program, *run.arguments])
-    if not run.isolated and run.energy is not None and short_j > SHORT_SHARE * run.energy.joules:
+    is_file = PurePath(run.program).suffix != ""  # and no cell of a notebook
+    if is_file and not run.isolated and run.energy is not None and short_j > SHORT_SHARE * run.energy.joules:
         return f"joulediff apis --isolated {program}"
     if path is not None:
         return f"joulediff show {shlex.quote(path)} --markdown report.md"
