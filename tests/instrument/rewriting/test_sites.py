@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import gc
 import inspect
 import pickle
 import signal
@@ -11,6 +12,7 @@ import sys
 import threading
 import traceback
 import types
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,18 @@ def test_each_call_is_told_with_its_place() -> None:
         ("numpy.ndarray.sum", "np.add(np.zeros(3), x).sum", 4, "f"),
         ("numpy.sqrt", "np.sqrt", 6, "A.g"),
     ]
+
+
+@pytest.mark.parametrize("source", ["x = 1\n", "x =\n"])
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_a_compilation_leaves_the_collector_as_it_was(source: str, is_enabled: bool) -> None:
+    (gc.enable if is_enabled else gc.disable)()
+    try:
+        with watching(NUMPY) as (watcher, _), suppress(SyntaxError):
+            compile_rewritten(source, FILE, watcher)
+        assert gc.isenabled() == is_enabled
+    finally:
+        gc.enable()
 
 
 def test_columns_count_characters() -> None:
