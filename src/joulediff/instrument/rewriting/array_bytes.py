@@ -118,7 +118,8 @@ def _find_measure(kind: type) -> Measure | None:
         _measures.update(_PLAIN)
         for framework in frameworks():
             _measures.update(framework.array_sizes)
-    for each in type.__dict__["__mro__"].__get__(kind):
+    # A C type that was never made ready has no order of bases.
+    for each in type.__dict__["__mro__"].__get__(kind) or ():
         names = type.__dict__["__dict__"].__get__(each)
         module = names.get("__module__")
         if type(module) is not str:
