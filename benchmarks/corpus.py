@@ -74,6 +74,7 @@ sympy/combinatorics sympy/functions sympy/ntheory sympy/geometry sympy/series
 
 _BYTECODE = "reads the code or the line table of its own functions"
 _TRACING = "traces or profiles its own functions, and sees the sites"
+_REFERENCES = "counts references to None or to a class, which calls hold"
 _RECURSION = "counts levels of recursion: a watched function in Python takes one more"
 EXPECTED: dict[str, str] = {
     "test.test_dis.": _BYTECODE,
@@ -82,11 +83,18 @@ EXPECTED: dict[str, str] = {
     "test.test_compile.TestSpecifics.test_merge_constants": _BYTECODE,
     "test.test_marshal.CodeTestCase.": "marshals the code of its own functions, which has objects in its constants",
     "test.test_sys.SizeofTest.test_objecttypes": "expects the size of a frame, whose stack is two entries larger",
-    "every test.test_sys.SysModuleTest.test_refcount": "counts references to None, which calls hold",
+    "every test.test_sys.SysModuleTest.test_refcount": _REFERENCES,
+    "every test.test_xml_etree.BugsTest.test_bug_xmltoolkit63": _REFERENCES,
+    "every test.test_capi.test_misc.CAPITest.test_c_subclass_of_heap_ctype_with_del_modifying_dunder_class_only_"
+    "decrefs_once": _REFERENCES,
+    "every test.test_support.TestSupport.test_recursion": _RECURSION,
     "test.test_frame.TestIncompleteFrameAreInvisible.test_sneaky_frame_object": "makes a frame in a garbage collection",
     "every test.test_gc.": "counts the objects that a call makes",
     "test.test_sys_settrace.": _TRACING,
+    "every test_sys_settrace: has not ended": "keeps the frames of its traces, with the calls in them",
     "test.test_sys_setprofile.": _TRACING,
+    "every test_sys_setprofile: has not ended": "keeps the frames of its traces, with the calls in them",
+    "test.test_capi.test_misc.Test_Pep523API.": "records the frames that the interpreter evaluates, and sees the sites",
     "test.test_trace.": _TRACING,
     "test.test_bdb.": _TRACING,
     "every test.test_traceback.TracebackFormatTests.test_recursive_traceback": _RECURSION,
