@@ -82,6 +82,10 @@ PROGRAMS = {
         x = 3
         t(f"{t(x)!r:>{t(10)}} {t('a')} {t(1)=} {x:{t('03')}}")
     """,
+    "a tuple of a tuple": """
+        x = t((1, 2))
+        t(tuple(x) is x); t(list(x)); t(tuple(iter(x)) is x)
+    """,
     "an iterator whose class changes": """
         class I:
             def __iter__(self): return self

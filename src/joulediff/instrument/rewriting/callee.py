@@ -113,7 +113,8 @@ class Callees:
         if definer is None or get_type_dict(definer)["__iter__"] is None:
             return None
         if self._every:
-            return _EVERY_ITERATION
+            # `tuple` returns a tuple itself.
+            return None if kind is tuple else _EVERY_ITERATION
         if library is None or _definer(kind, "__getitem__") is not None:
             return None
         begin = self._api_by_class(kind, definer, library, ".__iter__")
