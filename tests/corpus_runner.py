@@ -137,6 +137,14 @@ def run_pytest(place: str) -> tuple[dict[str, list[str]], list[str]]:
     return plugin.outcomes, []
 
 
+def rewritten_package(place: str) -> str:
+    """Return what is rewritten: the whole package for a folder, the part of it that the file tests for a file."""
+    parts = place.split("/")
+    if not place.endswith(".py"):
+        return parts[0]
+    return ".".join(part for part in parts[:-1] if part != "tests")
+
+
 def open_mode(mode: str, patterns: list[str], listener: CountingListener) -> AbstractContextManager[Any]:
     """Rewrite modules that match patterns when they are imported."""
     if mode == "plain":
@@ -156,7 +164,7 @@ def main() -> None:
     random.seed(0)
     destination = Path(out).resolve()
     listener = CountingListener()
-    patterns = [f"test.{name}"] if kind == "stdlib" else [name.partition("/")[0]]
+    patterns = [f"test.{name}"] if kind == "stdlib" else [rewritten_package(name)]
     run = {"stdlib": run_stdlib, "pytest": run_pytest}[kind]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.chdir(folder)
