@@ -221,7 +221,7 @@ class _Rewriter:
         placeholder = self._token + len(self._replacements).to_bytes(4, "little")
         self._replacements[placeholder] = what
         # The compiler warns of the call of a constant, and not of this, which makes the same code.
-        place = {
+        place: dict[str, Any] = {
             "lineno": argument.lineno,
             "col_offset": argument.col_offset,
             "end_lineno": argument.end_lineno,
