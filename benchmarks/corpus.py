@@ -1,12 +1,14 @@
 """Run other people's tests rewritten and plain, and compare the outcome of each test.
 
-    python benchmarks/corpus.py                         # the standard library's tests, networkx and sympy
-    python benchmarks/corpus.py test_grammar test_super # some of them
-    python benchmarks/corpus.py --all-stdlib            # each file of the standard library's tests
+    python benchmarks/corpus.py                          # the standard library's tests, networkx and sympy
+    python benchmarks/corpus.py test_grammar sympy/sets  # some of them
+    python benchmarks/corpus.py --part all-stdlib        # each file of the standard library's tests
+    python benchmarks/corpus.py --out corpus.jsonl       # go on where the last run with this file stopped
 
-Each file runs in processes of its own: plain twice, rewritten with no library watched, and rewritten with every
-callable watched. A test whose two plain runs differ is left out and counted. Files that differ for a reason that no
-rewriting can avoid are in `EXPECTED`, with the reason. Ends with 1 if another test differs.
+Each file or folder runs in processes of its own: plain, rewritten with no library watched, and rewritten with every
+callable watched. Where a test differs, the plain run is repeated, and a test whose two plain runs differ is unstable:
+it is left out and counted. Tests that differ for a reason that no rewriting can avoid are in `EXPECTED`, with the
+reason. Ends with 1 if another test differs.
 """
 
 from __future__ import annotations
@@ -18,14 +20,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNNER = ROOT / "tests" / "corpus_runner.py"
-LIMIT_S = 240
-RUNS = ("plain", "plain again", "unwatched", "every")
+MODES = ("unwatched", "every")
 
 STDLIB = """
 test__locale test_abc test_abstract_numbers test_aifc test_argparse test_array test_asyncgen test_ast test_augassign
@@ -71,6 +74,7 @@ sympy/combinatorics sympy/functions sympy/ntheory sympy/geometry sympy/series
 
 _BYTECODE = "reads the code or the line table of its own functions"
 _TRACING = "traces or profiles its own functions, and sees the sites"
+_REFERENCES = "counts references to None or to a class, which calls hold"
 _RECURSION = "counts levels of recursion: a watched function in Python takes one more"
 EXPECTED: dict[str, str] = {
     "test.test_dis.": _BYTECODE,
@@ -79,11 +83,18 @@ EXPECTED: dict[str, str] = {
     "test.test_compile.TestSpecifics.test_merge_constants": _BYTECODE,
     "test.test_marshal.CodeTestCase.": "marshals the code of its own functions, which has objects in its constants",
     "test.test_sys.SizeofTest.test_objecttypes": "expects the size of a frame, whose stack is two entries larger",
-    "every test.test_sys.SysModuleTest.test_refcount": "counts references to None, which calls hold",
+    "every test.test_sys.SysModuleTest.test_refcount": _REFERENCES,
+    "every test.test_xml_etree.BugsTest.test_bug_xmltoolkit63": _REFERENCES,
+    "every test.test_capi.test_misc.CAPITest.test_c_subclass_of_heap_ctype_with_del_modifying_dunder_class_only_"
+    "decrefs_once": _REFERENCES,
+    "every test.test_support.TestSupport.test_recursion": _RECURSION,
     "test.test_frame.TestIncompleteFrameAreInvisible.test_sneaky_frame_object": "makes a frame in a garbage collection",
     "every test.test_gc.": "counts the objects that a call makes",
     "test.test_sys_settrace.": _TRACING,
+    "every test_sys_settrace: has not ended": "keeps the frames of its traces, with the calls in them",
     "test.test_sys_setprofile.": _TRACING,
+    "every test_sys_setprofile: has not ended": "keeps the frames of its traces, with the calls in them",
+    "test.test_capi.test_misc.Test_Pep523API.": "records the frames that the interpreter evaluates, and sees the sites",
     "test.test_trace.": _TRACING,
     "test.test_bdb.": _TRACING,
     "every test.test_traceback.TracebackFormatTests.test_recursive_traceback": _RECURSION,
@@ -100,110 +111,179 @@ class Comparison:
     tests: int = 0
     unstable: int = 0
     calls: int = 0
-    differences: dict[str, list[str]] = field(default_factory=lambda: {"unwatched": [], "every": []})
+    differences: dict[str, list[str]] = field(default_factory=dict)
+    """By mode: the tests that differ, with both outcomes."""
     problem: str | None = None
-    seconds: float = 0.0
+    """Why nothing was compared."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """By run."""
+
+    @property
+    def explained(self) -> list[str]:
+        return [f"{text}: {why}" for text, why in self._reasons() if why is not None]
+
+    @property
+    def unexplained(self) -> list[str]:
+        return [text for text, why in self._reasons() if why is None]
+
+    def _reasons(self) -> Iterable[tuple[str, str | None]]:
+        for mode, differences in self.differences.items():
+            for each in differences:
+                text = f"{mode} {each}"
+                yield text, next((why for key, why in EXPECTED.items() if key in text), None)
 
 
-def run_one(kind: str, name: str, mode: str, folder: Path) -> dict[str, object] | str:
-    """Return what the runner wrote, or the end of its output."""
-    out = folder / f"{name.replace('/', '.')}.{mode.replace(' ', '-')}.json"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-X", "faulthandler", str(RUNNER), kind, name, mode.split()[0], str(out), str(LIMIT_S)]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", env=environment, stdin=subprocess.DEVNULL,
-            timeout=LIMIT_S + 30, check=False, cwd=folder, start_new_session=True,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return "the process did not end"
-    if out.exists():
-        return json.loads(out.read_text(encoding="utf-8"))
-    return (done.stderr + done.stdout).strip()[-600:] or f"exit code {done.returncode}"
+class Runner:
+    """Starts one process for each run."""
+
+    def __init__(self, folder: Path, limit_s: float) -> None:
+        self._folder = folder
+        self._limit_s = limit_s
+
+    def run(self, name: str, mode: str) -> dict[str, Any] | str:
+        """Return what the process wrote, or the end of its output."""
+        kind = "stdlib" if name.startswith("test_") else "pytest"
+        out = self._folder / f"{name.replace('/', '.')}.{mode}.json"
+        out.unlink(missing_ok=True)
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-X", "faulthandler", str(RUNNER), kind, name, mode, str(out), str(self._limit_s)]
+        log = self._folder / f"{out.stem}.log"
+        # Processes that a test leaves behind keep the output open, so it is a file and not a pipe.
+        with log.open("wb") as output:
+            try:
+                done = subprocess.run(
+                    command, stdout=output, stderr=output, env=environment, stdin=subprocess.DEVNULL,
+                    timeout=self._limit_s + 30, check=False, cwd=self._folder, start_new_session=True,
+                )  # fmt: skip
+            except subprocess.TimeoutExpired:
+                return "the process did not end"
+        if out.exists():
+            return json.loads(out.read_text(encoding="utf-8"))
+        text = log.read_text(encoding="utf-8", errors="replace")
+        if "Timeout (" in text:
+            return f"no result after {self._limit_s:.0f} s"
+        return text.strip()[-600:] or f"exit code {done.returncode}"
+
+    def compare(self, name: str) -> Comparison:
+        """Return the tests of a file whose outcome differs."""
+        found = Comparison(name)
+
+        def timed(mode: str) -> dict[str, Any] | str:
+            begin_s = time.monotonic()
+            result = self.run(name, mode)
+            found.seconds[mode] = round(time.monotonic() - begin_s, 1)
+            return result
+
+        plain = timed("plain")
+        if isinstance(plain, str):
+            found.problem = f"does not run plain: {plain.splitlines()[-1]}"
+            return found
+        rewritten = {mode: timed(mode) for mode in MODES}
+        outcomes = plain["outcomes"]
+        different = {mode: _different(outcomes, result) for mode, result in rewritten.items()}
+        unstable: set[str] = set()
+        if any(different.values()):
+            unstable = _different(outcomes, self.run(name, "plain"))
+        found.tests = len(outcomes.keys() - unstable)
+        found.unstable = len(unstable)
+        for mode, result in rewritten.items():
+            if isinstance(result, str):
+                found.differences[mode] = [f"{name} (the whole run): {result}"]
+                continue
+            found.differences[mode] = [
+                f"{test}: {outcomes.get(test)} -> {result['outcomes'].get(test)}"
+                for test in sorted(different[mode] - unstable)
+            ]
+            found.differences[mode] += [f"{name}: has not ended: {each}" for each in result["open"]]
+            found.calls = result["begun"]
+        return found
 
 
-def compare(kind: str, name: str, folder: Path) -> Comparison:
-    """Return the tests of a file whose outcome differs."""
-    begin_s = time.monotonic()
-    found = Comparison(name)
-    results = {}
-    for run in RUNS:
-        result = run_one(kind, name, run, folder)
-        if isinstance(result, str):
-            if run == "plain":
-                found.problem = f"does not run plain: {result.splitlines()[-1] if result else ''}"
-                break
-            found.differences.setdefault(run, []).append(f"(the whole run) {result}")
-            continue
-        results[run] = result
-    if "plain" in results and "plain again" in results:
-        plain, again = results["plain"]["outcomes"], results["plain again"]["outcomes"]
-        stable = {test for test in plain if plain[test] == again.get(test)}
-        found.tests, found.unstable = len(stable), len(plain.keys() | again.keys()) - len(stable)
-        for mode in found.differences:
-            if mode in results:
-                outcomes = results[mode]["outcomes"]
-                different = [test for test in stable if outcomes.get(test) != plain[test]]
-                different += [test for test in outcomes if test not in plain and test not in again]
-                found.differences[mode] += [
-                    f"{test}: {plain.get(test)} -> {outcomes.get(test)}" for test in sorted(different)
-                ]
-        found.calls = results.get("every", {}).get("begun", 0)
-        if "every" in results and results["every"]["begun"] != results["every"]["ended"]:
-            found.differences["every"].append(f"{results['every']['begun']} begun, {results['every']['ended']} ended")
-    found.seconds = time.monotonic() - begin_s
-    return found
+def _different(outcomes: dict[str, Any], result: dict[str, Any] | str) -> set[str]:
+    others = {} if isinstance(result, str) else result["outcomes"]
+    return {test for test in outcomes.keys() | others.keys() if outcomes.get(test) != others.get(test)}
 
 
 def main() -> int:
-    """Print a table of the files, their tests and the differences."""
+    """Print a line for each file as it ends, and a summary."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("names", nargs="*")
-    arguments.add_argument("--all-stdlib", action="store_true")
+    arguments.add_argument("names", nargs="*", help="Files of the standard library's tests, folders of packages.")
+    arguments.add_argument("--part", choices=("stdlib", "all-stdlib", "packages"))
     arguments.add_argument("--workers", type=int, default=2)
+    arguments.add_argument("--limit-s", type=float, default=240, help="Seconds for one run of one file.")
+    arguments.add_argument("--out", type=Path, help="Write each result here; files that are in it are not run again.")
     arguments.add_argument("--keep", type=Path, help="A folder for the outcomes of each run.")
     chosen = arguments.parse_args()
-    names = chosen.names or [*STDLIB, *PACKAGES]
-    if chosen.all_stdlib:
-        import test
-
-        names = sorted(path.stem for path in Path(test.__file__).parent.glob("test_*"))
+    names = chosen.names or _names(chosen.part)
+    known = _read(chosen.out)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
         folder = chosen.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        with ThreadPoolExecutor(chosen.workers) as pool:
-            kinds = ["stdlib" if name.startswith("test_") else "pytest" for name in names]
-            return report(pool.map(lambda each: compare(*each, folder), zip(kinds, names, strict=True)))
+        runner = Runner(folder, chosen.limit_s)
+        pool = ThreadPoolExecutor(chosen.workers)
+        waiting = [pool.submit(runner.compare, name) for name in names if name not in known]
+        done = [known[name] for name in names if name in known]
+        print(f"{'tests of':32}{'tests':>7}{'unstable':>9}{'calls watched':>15}{'unwatched':>10}{'every':>7}{'s':>6}")
+        for each in done:
+            print_line(each)
+        try:
+            for future in as_completed(waiting):
+                done.append(future.result())
+                print_line(done[-1])
+                if chosen.out is not None:
+                    with chosen.out.open("a", encoding="utf-8") as out:
+                        out.write(json.dumps(asdict(done[-1])) + "\n")
+        except KeyboardInterrupt:
+            print("interrupted: the rest was not run")
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+        return print_summary(done, len(names) - len(done))
 
 
-def report(comparisons) -> int:
-    """Print each comparison when it is there; return 1 if a difference is not explained."""
-    total = Comparison("sum")
-    left_out, explained, unexplained = 0, [], []
-    print(f"{'tests of':28}{'tests':>7}{'unstable':>9}{'calls watched':>15}{'unwatched':>10}{'every':>7}{'s':>6}")
-    for each in comparisons:
-        if each.problem is not None:
-            left_out += 1
-            print(f"{each.name:28}{each.problem[:90]}", flush=True)
-            continue
-        counts = [len(each.differences[mode]) for mode in ("unwatched", "every")]
-        print(
-            f"{each.name:28}{each.tests:7}{each.unstable:9}{each.calls:15}{counts[0]:10}{counts[1]:7}"
-            f"{each.seconds:6.0f}",
-            flush=True,
-        )
-        total.tests += each.tests
-        total.calls += each.calls
-        total.unstable += each.unstable
-        for mode, differences in each.differences.items():
-            for difference in differences:
-                test = difference.partition(": ")[0]
-                reason = next((why for key, why in EXPECTED.items() if key in f"{mode} {test}"), None)
-                (unexplained if reason is None else explained).append(f"{mode}: {difference}  {reason or ''}")
-    print(f"{total.tests} tests, {total.unstable} unstable, {total.calls} calls watched, {left_out} files left out")
-    for title, differences in (("explained", explained), ("not explained", unexplained)):
-        print(f"{len(differences)} differences {title}")
-        print("".join(f"  {each}\n" for each in differences), end="")
+def _names(part: str | None) -> list[str]:
+    if part == "all-stdlib":
+        import test
+
+        folder = Path(str(test.__file__)).parent
+        return sorted(path.stem for path in folder.glob("test_*") if path.suffix in ("", ".py"))
+    return {None: [*STDLIB, *PACKAGES], "stdlib": STDLIB, "packages": PACKAGES}[part]
+
+
+def _read(out: Path | None) -> dict[str, Comparison]:
+    if out is None or not out.exists():
+        return {}
+    lines = map(json.loads, out.read_text(encoding="utf-8").splitlines())
+    return {each["name"]: Comparison(**each) for each in lines}
+
+
+def print_line(each: Comparison) -> None:
+    """Print one file."""
+    if each.problem is not None:
+        print(f"{each.name:32}{each.problem[:90]}", flush=True)
+        return
+    counts = [len(each.differences[mode]) for mode in MODES]
+    seconds = sum(each.seconds.values())
+    print(
+        f"{each.name:32}{each.tests:7}{each.unstable:9}{each.calls:15}{counts[0]:10}{counts[1]:7}{seconds:6.0f}",
+        flush=True,
+    )
+    for difference in each.unexplained:
+        print(f"    {difference[:300]}", flush=True)
+
+
+def print_summary(done: list[Comparison], not_run: int) -> int:
+    """Print the sums; return 1 if a difference is not explained."""
+    compared = [each for each in done if each.problem is None]
+    print(
+        f"{len(compared)} files or folders compared, {len(done) - len(compared)} do not run plain, {not_run} not run: "
+        f"{sum(each.tests for each in compared)} tests, {sum(each.unstable for each in compared)} unstable, "
+        f"{sum(each.calls for each in compared)} calls watched"
+    )
+    explained = [text for each in compared for text in each.explained]
+    unexplained = [text for each in compared for text in each.unexplained]
+    for title, texts in (("explained", explained), ("not explained", unexplained)):
+        print(f"{len(texts)} differences {title}")
+        print("".join(f"  {text}\n" for text in texts), end="")
     return 1 if unexplained else 0
 
 

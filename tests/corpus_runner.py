@@ -10,6 +10,7 @@ those of the tests too).
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
 import os
 import random
@@ -36,6 +37,15 @@ class CountingListener:
 
     def end(self, call: Any) -> None:
         self.ended += 1
+
+    def open_calls(self) -> list[str]:
+        """Return the places of the calls that have not ended: those of threads that are still running."""
+        if self.begun == self.ended:
+            return []
+        from joulediff.instrument.rewriting.calls import Call
+
+        calls = (each for each in gc.get_objects() if type(each) is Call and each.has_begun)
+        return sorted(f"{each.site.file}:{each.site.line} {each.site.text}" for each in calls)
 
 
 class _Outcomes(unittest.TestResult):
@@ -104,7 +114,7 @@ def run_stdlib(name: str) -> tuple[dict[str, list[str]], list[str]]:
 
 
 def run_pytest(place: str) -> tuple[dict[str, list[str]], list[str]]:
-    """Run the tests in a folder of an installed package."""
+    """Run the tests in a folder or a file of an installed package."""
     import importlib.util
 
     import pytest
@@ -112,7 +122,7 @@ def run_pytest(place: str) -> tuple[dict[str, list[str]], list[str]]:
     package = place.partition("/")[0]
     spec = importlib.util.find_spec(package)
     assert spec is not None and spec.origin is not None
-    folder = Path(spec.origin).parents[1] / place
+    root = Path(spec.origin).parents[1]
     plugin = _Plugin()
     options = [
         "-q",
@@ -123,8 +133,16 @@ def run_pytest(place: str) -> tuple[dict[str, list[str]], list[str]]:
         "-c",
         os.devnull,
     ]
-    pytest.main([*options, "--rootdir", str(folder), str(folder)], plugins=[plugin])
+    pytest.main([*options, "--rootdir", str(root), str(root / place)], plugins=[plugin])
     return plugin.outcomes, []
+
+
+def rewritten_package(place: str) -> str:
+    """Return what is rewritten: the whole package for a folder, the part of it that the file tests for a file."""
+    parts = place.split("/")
+    if not place.endswith(".py"):
+        return parts[0]
+    return ".".join(part for part in parts[:-1] if part != "tests")
 
 
 def open_mode(mode: str, patterns: list[str], listener: CountingListener) -> AbstractContextManager[Any]:
@@ -146,17 +164,15 @@ def main() -> None:
     random.seed(0)
     destination = Path(out).resolve()
     listener = CountingListener()
-    patterns = [f"test.{name}"] if kind == "stdlib" else [name.partition("/")[0]]
+    patterns = [f"test.{name}"] if kind == "stdlib" else [rewritten_package(name)]
     run = {"stdlib": run_stdlib, "pytest": run_pytest}[kind]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.chdir(folder)
         with open_mode(mode, patterns, listener):
             outcomes, errors = run(name)
         os.chdir("/")
-    destination.write_text(
-        json.dumps({"outcomes": outcomes, "errors": errors, "begun": listener.begun, "ended": listener.ended}),
-        encoding="utf-8",
-    )
+    result = {"outcomes": outcomes, "errors": errors, "begun": listener.begun, "open": listener.open_calls()}
+    destination.write_text(json.dumps(result), encoding="utf-8")
     os._exit(0)  # threads and exit handlers of the tests are not waited for
 
 

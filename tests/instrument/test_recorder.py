@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import signal
 import sys
 import threading
+from contextlib import nullcontext
 from itertools import pairwise
 
 import numpy as np
@@ -159,6 +161,30 @@ def test_random_programs_keep_their_time():
         assert spans[0][0] == program.start_s
         assert spans[-1][1] == program.clock.now()
         assert all(a[1] == b[0] for a, b in pairwise(spans))
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="needs signals of POSIX")
+@pytest.mark.parametrize("is_signal", [True, False])
+def test_a_fault_stays_here_and_the_error_of_a_signal_handler_does_not(is_signal):
+    def handler(*_arguments):
+        raise LookupError("here")
+
+    def fail():
+        if is_signal:
+            signal.raise_signal(signal.SIGALRM)
+        else:
+            handler()
+
+    recorder = CallRecorder(wait=fail, now_s=lambda: 0.0, cpu_s=lambda: 0.0)
+    recorder.start()
+    call = FakeCall(SourceSite("a.py", 1, 0, "f", "<module>"), Api("torch.relu", "torch"))
+    previous = signal.signal(signal.SIGALRM, handler)
+    try:
+        with pytest.raises(LookupError) if is_signal else nullcontext():
+            recorder.begin(call)
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+    assert len(recorder.faults) == (0 if is_signal else 1)
 
 
 def test_devices_are_waited_for_before_the_time_is_taken():

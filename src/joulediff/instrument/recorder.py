@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from joulediff.instrument.rewriting.calls import Api, Call, SourceSite
+from joulediff.instrument.rewriting.signals import is_of_signal_handler
 from joulediff.model.energy import Energy
 
 # Calls below more calls add to the first node of their site and API, which bounds the tree.
@@ -190,7 +191,9 @@ class CallRecorder:
         """Note that a call begins."""
         try:
             self._begin(call)
-        except Exception as error:  # noqa: BLE001 - a fault here must not reach the program
+        except Exception as error:  # a fault here must not reach the program
+            if is_of_signal_handler(error):
+                raise
             self.faults.append(f"{type(error).__name__}: {error}")
 
     def _begin(self, call: Call) -> None:
@@ -219,7 +222,9 @@ class CallRecorder:
         try:
             if call.mark is not None:
                 self._end(call, call.mark)
-        except Exception as error:  # noqa: BLE001 - a fault here must not reach the program
+        except Exception as error:  # a fault here must not reach the program
+            if is_of_signal_handler(error):
+                raise
             self.faults.append(f"{type(error).__name__}: {error}")
 
     def _end(self, call: Call, opened: _Open) -> None:

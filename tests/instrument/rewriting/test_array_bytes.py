@@ -62,6 +62,14 @@ def test_no_code_of_the_program_runs() -> None:
     assert count_bytes(np.ones(2).view(Array)) == 16
 
 
+def test_an_object_of_a_type_without_an_order_of_bases_has_no_size() -> None:
+    extension = pytest.importorskip("_testbuffer", reason="this Python is installed without its test extensions")
+    failing = extension.ndarray([1, 2], shape=[2], flags=extension.ND_GETBUF_FAIL)
+    assert type.__dict__["__mro__"].__get__(type(failing)) is None
+    assert count_bytes(failing) is None
+    assert count_bytes([failing, np.ones(1)]) == 8
+
+
 def test_tables_and_sparse_arrays() -> None:
     pandas = pytest.importorskip("pandas")
     sparse = pytest.importorskip("scipy.sparse")

@@ -15,12 +15,12 @@ import pytest
 from paths import ROOT, TESTS
 
 LIMIT_S = 60
-# Fast files about the parts of the language that calls stand in, and one folder of a package.
+# Fast files about the parts of the language that calls stand in, and one file of a package.
 CORPUS = (
     "test_grammar", "test_generators", "test_class", "test_with", "test_super", "test_scope", "test_functools",
     "test_keywordonlyarg", "test_patma", "test_decorators", "test_contextlib", "test_dataclasses",
-    "test_fstring", "test_named_expressions", "test_genexps", "test_listcomps", "test_unpack_ex", "test_iter",
-    "test_raise", "test_yield_from", "networkx/utils",
+    "test_fstring", "test_named_expressions", "test_iter", "test_raise", "test_yield_from",
+    "networkx/utils/tests/test_misc.py",
 )  # fmt: skip
 
 
@@ -40,7 +40,7 @@ def run(name: str, mode: str, folder: Path) -> Any:
 @pytest.mark.live
 @pytest.mark.parametrize("name", CORPUS)
 def test_the_outcomes_are_the_same(name: str, tmp_path: Path) -> None:
-    if name.startswith("test_") and find_spec(f"test.{name}") is None:
+    if name.startswith("test_") and (find_spec("test") is None or find_spec(f"test.{name}") is None):
         pytest.skip("this Python is installed without the tests of the standard library")
     if not name.startswith("test_") and find_spec(name.partition("/")[0]) is None:
         pytest.skip(f"{name.partition('/')[0]} is not installed")
@@ -49,5 +49,5 @@ def test_the_outcomes_are_the_same(name: str, tmp_path: Path) -> None:
     for mode in ("unwatched", "every"):
         rewritten = run(name, mode, tmp_path)
         assert rewritten["outcomes"] == plain["outcomes"], rewritten["errors"]
-        assert rewritten["begun"] == rewritten["ended"]
+        assert rewritten["open"] == []
         assert (rewritten["begun"] > 0) == (mode == "every")

@@ -82,6 +82,21 @@ PROGRAMS = {
         x = 3
         t(f"{t(x)!r:>{t(10)}} {t('a')} {t(1)=} {x:{t('03')}}")
     """,
+    "a tuple of a tuple": """
+        x = t((1, 2))
+        t(tuple(x) is x); t(list(x)); t(tuple(iter(x)) is x)
+    """,
+    "an iterator whose class changes": """
+        class I:
+            def __iter__(self): return self
+            def __next__(self): I.__next__ = lambda self: t(2); return t(1)
+        class L(I):
+            def __next__(self): del L.__next__, I.__next__; return t(3)
+        for x, y in zip(I(), range(2)): t(x)
+        try:
+            for x in L(): t(x)
+        except TypeError as e: t(str(e))
+    """,
     "class bodies": """
         class Meta(type):
             @classmethod
@@ -317,6 +332,7 @@ FAILING = {
     "an interrupt": "raise KeyboardInterrupt(t(1))",
     "a group": "raise ExceptionGroup('g', [t(ValueError)(1)])",
     "a stop iteration": "next(iter(t([])))",
+    "next of what is no iterator": "next(t([1]))",
     "a stop in a generator": "def g():\n  yield next(iter(()))\nlist(g())",
     "a syntax error": "def f(:\n  pass",
     "a syntax error of the compiler": "t(1)\nreturn t(2)",
@@ -344,6 +360,14 @@ def test_a_failing_program_fails_at_the_same_place(name: str, mode: str) -> None
     plain = observe(FAILING[name], "plain")
     assert plain.error is not None
     assert observe(FAILING[name], mode) == plain
+
+
+@pytest.mark.parametrize("mode", MODES[1:])
+@pytest.mark.parametrize("name", ["return_null_without_error", "return_result_with_error"])
+def test_an_error_of_a_broken_extension_names_its_function(name: str, mode: str) -> None:
+    pytest.importorskip("_testcapi", reason="this Python is installed without its test extensions")
+    source = f"import _testcapi\n_testcapi.{name}()"
+    assert observe(source, mode) == observe(source, "plain")
 
 
 LEAVES = st.sampled_from(["t(1)", "t('a')", "t([])", "t(None)", "o", "(1 / t(0))", "t.missing", "5", "fail()", "o.x"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import gc
 import inspect
 import pickle
 import signal
@@ -11,13 +12,15 @@ import sys
 import threading
 import traceback
 import types
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from instrument_builders import FILE, Recorder, run_rewritten, watching
-from joulediff.instrument.rewriting import rewrite
+from joulediff.instrument.rewriting import array_bytes, rewrite
+from joulediff.instrument.rewriting.callee import Callees
 from joulediff.instrument.rewriting.calls import Call
 from joulediff.instrument.rewriting.plain_code import plain_code
 from joulediff.instrument.rewriting.rewrite import compile_rewritten
@@ -43,6 +46,18 @@ def test_each_call_is_told_with_its_place() -> None:
         ("numpy.ndarray.sum", "np.add(np.zeros(3), x).sum", 4, "f"),
         ("numpy.sqrt", "np.sqrt", 6, "A.g"),
     ]
+
+
+@pytest.mark.parametrize("source", ["x = 1\n", "x =\n"])
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_a_compilation_leaves_the_collector_as_it_was(source: str, is_enabled: bool) -> None:
+    (gc.enable if is_enabled else gc.disable)()
+    try:
+        with watching(NUMPY) as (watcher, _), suppress(SyntaxError):
+            compile_rewritten(source, FILE, watcher)
+        assert gc.isenabled() == is_enabled
+    finally:
+        gc.enable()
 
 
 def test_columns_count_characters() -> None:
@@ -221,6 +236,44 @@ def test_a_signal_during_a_watched_call_reaches_the_program(number: int, kind: t
     lines = [each.lineno for each in traceback.extract_tb(names["error"].__traceback__) if each.filename == FILE]
     assert lines == [3]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs signals of POSIX")
+@pytest.mark.parametrize(
+    ("patched", "program"),
+    [
+        ("_find", "np.ones(1)"),
+        ("_find_iteration", "for each in np.ones(1): pass"),
+        (None, "np.sqrt(abs(-4))"),
+    ],
+)
+@pytest.mark.parametrize("is_signal", [True, False])
+def test_the_error_of_a_signal_handler_is_not_taken_for_one_of_a_site(
+    patched: str | None,
+    program: str,
+    is_signal: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def handler(*_arguments: object) -> None:
+        raise Interrupted("here")
+
+    def interrupted(*_arguments: object) -> None:
+        if is_signal:
+            signal.raise_signal(signal.SIGALRM)
+        else:
+            handler(signal.SIGALRM, None)
+
+    previous = signal.signal(signal.SIGALRM, handler)
+    source = f"import numpy as np\ntry:\n    {program}\nexcept BaseException as raised:\n    error = raised\n"
+    if patched is None:
+        monkeypatch.setattr(array_bytes, "_measure_of", lambda _kind: interrupted)
+    else:
+        monkeypatch.setattr(Callees, patched, interrupted)
+    try:
+        names, _ = run_rewritten(source, NUMPY)
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+    assert isinstance(names.get("error"), Interrupted) == is_signal
 
 
 def test_after_stop_the_rewritten_code_runs_unwatched() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from joulediff.frameworks.framework import frameworks
+from joulediff.instrument.rewriting.signals import is_of_signal_handler
 from joulediff.instrument.rewriting.type_table import TypeTable
 
 Measure = Callable[[Any], int | None]
@@ -31,7 +32,9 @@ def count_bytes(value: Any) -> int | None:
         if measure is _measure_contents:
             return _count_contents(value, 0, [_MOST_ITEMS])
         return measure(value)
-    except Exception:  # noqa: BLE001 - such as an array without storage, or a container that changes meanwhile
+    except Exception as error:  # such as an array without storage, or a container that changes meanwhile
+        if is_of_signal_handler(error):
+            raise
         return None
 
 
@@ -118,7 +121,8 @@ def _find_measure(kind: type) -> Measure | None:
         _measures.update(_PLAIN)
         for framework in frameworks():
             _measures.update(framework.array_sizes)
-    for each in type.__dict__["__mro__"].__get__(kind):
+    # A C type that was never made ready has no order of bases.
+    for each in type.__dict__["__mro__"].__get__(kind) or ():
         names = type.__dict__["__dict__"].__get__(each)
         module = names.get("__module__")
         if type(module) is not str:

@@ -15,6 +15,7 @@ from typing import Any
 from joulediff.frameworks.framework import frameworks
 from joulediff.instrument.rewriting.calls import Api
 from joulediff.instrument.rewriting.iteration import IterationApis
+from joulediff.instrument.rewriting.signals import is_of_signal_handler
 from joulediff.instrument.rewriting.type_table import TypeTable
 
 _FUNCTION = types.FunctionType
@@ -83,7 +84,9 @@ class Callees:
             found = self._find(callee)
         except RecursionError:
             raise
-        except Exception:  # noqa: BLE001 - an object that cannot be classified is not watched
+        except Exception as error:  # an object that cannot be classified is not watched
+            if is_of_signal_handler(error):
+                raise
             found = None
         if found is None and self._every:
             return _every_api(callee)
@@ -104,7 +107,9 @@ class Callees:
                 found = self._find_iteration(kind)
             except RecursionError:
                 raise
-            except Exception:  # noqa: BLE001 - an object that cannot be classified is not watched
+            except Exception as error:  # an object that cannot be classified is not watched
+                if is_of_signal_handler(error):
+                    raise
                 found = None
             self._iterations.put(kind, found)
         return found
@@ -124,7 +129,8 @@ class Callees:
         if definer is None or get_type_dict(definer)["__iter__"] is None:
             return None
         if self._every:
-            return _EVERY_ITERATION
+            # `tuple` returns a tuple itself.
+            return None if kind is tuple else _EVERY_ITERATION
         if library is None or _definer(kind, "__getitem__") is not None:
             return None
         begin = self._api_by_class(kind, definer, library, ".__iter__")

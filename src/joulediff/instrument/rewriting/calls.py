@@ -136,3 +136,6 @@ class Call:
 
     def __str__(self) -> str:
         return str(self.callee)
+
+    def __repr__(self) -> str:
+        return repr(self.callee)

@@ -63,11 +63,10 @@ class WatchedIterable:
 class WatchedIterator:
     """Stands in for the iterator of a loop."""
 
-    __slots__ = ("_apis", "_gate", "_iterator", "_next", "_place")
+    __slots__ = ("_apis", "_gate", "_iterator", "_place")
 
     def __init__(self, iterator: Any, place: SourceSite, apis: IterationApis, gate: Gate) -> None:
         self._iterator = iterator
-        self._next = special_method(iterator, "__next__")
         self._place = place
         self._apis = apis
         self._gate = gate
@@ -77,7 +76,8 @@ class WatchedIterator:
 
     @property
     def __next__(self) -> Any:
-        return Call(self._next, self._place, self._apis.step, self._gate)
+        # A class may lose the method, or get another one, while it is iterated.
+        return Call(special_method(self._iterator, "__next__"), self._place, self._apis.step, self._gate)
 
     def __reduce__(self) -> tuple[Any, tuple[Any]]:
         """Pickle as the iterator itself: `zip` and `enumerate` pickle what they iterate."""
@@ -97,4 +97,4 @@ def special_method(thing: Any, name: str) -> Any:
             found = names[name]
             bind = getattr(type(found), "__get__", None)
             return found if bind is None else bind(found, thing, kind)
-    raise TypeError(f"{kind.__name__!r} object has no {name}")
+    raise TypeError(f"{kind.__name__!r} object is not iterable")

@@ -9,12 +9,14 @@ from __future__ import annotations
 import ast
 import builtins
 import copy
+import gc
 import io
 import secrets
 import sys
 import tokenize
 import types
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from joulediff.instrument.rewriting.places import SourcePlaces, move_to_attribute
@@ -39,6 +41,20 @@ _PLAIN_ITERABLES = (
     ast.DictComp,
 )
 _REWRITTEN = (ast.Call, ast.For, ast.comprehension, *_FUNCTIONS, ast.ClassDef)
+_BINDING = (
+    ast.Name,
+    *_FUNCTIONS,
+    ast.ClassDef,
+    ast.arg,
+    ast.alias,
+    ast.ExceptHandler,
+    ast.MatchAs,
+    ast.MatchStar,
+    ast.MatchMapping,
+)
+"""Nodes that may give a value to a name."""
+# Nodes without parts that give no value to a name: half of all nodes.
+_LEAVES = (ast.Constant, ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop)
 # Nodes whose code has the place of one of their parts: what tests a truth value, or enters a block.
 _PLACE_READERS: tuple[type[ast.AST], ...] = (
     (ast.If, ast.While, ast.Assert, ast.IfExp, ast.BoolOp, ast.UnaryOp, ast.withitem, ast.comprehension, ast.match_case)
@@ -64,22 +80,35 @@ def compile_rewritten(
     A file of which only the plain source can be compiled, because its expressions are nested so deeply, is not
     rewritten, and `watcher.warnings` says so.
     """
-    tree = compile(source, filename, mode_of(source), flags | ast.PyCF_ONLY_AST, dont_inherit)
-    # The tree that is rewritten is the one that was given.
-    original = copy.deepcopy(source) if isinstance(source, ast.AST) else source
-    plain = PlainSource(original, filename, flags, dont_inherit)
-    places = SourcePlaces(as_text(source) if text is None else text, filename if shown is None else shown)
-    rewriter = _Rewriter(watcher, plain, places)
-    rewriter.rewrite(tree, is_future=bool(flags & _FUTURE_ANNOTATIONS) or _imports_annotations(tree))
-    code, reason = _try_compile(tree, filename, flags, dont_inherit=dont_inherit)
-    if code is not None:
-        return rewriter.put_sites(code)
+    with _no_collections():
+        tree = compile(source, filename, mode_of(source), flags | ast.PyCF_ONLY_AST, dont_inherit)
+        # The tree that is rewritten is the one that was given.
+        original = copy.deepcopy(source) if isinstance(source, ast.AST) else source
+        plain = PlainSource(original, filename, flags, dont_inherit)
+        places = SourcePlaces(as_text(source) if text is None else text, filename if shown is None else shown)
+        rewriter = _Rewriter(watcher, plain, places)
+        rewriter.rewrite(tree, is_future=bool(flags & _FUTURE_ANNOTATIONS) or _imports_annotations(tree))
+        code, reason = _try_compile(tree, filename, flags, dont_inherit=dont_inherit)
+        if code is not None:
+            return rewriter.put_sites(code)
     code = plain.compile()
     watcher.warnings.append(
         f"{filename} is not rewritten, and its calls are not measured: the compiler refuses it with calls that are "
         f"nested one level deeper ({reason})"
     )
     return code
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Let no garbage collection run: a tree is many objects, and collections took half of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _try_compile(tree: Any, filename: str, flags: int, *, dont_inherit: bool) -> tuple[types.CodeType | None, str]:
@@ -119,7 +148,8 @@ class _Rewriter:
         waiting: list[tuple[ast.AST, str]] = [(tree, "")]
         while waiting:
             node, function = waiting.pop()
-            bound.update(_names_bound(node))
+            if isinstance(node, _BINDING):
+                bound.update(_names_bound(node))
             waiting.extend(_children(node, function, skips_annotations=skips_annotations))
             if isinstance(node, (*_REWRITTEN, *_PLACE_READERS)):
                 found.append((node, function or "<module>"))
@@ -193,10 +223,15 @@ class _Rewriter:
         placeholder = self._token + len(self._replacements).to_bytes(4, "little")
         self._replacements[placeholder] = what
         # The compiler warns of the call of a constant, and not of this, which makes the same code.
-        constant = ast.IfExp(ast.Constant(True), ast.Constant(placeholder), ast.Constant(placeholder))
-        for each in (constant, constant.test, constant.body, constant.orelse):
-            ast.copy_location(each, argument)
-        return ast.copy_location(ast.Call(func=constant, args=[argument], keywords=[]), argument)
+        place: dict[str, Any] = {
+            "lineno": argument.lineno,
+            "col_offset": argument.col_offset,
+            "end_lineno": argument.end_lineno,
+            "end_col_offset": argument.end_col_offset,
+        }
+        constant = ast.Constant(placeholder, **place)
+        choice = ast.IfExp(ast.Constant(True, **place), constant, constant, **place)
+        return ast.Call(choice, [argument], [], **place)
 
     def put_sites(self, code: types.CodeType) -> types.CodeType:
         """Return code with the sites in place of their placeholders, in functions inside too."""
@@ -215,14 +250,17 @@ def _children(node: ast.AST, function: str, *, skips_annotations: bool) -> Itera
     inner = function
     if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
         inner = f"{function}.{node.name}" if function else node.name
-    for name, value in ast.iter_fields(node):
+    for name in node._fields:
+        value = getattr(node, name, None)
         if skips_annotations and name in ("annotation", "returns"):
             continue
         place = inner if name == "body" else function
-        if isinstance(value, ast.AST):
+        if isinstance(value, list):
+            for each in value:
+                if isinstance(each, ast.AST) and not isinstance(each, _LEAVES):
+                    yield each, place
+        elif isinstance(value, ast.AST) and not isinstance(value, _LEAVES):
             yield value, place
-        elif isinstance(value, list):
-            yield from ((each, place) for each in value if isinstance(each, ast.AST))
 
 
 def _names_bound(node: ast.AST) -> Iterator[str]:

@@ -36,6 +36,20 @@ def pass_signals_on(gate: Gate) -> None:
     gate.at_close.append(lambda: _restore(report, previous))
 
 
+def is_of_signal_handler(error: BaseException) -> bool:
+    """Return whether a signal handler of the program raised an error: code that ignores errors of its own asks this.
+
+    A handler gets the frame that it interrupted, which is the one before its own in the traceback.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        interrupted, trace = trace.tb_frame, trace.tb_next
+        for value in list(trace.tb_frame.f_locals.values()):
+            if value is interrupted or (type(value) is tuple and any(each is interrupted for each in value)):
+                return True
+    return False
+
+
 def _restore(ours: Any, previous: Any) -> None:
     if sys.unraisablehook is ours:
         sys.unraisablehook = previous

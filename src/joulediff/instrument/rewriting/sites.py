@@ -127,6 +127,8 @@ class Site:
             if name in frame.f_globals or frame.f_builtins.get(name) is not _ORIGINAL[name]:
                 return value
             if name == "next":
+                if not hasattr(type(value), "__next__"):
+                    return value
                 return WatchedIterator(value, self.place, apis, self._gate)
             return WatchedIterable(value, self.place, apis, self._gate, is_kept=name == "iter")
         except RecursionError:
