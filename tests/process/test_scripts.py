@@ -233,6 +233,15 @@ def test_by_default_the_libraries_that_the_script_imports_are_watched(tmp_path):
     assert set(apis_of(found)) == {"numpy.ones"}
 
 
+def test_with_modules_of_the_program_only_what_the_script_imports_is_missed(tmp_path):
+    path = write(tmp_path, "import sys\nif not sys.argv[1:]:\n    import jax\nimport numpy as np\nnp.ones(3)\n")
+    found = run(path, "-", libraries=(), include=("helpers",))
+    assert "torch" in found.libraries
+    assert [each for each in found.warnings if "did not import" in each] == [
+        "the program did not import jax: no call of it was measured"
+    ]
+
+
 def test_isolated_calls_are_measured_from_rest_to_rest(tmp_path):
     path = write(
         tmp_path,

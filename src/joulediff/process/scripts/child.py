@@ -52,6 +52,7 @@ def _run(request: ScriptRequest, sender: Sender) -> int | str | None:
     _load_joulediff()
     from joulediff.instrument.notebook.run import NotebookProgram
     from joulediff.instrument.rewriting.include import included
+    from joulediff.instrument.rewriting.libraries import default_libraries, imported_libraries
     from joulediff.instrument.rewriting.rewrite import compile_rewritten
     from joulediff.instrument.session import ApiSession, Outcome
     from joulediff.pysource.run_script import run_as_main
@@ -59,11 +60,14 @@ def _run(request: ScriptRequest, sender: Sender) -> int | str | None:
 
     path = Path(request.script)
     notebook = NotebookProgram(request.script, note=sender.stage) if path.suffix == NOTEBOOK else None
+    imported = imported_libraries(path.read_bytes() if notebook is None else notebook.source)
     session = ApiSession(
         request.options,
         program=request.script,
         label=request.label,
-        libraries=_libraries(request, path.read_bytes() if notebook is None else notebook.source),
+        # Modules of the program may use any known library.
+        libraries=request.libraries or (default_libraries() if request.include else imported),
+        expected=request.libraries or imported,
         arguments=request.arguments,
         keep=lambda run: _send(sender, run),
     )
@@ -98,15 +102,6 @@ def _run(request: ScriptRequest, sender: Sender) -> int | str | None:
             sys.excepthook(type(error), error, error.__traceback__)
             return 130 if is_stop else 1
     return 0
-
-
-def _libraries(request: ScriptRequest, source: str | bytes) -> tuple[str, ...]:
-    """Return the libraries to watch: by default those that the script imports, all known ones with other modules."""
-    from joulediff.instrument.rewriting.libraries import default_libraries, imported_libraries
-
-    if request.libraries:
-        return request.libraries
-    return default_libraries() if request.include else imported_libraries(source)
 
 
 class _Stages(ProgressListener):
