@@ -5,16 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from importlib.machinery import EXTENSION_SUFFIXES
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from joulediff.model.errors import JoulediffError
+from joulediff.model.errors import JoulediffError, ProgramError
 from joulediff.model.options import ApisOptions
 from joulediff.process.interpreter import find_interpreter
 from joulediff.process.scripts.parent import run_script
 from joulediff.process.scripts.request import ScriptRequest, from_text, to_text
+from joulediff.pysource.run_script import find_module
 
 # Waiting for a quiet machine is not what is tested.
 OPTIONS = ApisOptions(meter="estimated", cpu_watts=10.0, wait_s=0.0)
@@ -26,9 +28,15 @@ def write(folder: Path, source: str, name: str = "script.py") -> Path:
     return path
 
 
-def run(path: Path, *arguments: str, libraries=("numpy",), include=(), options=OPTIONS, keep=None):
+def run(path, *arguments: str, libraries=("numpy",), include=(), options=OPTIONS, keep=None, is_module=False):
     request = ScriptRequest(
-        str(path), path.stem, options, arguments, libraries=tuple(libraries), include=tuple(include)
+        str(path),
+        Path(path).stem,
+        options,
+        arguments,
+        libraries=tuple(libraries),
+        include=tuple(include),
+        is_module=is_module,
     )
     return run_script(request, interpreter=find_interpreter(), keep=keep)
 
@@ -231,6 +239,55 @@ def test_by_default_the_libraries_that_the_script_imports_are_watched(tmp_path):
     found = run(path, libraries=())
     assert found.libraries == ("numpy",)
     assert set(apis_of(found)) == {"numpy.ones"}
+
+
+def test_a_module_runs_as_under_python(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "app").mkdir()
+    write(tmp_path / "app", "print('package')\n", "__init__.py")
+    write(tmp_path / "app", "import numpy as np\ndef make(): return np.ones(5)\n", "arrays.py")
+    source = """
+        import sys
+        from .arrays import make
+        print(__name__, __package__, __spec__.name, __file__, sys.argv, sys.path[0], make().sum())
+    """
+    write(tmp_path / "app", source, "main.py")
+    write(tmp_path / "app", "from . import main\n", "__main__.py")
+    for name in ("app.main", "app"):
+        subprocess.run([sys.executable, "-m", name, "--x"], check=True)
+        plain = capfd.readouterr().out
+        found = run(name, "--x", include=("app",), is_module=True)
+        assert plain.startswith("package") and capfd.readouterr().out == plain
+        assert apis_of(found)["numpy.ones"].sites[0].file == str(tmp_path / "app" / "arrays.py")
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("app.other", "there is no module app.other"),
+        ("nothing", "there is no module nothing"),
+        ("app", "app is a package without __main__.py"),
+        ("native", "the module native has no source file"),
+        ("", "there is no module "),
+    ],
+)
+def test_a_module_that_cannot_run_is_named(tmp_path, monkeypatch, name, what):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "app").mkdir()
+    write(tmp_path, "", f"native{EXTENSION_SUFFIXES[0]}")
+    write(tmp_path / "app", "raise RuntimeError('is not imported to look')\n", "__init__.py")
+    with pytest.raises(ProgramError) as raised:
+        find_module(name)
+    assert raised.value.what == what and raised.value.fix
+
+
+def test_with_modules_of_the_program_only_what_the_script_imports_is_missed(tmp_path):
+    path = write(tmp_path, "import sys\nif not sys.argv[1:]:\n    import jax\nimport numpy as np\nnp.ones(3)\n")
+    found = run(path, "-", libraries=(), include=("helpers",))
+    assert "torch" in found.libraries
+    assert [each for each in found.warnings if "did not import" in each] == [
+        "the program did not import jax: no call of it was measured"
+    ]
 
 
 def test_isolated_calls_are_measured_from_rest_to_rest(tmp_path):

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 )
 @click.argument("script", metavar="SCRIPT", shell_complete=complete_file)
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]")
+@click.option("--module", "is_module", is_flag=True, help="SCRIPT is the name of a module, as for python -m.")
 @click.option(
     "--library",
     "libraries",
@@ -101,6 +102,7 @@ def command(
     ctx: click.Context,
     script: str,
     words: tuple[str, ...],
+    is_module: bool,  # noqa: FBT001
     libraries: tuple[str, ...],
     include: tuple[str, ...],
     label: str | None,
@@ -125,7 +127,8 @@ def command(
     from joulediff.pysource.scripts import check_script
     from joulediff.report.terminal.apis import print_api_run
 
-    check_script(script, parses=python is None)
+    if not is_module:
+        check_script(script, parses=python is None)
     files = ReportFiles({"-o": None if _is_archive(output) else output, "--json": json_to, "--markdown": markdown_to})
     files.refuse()
     if output is not None and _is_archive(output):
@@ -134,11 +137,12 @@ def command(
         form_of(output)
     request = ScriptRequest(
         script=script,
-        label=label or Path(script).stem,
+        label=label or (script if is_module else Path(script).stem),
         options=options,
         arguments=(*words, *program_arguments(ctx)),
         libraries=libraries,
         include=include,
+        is_module=is_module,
         quiet=quiet,
     )
     with stdout_kept_clean(files.takes_stdout):

@@ -124,7 +124,9 @@ class Framework:
     apis: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Libraries whose calls can be measured, by the names that programs import, each with its packages."""
     api_names: Mapping[str, str] = field(default_factory=dict)
-    """Better names for modules, classes and functions whose name in the code is no public one."""
+    """Better names for modules, classes and functions whose name in the code is no public one.
+
+    No name: what only calls a function of the program, in some context, is no call of the library."""
     array_sizes: Mapping[str, Callable[[Any], int | None]] = field(default_factory=dict)
     """Classes of arrays and data sets, by module and name, each with a function that returns the bytes of an object."""
     packages: Mapping[str, str] = field(default_factory=dict)

@@ -92,7 +92,10 @@ class _Keeping:
 
 
 class ApiSession:
-    """One run of a program whose calls of `libraries` are measured. `keep` gets the record so far from time to time."""
+    """One run of a program whose calls of `libraries` are measured. `keep` gets the record so far from time to time.
+
+    A library that is `expected` and was not imported is named in a warning; by default all are expected.
+    """
 
     def __init__(
         self,
@@ -101,6 +104,7 @@ class ApiSession:
         program: str,
         label: str,
         libraries: Sequence[str],
+        expected: Sequence[str] | None = None,
         arguments: Sequence[str] = (),
         keep: Callable[[ApiRun], None] | None = None,
         clock: Clock | None = None,
@@ -109,6 +113,7 @@ class ApiSession:
         self._options = options
         self._program, self._label, self._arguments = program, label, tuple(arguments)
         self._libraries = tuple(libraries)
+        self._expected = self._libraries if expected is None else tuple(expected)
         self._keeping = None if keep is None else _Keeping(keep)
         self._clock = clock or RealClock()
         self._every = every
@@ -275,7 +280,7 @@ class ApiSession:
                 found.append(remark)
         found += [
             f"the program did not import {name}: no call of it was measured"
-            for name, packages in packages_of(self._libraries).items()
+            for name, packages in packages_of(self._expected).items()
             if sys.modules.keys().isdisjoint(packages)
         ]
         if not self._libraries:

@@ -72,7 +72,7 @@ def explain_exit(stage: str, code: int | None, asked: int | None) -> JoulediffEr
         return error
     return ProgramError(
         f"the program ended its process with exit code {code} {where}",
-        fix="a step returns; look for os._exit(), or for a library that calls exit()",
+        fix="look for os._exit(), or for a library that calls exit()",
     )
 
 

@@ -124,6 +124,29 @@ def test_wrappers_belong_to_who_wrote_them(library: Any) -> None:
     assert name_of(functools.partial(functools.partial(library.Dense().forward), 2)) == "fakelib.layers.Dense.forward"
 
 
+def test_a_wrapper_has_the_name_of_the_public_function_that_returned_it(
+    library: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mine() -> None:
+        pass
+
+    maker = """
+def {name}(f):
+    @decorate
+    @functools.wraps(f)
+    def inner(*args): return f(*args)
+    return functools.wraps(f)(inner)
+"""
+    core = sys.modules["fakelib._src.core"]
+    for name in ("gradient", "batched"):
+        exec(compile(maker.format(name=name), f"{name}.py", "exec"), vars(core))
+        monkeypatch.setattr(sys.modules["fakelib"], name, getattr(core, name), raising=False)
+    callees = Callees({"fakelib": ["fakelib"]})
+    found = [callees.api_of(make(f)) for make in (core.gradient, core.batched) for f in (mine, library._private)]
+    names = [None if each is None else each.name for each in found]
+    assert names == ["fakelib.gradient.__call__"] * 2 + ["fakelib.batched.__call__"] * 2
+
+
 def test_what_is_no_callable_of_a_library_is_none(library: Any) -> None:
     for callee in (len, [].append, str, 5, None, object(), lambda: 1, type, print, "".join, dict.fromkeys, Exception):
         assert name_of(callee) is None
@@ -138,7 +161,7 @@ def test_builtin_and_compiled_callables_of_a_library() -> None:
         "numpy.ndarray": np.ndarray,
         "numpy.ndarray.sum": array.sum,
         "numpy.ndarray.__add__": array.__add__,
-        "numpy.ufunc.reduce": np.add.reduce,
+        "numpy.add.reduce": np.add.reduce,
         "numpy.linalg.norm": np.linalg.norm,
         "numpy.random.default_rng": np.random.default_rng,
         "numpy.random.Generator.normal": np.random.default_rng(0).normal,

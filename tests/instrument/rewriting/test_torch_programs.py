@@ -56,6 +56,20 @@ def test_calls_inside_of_a_module_are_inside() -> None:
     ]
 
 
+def test_a_function_of_the_program_in_a_context_is_no_call_of_the_library() -> None:
+    source = "@torch.no_grad()\ndef f(x): return net(x)\n@torch.no_grad()\ndef g(x): yield x\nf(x), list(g(x))\n"
+    assert names_of(source) == [
+        *["torch.no_grad", "torch.no_grad.__call__"] * 2,
+        "torch.nn.Module.__call__",
+    ]
+
+
+def test_what_a_transform_returned_has_its_name() -> None:
+    assert (
+        names_of("torch.vmap(torch.sum)(x); torch.vmap(lambda t: t)(x)\n") == ["torch.vmap", "torch.vmap.__call__"] * 2
+    )
+
+
 def test_a_data_set_counts_its_tensors() -> None:
     _, recorder = run_rewritten(f"{START}DataLoader(TensorDataset(x, x[:, :1]))\n", ["torch"])
     assert [each.input_bytes for each in recorder.calls[-2:]] == [160, 160]

@@ -50,6 +50,8 @@ FRAMEWORK = Framework(
     # The library that a program imports by this name has the other one inside.
     apis={"tensorflow": ("tensorflow", "keras"), "keras": ("keras",)},
     api_names={
+        # What `keras.Model(inputs, outputs)` returns; its first public base class is `keras.Function`.
+        "keras.src.models.functional.Functional": "keras.Model",
         "tensorflow._api.v2": "tensorflow",
         "tensorflow.python.eager.polymorphic_function.polymorphic_function.Function": "tensorflow.function",
     },

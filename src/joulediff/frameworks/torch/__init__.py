@@ -116,6 +116,9 @@ FRAMEWORK = Framework(
         "torch._C.TensorBase": "torch.Tensor",
         "torch._dynamo.eval_frame._TorchDynamoContext.__call__.compile_wrapper": "torch.compile.__call__",
         "torch._dynamo.eval_frame.OptimizedModule": "torch.compile",
+        # A function of the program under `@torch.no_grad()`.
+        "torch.utils._contextlib.context_decorator.decorate_context": "",
+        "torch.utils._contextlib._wrap_generator.generator_context": "",
     },
     array_sizes=ARRAY_SIZES,
     packages={

@@ -30,6 +30,7 @@ _BOUND_METHODS = frozenset({"nb_bound_method"})
 _UNKNOWN: Any = object()
 # A partial may hold a partial that holds itself.
 _DEEPEST_PARTIAL = 10
+_DEEPEST_WRAPPER = 10
 # Segments of a module's path that are not public, besides those that begin with an underscore.
 _PRIVATE_SEGMENTS = frozenset({"src", "python"})
 
@@ -66,17 +67,20 @@ class Callees:
         self._library_of_package |= {name: name for name in libraries}
         self._modules = _LibraryOfModule(self._library_of_package)
         self._types: TypeTable[tuple[Api | None, Api | None]] = TypeTable()
-        self._functions: dict[tuple[str, str], Api] = {}
+        self._functions: dict[tuple[str, str], Api | None] = {}
         self._methods: TypeTable[dict[tuple[str, str], Api | None]] = TypeTable()
         self._others: dict[tuple[Any, ...], Api | None] = {}
         self._iterations: TypeTable[IterationApis | None] = TypeTable()
+        self._offered: TypeTable[dict[str, tuple[Any, Api | None]]] = TypeTable()
 
     def stop(self) -> None:
         """Let no callable be watched any more."""
         self._every = False
         self._library_of_package.clear()
-        for cache in (self._modules, self._types, self._functions, self._methods, self._others, self._iterations):
+        for cache in (self._modules, self._functions, self._others):
             cache.clear()
+        for table in (self._types, self._methods, self._iterations, self._offered):
+            table.clear()
 
     def api_of(self, callee: Any) -> Api | None:
         """Return the API that calling `callee` calls; None if it is of no watched library."""
@@ -120,6 +124,9 @@ class Callees:
         library = self._modules[module] if type(module) is str else None
         if module is None or library is None:
             return _EVERY_ITERATION if self._every else None
+        code = generator.gi_code
+        if self._aliases.get(f"{module}.{getattr(code, 'co_qualname', '').replace('<locals>.', '')}") == "":
+            return None
         api = Api(f"{self._public_name(None, module, generator.__qualname__, library)}.__next__", library)
         return IterationApis(api, api)
 
@@ -141,7 +148,7 @@ class Callees:
         if kind is _FUNCTION:
             return self._of_function(callee)
         if kind is _METHOD:
-            return self._of_method(callee.__func__, callee.__self__, depth)
+            return self._of_method(callee, depth)
         if kind is _BUILTIN:
             return self._of_builtin(callee)
         if kind is _WRAPPER:
@@ -171,15 +178,20 @@ class Callees:
         if library is None:
             return None
         key = (module, function.__qualname__)
-        api = self._functions.get(key)
-        if api is None:
-            api = self._functions[key] = Api(self._name_function(function, module, library), library)
-        return api
+        api = self._functions.get(key, _UNKNOWN)
+        if api is _UNKNOWN:
+            name = self._name_function(function, module, library)
+            api = self._functions[key] = None if name is None else Api(name, library)
+        return self._of_wrapper(function, library) if api is None else api
 
-    def _of_method(self, function: Any, receiver: Any, depth: int) -> Api | None:
+    def _of_method(self, callee: Any, depth: int) -> Api | None:
+        function, receiver = callee.__func__, callee.__self__
         if type(function) is _FUNCTION:
             module = dict.get(function.__globals__, "__name__")
         elif get_type_name(type(function)) in _CYTHON_FUNCTIONS:
+            offered = self._offered_method(callee)
+            if offered is not None:
+                return offered
             module = _own_text(function, "__module__")
         else:
             return None if depth > _DEEPEST_PARTIAL else self._find(function, depth + 1)
@@ -198,11 +210,44 @@ class Callees:
             known[key] = api
         return api
 
+    def _offered_method(self, method: Any) -> Api | None:
+        """Return the API of a method of a hidden object, if it is the one that a module offers as a function."""
+        kind, name = type(method.__self__), method.__func__.__name__
+        known = self._offered.get(kind)
+        if known is None:
+            known = self._offered.put(kind, {})
+        if name not in known:
+            known[name] = self._find_offered(kind, name)
+        offered, api = known[name]
+        return api if offered is method else None
+
+    def _find_offered(self, kind: type, name: str) -> tuple[Any, Api | None]:
+        library = self._library_of_type(kind)
+        if library is None:
+            return None, None
+        for path, _ in list(self._public_modules(library)):
+            offered = _names_in(path).get(name)
+            if type(offered) is _METHOD and type(offered.__self__) is kind:
+                public = self._module_attribute(offered, name, library)
+                return offered, None if public is None else Api(public, library)
+        return None, None
+
+    def _of_method_of_function(self, builtin: Any, library: str) -> Api | None:
+        """Return the API of a method of an object that stands for a function, such as `numpy.add.reduce`."""
+        named = self._named_instance(builtin.__self__, type(builtin.__self__), library)
+        if named is None:
+            return None
+        key = (named.name, builtin.__name__)
+        if key not in self._others:
+            self._others[key] = Api(f"{named.name}.{builtin.__name__}", library)
+        return self._others[key]
+
     def _of_builtin(self, builtin: Any) -> Api | None:
         receiver = builtin.__self__
         kind = type(receiver)
         if receiver is not None and not issubclass(kind, types.ModuleType):
-            return self._of_named_method(receiver if issubclass(kind, type) else kind, builtin.__name__, builtin)
+            api = self._of_named_method(receiver if issubclass(kind, type) else kind, builtin.__name__, builtin)
+            return None if api is None else self._of_method_of_function(builtin, api.library) or api
         module = builtin.__module__
         if type(module) is not str:
             return None
@@ -301,16 +346,52 @@ class Callees:
             return None
         return self._modules[module]
 
-    def _name_function(self, function: Any, module: str, library: str) -> str:
+    def _name_function(self, function: Any, module: str, library: str) -> str | None:
+        """Return the public name of a function; None if its name is that of a function that it wraps."""
         stated = function.__module__
         qualname = function.__qualname__
         if type(function) is not _FUNCTION:
             return self._public_name(function, module, qualname, library)
         if type(stated) is not str or self._modules[stated] is None:
-            # A wrapper that took the name of a function of the program.
-            code = function.__code__
-            stated, qualname = module, getattr(code, "co_qualname", code.co_name)
-        return self._public_name(function, stated, qualname, library)
+            return None  # a wrapper that took the name of a function of the program
+        name = self._public_name(function, stated, qualname, library)
+        wraps = function.__code__.co_name != qualname.rpartition(".")[2] and _has_private_part(name)
+        return None if wraps else name
+
+    def _of_wrapper(self, function: Any, library: str) -> Api | None:
+        """Return the API of a function that has the name of what it wraps: the public function that returned it."""
+        wrappers = [function]
+        while len(wrappers) < _DEEPEST_WRAPPER and wrappers[-1] is not None:
+            wrappers.append(self._wrapped_function(wrappers[-1], library))
+        codes = [each.__code__ for each in wrappers if each is not None]
+        key = (library, *((code.co_filename, code.co_firstlineno, code.co_name) for code in codes))
+        if key not in self._others:
+            names = [self._name_wrapper(each, library) for each in wrappers if each is not None]
+            name = next((each for each in names if not _has_private_part(each)), names[0])
+            self._others[key] = Api(name, library) if name else None
+        return self._others[key]
+
+    def _name_wrapper(self, wrapper: Any, library: str) -> str:
+        code, module = wrapper.__code__, str(dict.get(wrapper.__globals__, "__name__"))
+        qualname: str = getattr(code, "co_qualname", code.co_name)
+        name = self._public_name(wrapper, module, qualname, library)
+        maker, is_local, _ = qualname.partition(".<locals>.")
+        if not is_local or name in self._aliases.values():
+            return name
+        public = self._public_name(None, module, maker, library)
+        return name if _has_private_part(public) else f"{public}.__call__"
+
+    def _wrapped_function(self, wrapper: Any, library: str) -> Any:
+        """Return the only function of a library that a wrapper refers to, such as the one that it wraps; or None."""
+        found = []
+        for cell in wrapper.__closure__ or ():
+            try:
+                each = cell.cell_contents
+            except ValueError:  # an empty cell
+                continue
+            if type(each) is _FUNCTION and self._modules[str(dict.get(each.__globals__, "__name__"))] == library:
+                found.append(each)
+        return found[0] if len(found) == 1 else None
 
     def _name_method(self, owner: type, name: str, library: str) -> Api | None:
         definer = _definer(owner, name)
@@ -402,6 +483,10 @@ def _items(path: str) -> list[tuple[str, Any]]:
 
 def _is_private(segment: str) -> bool:
     return segment.startswith("_") or segment in _PRIVATE_SEGMENTS
+
+
+def _has_private_part(name: str) -> bool:
+    return any(_is_private(each) and not each.endswith("__") for each in name.split("."))
 
 
 def _definer(kind: type, name: str) -> type | None:

@@ -52,18 +52,24 @@ def _run(request: ScriptRequest, sender: Sender) -> int | str | None:
     _load_joulediff()
     from joulediff.instrument.notebook.run import NotebookProgram
     from joulediff.instrument.rewriting.include import included
+    from joulediff.instrument.rewriting.libraries import default_libraries, imported_libraries
     from joulediff.instrument.rewriting.rewrite import compile_rewritten
     from joulediff.instrument.session import ApiSession, Outcome, outcome_of
-    from joulediff.pysource.run_script import run_as_main
+    from joulediff.pysource.run_script import find_module, run_as_main
     from joulediff.pysource.scripts import NOTEBOOK
 
-    path = Path(request.script)
+    spec = find_module(request.script) if request.is_module else None
+    path = Path(request.script if spec is None else spec.origin or "")
+    folder = path.resolve().parent if spec is None else Path.cwd()
     notebook = NotebookProgram(request.script, note=sender.stage) if path.suffix == NOTEBOOK else None
+    imported = imported_libraries(path.read_bytes() if notebook is None else notebook.source)
     session = ApiSession(
         request.options,
-        program=request.script,
+        program=str(path),
         label=request.label,
-        libraries=_libraries(request, path.read_bytes() if notebook is None else notebook.source),
+        # Modules of the program may use any known library.
+        libraries=request.libraries or (default_libraries() if request.include else imported),
+        expected=request.libraries or imported,
         arguments=request.arguments,
         keep=lambda run: _send(sender, run),
     )
@@ -79,11 +85,11 @@ def _run(request: ScriptRequest, sender: Sender) -> int | str | None:
     finish = _Finish(session, sender, Outcome())
     atexit.register(finish)
     sender.stage("running the program")
-    with included(session.watcher, request.include, path.resolve().parent):
+    with included(session.watcher, request.include, folder):
         session.start()
         try:
             if notebook is None:
-                run_as_main(path, request.arguments, compile=compile_script)
+                run_as_main(path, request.arguments, compile=compile_script, spec=spec)
             else:
                 notebook.run(compile_cell, request.arguments)
         except SystemExit as error:
@@ -95,15 +101,6 @@ def _run(request: ScriptRequest, sender: Sender) -> int | str | None:
             sys.excepthook(type(error), error, error.__traceback__)
             return finish.outcome.exit_code
     return 0
-
-
-def _libraries(request: ScriptRequest, source: str | bytes) -> tuple[str, ...]:
-    """Return the libraries to watch: by default those that the script imports, all known ones with other modules."""
-    from joulediff.instrument.rewriting.libraries import default_libraries, imported_libraries
-
-    if request.libraries:
-        return request.libraries
-    return default_libraries() if request.include else imported_libraries(source)
 
 
 class _Stages(ProgressListener):

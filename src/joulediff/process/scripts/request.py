@@ -14,7 +14,10 @@ from joulediff.process.request import absolute_meters
 
 @dataclass(frozen=True, slots=True)
 class ScriptRequest:
-    """One script to run. `arguments` are its `sys.argv`, `libraries` empty for those that it imports."""
+    """One script to run. `arguments` are its `sys.argv`, `libraries` empty for those that it imports.
+
+    With `is_module`, `script` is the name of a module to run as `python -m` does.
+    """
 
     script: str
     label: str
@@ -22,6 +25,7 @@ class ScriptRequest:
     arguments: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
     include: tuple[str, ...] = ()
+    is_module: bool = False
     quiet: bool = False
     """Show nothing that the program prints."""
     fix: Mapping[str, Setting] = field(default_factory=dict)
