@@ -283,13 +283,6 @@ class CallRecorder:
                 self._close(thread, now_s, cpu_s, before=None)
                 thread.current = (BETWEEN, now_s, cpu_s)
 
-    def gap_began_s(self) -> float | None:
-        """Return when the main thread's open gap began; None while it is in a call."""
-        for thread in list(self._threads):
-            if thread.is_main and thread.current[0] == BETWEEN:
-                return thread.current[1]
-        return None
-
     def _close(self, thread: _Thread, now_s: float, cpu_s: float, *, before: SourceSite | None) -> None:
         """End the open segment; `before` is the site of the call that begins."""
         node, start_s, start_cpu_s = thread.current

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulediff.instrument.recorder import FIELDS, CallRecorder, Segment
+from joulediff.instrument.recorder import BETWEEN, FIELDS, CallRecorder, Segment
 from joulediff.instrument.slices import Divided, Points, Work, divide
 from joulediff.measuring.blocks.stretch_energy import MOST_POWER
 from joulediff.measuring.energy_curve import GAP_PERIODS, STILL_PERIODS, TICK_JITTER, curve_from_start
@@ -40,7 +40,7 @@ CHECK_S = 2.0
 # At least as many as a poll may bring.
 KEPT_SAMPLES = 500
 _FIELDS = 5
-_END = Segment._fields.index("end_s")
+_NODE, _START, _END = (Segment._fields.index(name) for name in ("node", "start_s", "end_s"))
 _CPU_DOMAINS = ("cpu", "dram", "psys")
 
 
@@ -192,7 +192,7 @@ class CallTally:
         self._joined_s = now_s
         self._add_times(taken.ended)
         self._segments = np.concatenate([self._segments, taken.ended])
-        limit_s = self._limit_s(now_s)
+        limit_s = self._limit_s(taken.open, now_s)
         segments = np.concatenate([self._segments, taken.open])
         work = self._work(segments)
         for tally in self.domains:
@@ -203,12 +203,12 @@ class CallTally:
                     tally.failure = error.what
         self._forget()
 
-    def _limit_s(self, now_s: float) -> float:
-        """Return the moment up to which segments are joined."""
-        gap_s = self._recorder.gap_began_s()
-        if gap_s is None or now_s - gap_s > LONGEST_GAP_S or len(self._segments) > MOST_SEGMENTS:
+    def _limit_s(self, opened: np.ndarray, now_s: float) -> float:
+        """Return the moment up to which segments are joined: an open gap has no name before its next call begins."""
+        gaps_s = opened[opened[:, _NODE] == BETWEEN, _START]
+        if not len(gaps_s) or now_s - gaps_s[0] > LONGEST_GAP_S or len(self._segments) > MOST_SEGMENTS:
             return now_s
-        return gap_s
+        return float(gaps_s[0])
 
     def _join_domain(self, tally: DomainTally, segments: np.ndarray, work: Work, limit_s: float) -> None:
         is_over = self.end_s < float("inf")
