@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -309,13 +310,16 @@ class ApiSession:
 
 def _versions(libraries: Sequence[str]) -> dict[str, str]:
     """Return the versions of the libraries that the program imported."""
-    found = {}
-    packages = metadata.packages_distributions()
-    for library in libraries:
-        if library in sys.modules:
-            names = packages.get(library) or [library]
-            try:
-                found[library] = metadata.version(names[0])
-            except metadata.PackageNotFoundError:
-                continue
-    return found
+    found = {name: _version(name) for name in libraries if name in sys.modules}
+    return {name: version for name, version in found.items() if version is not None}
+
+
+@cache
+def _version(library: str) -> str | None:
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        pass
+    # This reads the metadata of all that is installed, while the program runs: once for each library.
+    names = metadata.packages_distributions().get(library)
+    return metadata.version(names[0]) if names else None
