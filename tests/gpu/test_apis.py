@@ -82,7 +82,7 @@ def test_work_is_counted_in_the_call_that_queued_it(tmp_path):
     source = PRODUCTS + "    total = b.sum().item()\n"
     with_sync, without = run_apis(tmp_path, source), run_apis(tmp_path, source, "--no-sync")
     waited = api(without, "torch.Tensor.item")["self_seconds"]
-    assert api(with_sync, "torch.Tensor.item")["self_seconds"] < 0.1 * waited
+    assert api(with_sync, "torch.Tensor.item")["self_seconds"] < 0.3 * waited
     assert api(with_sync, "torch.mm")["self_seconds"] == pytest.approx(waited, rel=0.3)
 
 
