@@ -25,6 +25,8 @@ MOST_GAPS = 500
 MOST_TREE = 5_000
 # An API is marked if less than this share of its energy is from between readings that it had for itself.
 CERTAIN_SHARE = 0.5
+# And only if its interval is wider: a call that draws no more than idle power is known from that.
+NARROW_SHARE = 0.1
 
 _JOULES, _LOW, _HIGH, _VARIANCE, _CERTAIN = range(5)
 
@@ -272,7 +274,7 @@ def _apis(
                 longest_s=max(node.longest_s for node in nodes),
                 input_bytes=_add_bytes(nodes),
                 sites=_sites(nodes, tree, self_s, costs),
-                too_short=costs.is_too_short(ids),
+                too_short=own is not None and own.half_width_share > NARROW_SHARE and costs.is_too_short(ids),
                 isolated_calls=sum(node.isolated for node in nodes),
                 isolated_energy=_mean_alone(nodes, costs.counted),
             )

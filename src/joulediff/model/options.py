@@ -70,7 +70,7 @@ class ApisOptions:
     cpu_watts: float | None = None
     clock_offset_s: float = 0.0
     wait_s: float = 10.0
-    """Longest wait for a quiet machine before the program."""
+    """Longest wait for a quiet machine before the program; 0 does not look at it."""
     synchronise: bool = True
     """Wait for devices at the begin and the end of each call."""
     isolated: int = 0

@@ -81,7 +81,8 @@ def _run(request: ScriptRequest, sender: Sender) -> int | str | None:
     def compile_cell(tree: ast.Module, source: str, name: str, flags: int) -> CodeType:
         return compile_rewritten(tree, name, session.watcher, flags=flags, text=source)
 
-    session.rest(_Stages(sender))
+    if request.options.wait_s > 0:
+        session.rest(_Stages(sender))
     finish = _Finish(session, sender, Outcome())
     atexit.register(finish)
     sender.stage("running the program")
