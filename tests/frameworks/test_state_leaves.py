@@ -156,7 +156,7 @@ def test_what_says_nothing_about_the_program_is_left_out() -> None:
         folder="/home/someone/data",
         api_key="abc",
         run="a1b2c3d4e5f6a7b8c9d0e1f2",
-        digest=hash("x") | 2**60,
+        digest=abs(hash("x")) | 2**60,
         text="line\nline",
         kept="sdpa",
     )
