@@ -65,8 +65,7 @@ def test_the_books_close(tmp_path, options):
 def test_calls_cost_what_a_step_of_the_same_work_costs(tmp_path):
     import torch
 
-    # Waiting for each call would leave the GPU idle in between, and then its clock is higher at the power limit. The
-    # first second of work at the limit costs up to 4 % more, and the same work differs by 1.6 % from time to time.
+    # Waiting for each call would leave the GPU idle in between, and then its clock is higher at the power limit.
     source = PRODUCTS.replace(f"range({CALLS})", f"range({3 * CALLS})") + "    total = b.sum().item()\n"
     run = run_apis(tmp_path, source, "--no-sync")
     found = api(run, "torch.mm")
@@ -74,7 +73,7 @@ def test_calls_cost_what_a_step_of_the_same_work_costs(tmp_path):
     assert found["calls"] == 3 * CALLS
     a = torch.randn(SIZE, SIZE, device="cuda", dtype=torch.bfloat16)
     step = joulediff.measure(lambda: torch.mm(a, a), meter="nvml", seconds=4.0, wait_s=5.0)
-    assert calls_j / found["calls"] == pytest.approx(step.energy.joules, rel=0.08)
+    assert calls_j / found["calls"] == pytest.approx(step.energy.joules, rel=0.05)
     assert found["input_bytes"] == 3 * CALLS * 2 * 2 * SIZE * SIZE
 
 
@@ -82,8 +81,9 @@ def test_work_is_counted_in_the_call_that_queued_it(tmp_path):
     source = PRODUCTS + "    total = b.sum().item()\n"
     with_sync, without = run_apis(tmp_path, source), run_apis(tmp_path, source, "--no-sync")
     waited = api(without, "torch.Tensor.item")["self_seconds"]
-    assert api(with_sync, "torch.Tensor.item")["self_seconds"] < 0.3 * waited
+    assert api(with_sync, "torch.Tensor.item")["self_seconds"] < 0.1 * waited
     assert api(with_sync, "torch.mm")["self_seconds"] == pytest.approx(waited, rel=0.3)
+    assert not api(with_sync, "torch.mm")["too_short"]
 
 
 def test_a_short_call_alone_is_seen_in_full(tmp_path):
