@@ -8,7 +8,7 @@ from joulediff.measuring.meters.scripted import FakeClock
 
 
 class FakeCall:
-    """A call as the recorder is told of it."""
+    """A call as the recorder receives it."""
 
     def __init__(self, site, api, input_bytes=None):
         self.site, self.api, self.input_bytes, self.mark = site, api, input_bytes, None

@@ -1,4 +1,4 @@
-"""What a listener is told of the calls of rewritten programs."""
+"""The calls of rewritten programs that a listener receives."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class NotebookProgram:
     """A notebook whose cells Python can read. Nothing of it has run yet, and IPython is loaded if it is there."""
 
     def __init__(self, path: str, *, note: Note | None = None, use_ipython: bool | None = None) -> None:
-        """Read the notebook at `path`. `note` is told of each magic that is left out, only without IPython."""
+        """Read the notebook at `path`. `note` is called with each magic that is left out; with IPython none is."""
         has_ipython = importlib.util.find_spec("IPython") is not None if use_ipython is None else use_ipython
         self._path = path
         self._main = ModuleType("__main__")

@@ -25,7 +25,7 @@ from joulediff.report.views.apis.costs import (
 from joulediff.report.views.apis.lines import ApiLine, api_lines
 from joulediff.report.views.run.ledger import Scale
 
-# A longer file is shown in parts: so many lines around each line with a call.
+# A longer file is shown in parts: this many lines before and after each line with a call.
 WHOLE_LINES = 80
 CONTEXT_LINES = 3
 _NEWLINE = re.compile("\r\n|\r|\n")
